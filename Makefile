@@ -1,0 +1,55 @@
+# make demo | test | lint | test-launch | test-colcon | clean
+# VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
+
+PYTHON ?= python3
+VENV ?= .venv
+PIP := $(VENV)/bin/python -m pip
+INSTALLED := $(VENV)/.installed
+# `ros2 launch` and `ros2 run` look in the prefix of the environment.
+export AMENT_PREFIX_PATH := $(abspath $(VENV))$(if $(AMENT_PREFIX_PATH),:$(AMENT_PREFIX_PATH))
+export PATH := $(abspath $(VENV))/bin:$(PATH)
+
+BUILD_FILES := pyproject.toml setup.py CMakeLists.txt package.xml constraints.txt \
+	$(wildcard cmake/* msg/* srv/* action/* scripts/*)
+SHARED_FILES := $(shell find launch config models -type f -not -path '*/__pycache__/*')
+
+.PHONY: demo test lint test-launch test-colcon install clean
+
+demo: install
+	timely-llm demo
+
+test: install
+	python -m pytest
+
+lint: install
+	ruff check .
+	ruff format --check .
+	mypy
+
+test-launch: install
+	python -m pytest test/launch
+
+test-colcon: install
+	python -m pytest -m colcon
+
+install: $(INSTALLED) $(VENV)/.shared
+
+# The build requirements go into the environment itself: pip would otherwise download and unpack
+# them again for each build.
+$(INSTALLED): $(BUILD_FILES)
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	touch $(VENV)/COLCON_IGNORE
+	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/build-requirements.txt
+	$(PIP) install --quiet --constraint constraints.txt --requirement $(VENV)/build-requirements.txt
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,lint]'
+	touch $@
+
+# Python reads these files from the source tree, ROS tools read the installed copies.
+$(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
+	cp -R launch config models $(VENV)/share/timely_llm/
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf timely_llm/msg timely_llm/srv timely_llm/action timely_llm/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

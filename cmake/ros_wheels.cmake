@@ -1,0 +1,20 @@
+# ROS packages from Python wheels name include folders of the machine that built the wheels, and
+# CMake stops at a folder that does not exist. When the project is configured, forget those folders.
+function(_forget_missing_include_dirs)
+  get_property(targets DIRECTORY PROPERTY IMPORTED_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(dirs ${target} INTERFACE_INCLUDE_DIRECTORIES)
+    if(NOT dirs)
+      continue()
+    endif()
+    set(kept "")
+    foreach(dir IN LISTS dirs)
+      if(dir MATCHES "\\$<" OR EXISTS "${dir}")
+        list(APPEND kept "${dir}")
+      endif()
+    endforeach()
+    set_target_properties(${target} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${kept}")
+  endforeach()
+endfunction()
+
+cmake_language(DEFER CALL _forget_missing_include_dirs)

@@ -1,0 +1,42 @@
+"""Generations in the states that policy tests need."""
+
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.request import PlanRequest
+from timely_llm.core.segment import Segment
+from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.policies.contract import Capacity
+
+ROOMY = Capacity(free_tokens=1_000_000, max_rows=256, max_step_tokens=2048)
+
+
+def generation(
+    key: str,
+    arrival_s: float = 0.0,
+    *,
+    utility: TimeUtility = NORMAL,
+    state: State = State.QUEUED,
+    to_compute: int = 110,
+    context: int = 0,
+    robot_free_s: float | None = None,
+    segment_tokens: int = 0,
+) -> Generation:
+    """Return a generation; with `robot_free_s` it has delivered a segment."""
+    request = PlanRequest(key, f"agent-{key}", "drone", "fly", utility)
+    made = Generation(key, request, arrival_s, 110, to_compute, context, state=state)
+    made.segment_tokens = segment_tokens
+    if robot_free_s is not None:
+        made.segments.append(Segment(key, request.agent, 0, "mf(50);", predicted_s=2.0))
+        made.robot_free_s = robot_free_s
+    return made
+
+
+def running(key: str, **values: object) -> Generation:
+    """Return a generation that decodes."""
+    fields = {"state": State.RUNNING, "to_compute": 1, "context": 120} | values
+    return generation(key, **fields)  # type: ignore[arg-type]
+
+
+def suspended(key: str, robot_free_s: float, **values: object) -> Generation:
+    """Return a generation at a boundary."""
+    fields = {"state": State.SUSPENDED, "to_compute": 1, "context": 120} | values
+    return generation(key, robot_free_s=robot_free_s, **fields)  # type: ignore[arg-type]

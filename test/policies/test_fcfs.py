@@ -1,0 +1,25 @@
+"""First come, first served."""
+
+from test.policies.builders import ROOMY, generation, running, suspended
+from timely_llm.policies.contract import Capacity
+from timely_llm.policies.fcfs import Fcfs, Stream
+from timely_llm.policies.step_time import StepTime
+
+STEP = StepTime()
+
+
+def test_everyone_takes_part_in_order_of_arrival() -> None:
+    pool = [generation("b", 2.0), running("a", arrival_s=1.0), suspended("c", 9.0, arrival_s=3.0)]
+    plan = Stream().plan(3.0, pool, STEP, ROOMY)
+    assert plan.entries == (("a", 1), ("b", 110), ("c", 1))
+
+
+def test_only_fcfs_keeps_whole_plans_back() -> None:
+    assert Fcfs.whole_plans
+    assert not Stream.whole_plans
+
+
+def test_long_prompts_are_prefilled_in_chunks() -> None:
+    small = Capacity(free_tokens=1000, max_rows=8, max_step_tokens=64)
+    pool = [running("a"), generation("b", 1.0)]
+    assert Fcfs().plan(1.0, pool, STEP, small).entries == (("a", 1), ("b", 63))

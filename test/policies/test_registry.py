@@ -1,0 +1,17 @@
+"""Policies by name."""
+
+import pytest
+
+from timely_llm.core.errors import RequestError
+from timely_llm.policies.registry import POLICIES, make_policy
+
+
+def test_every_policy_can_be_made() -> None:
+    assert {"fcfs", "stream", "timely"} <= set(POLICIES)
+    for name in POLICIES:
+        assert make_policy(name).whole_plans == (name == "fcfs")
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(RequestError, match="unknown policy 'best': choose one of fcfs, stream"):
+        make_policy("best")

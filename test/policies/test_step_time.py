@@ -1,0 +1,38 @@
+"""The step-time model learns online."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely_llm.policies.step_time import StepTime
+
+
+def test_it_learns_an_engine_from_its_steps() -> None:
+    model, rng = StepTime(), np.random.default_rng(0)
+    for _ in range(500):
+        rows, prefill = int(rng.integers(0, 32)), int(rng.integers(0, 300)) * int(rng.integers(2))
+        true_s = 0.005 + 0.0004 * rows + 0.00002 * prefill
+        model.observe(true_s * float(rng.lognormal(0, 0.02)), rows, prefill)
+    assert model.predict_s(8) == pytest.approx(0.0082, rel=0.05)
+    assert model.predict_s(4, 200) == pytest.approx(0.0106, rel=0.05)
+
+
+def test_one_odd_step_does_not_throw_it_off() -> None:
+    model = StepTime(0.005, 0.0004, 0.00002)
+    for _ in range(200):
+        model.observe(0.0082, 8)
+    model.observe(5.0, 8)
+    assert model.predict_s(8) < 0.02
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 10), st.integers(0, 256), st.integers(0, 4096)), max_size=30
+    )
+)
+def test_predictions_stay_positive_and_finite(steps: list[tuple[float, int, int]]) -> None:
+    model = StepTime()
+    for seconds, rows, prefill in steps:
+        model.observe(seconds, rows, prefill)
+    assert 0 < model.predict_s(8, 100) < float("inf")

@@ -1,0 +1,1 @@
+"""The nouns of the project; imports nothing else of it."""

@@ -1,0 +1,25 @@
+"""Errors a user can act on. Each message is one sentence: what is wrong, what is allowed."""
+
+
+class TimelyError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class SkillSetError(TimelyError):
+    """A skill set cannot be read or is not valid."""
+
+
+class PlanError(TimelyError):
+    """Generated text is not a plan of the language, or breaks a skill's bounds."""
+
+
+class RequestError(TimelyError):
+    """A request cannot be accepted."""
+
+
+class EngineError(TimelyError):
+    """An engine cannot be made, or cannot run what it was given."""
+
+
+class ModelError(TimelyError):
+    """A model cannot be loaded."""

@@ -1,0 +1,84 @@
+"""The server's side of a request."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+
+from timely_llm.core.request import PlanRequest
+from timely_llm.core.segment import Segment
+
+
+class State(Enum):
+    """Where a generation stands."""
+
+    QUEUED = "queued"  # nothing delivered, in no step yet
+    RUNNING = "running"  # was in the last step, and not at a boundary since
+    SUSPENDED = "suspended"  # in no step plan for now; KV kept
+    BLOCKED = "blocked"  # waits for a skill's return value
+    ENDED = "ended"
+
+
+@dataclass(eq=False)
+class Generation:
+    """One request being served. Written by the serving loop, read by policies.
+
+    Attributes:
+        key: its name in the engine.
+        arrival_s: when it was admitted, on the loop's clock.
+        prompt_tokens: tokens of the prompt, the shared prefix included.
+        to_compute: tokens whose KV is not there yet: 1 to decode, more to prefill.
+        context_tokens: tokens whose KV is there.
+        shared_tokens: of these, tokens of a pinned prefix, whose KV is not its own.
+        segment_tokens: tokens generated since the last boundary.
+        robot_free_s: when the robot will have executed all that was delivered.
+    """
+
+    key: str
+    request: PlanRequest
+    arrival_s: float
+    prompt_tokens: int
+    to_compute: int
+    context_tokens: int = 0
+    shared_tokens: int = 0
+    state: State = State.QUEUED
+    token_ids: list[int] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    segment_tokens: int = 0
+    recomputed_tokens: int = 0
+    robot_free_s: float = math.nan
+    response_s: float = -1.0
+    waiting_s: float = 0.0
+
+    @property
+    def first(self) -> bool:
+        """Whether its next deliverable is the first."""
+        return not self.segments
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens whose KV is its own: what an eviction would free."""
+        return self.context_tokens - self.shared_tokens
+
+    @property
+    def due_s(self) -> float:
+        """When the next segment is needed: arrival + ert, later when the robot will be idle."""
+        if self.first:
+            return self.arrival_s + self.request.time_utility.ert_s
+        return self.robot_free_s
+
+    @property
+    def zero_s(self) -> float:
+        """When the next segment will be worth nothing."""
+        return self.due_s + self.request.time_utility.grace_s
+
+    def utility_at(self, ready_s: float) -> float:
+        """Return the utility of its next segment if that is ready at `ready_s`.
+
+        TUF0 of the response time for the first, TUF1 of the robot's idle time for later ones
+        (paper 001, Eq. 3).
+        """
+        if self.first:
+            return self.request.time_utility.value(ready_s - self.arrival_s)
+        return self.request.time_utility.later_value(ready_s - self.robot_free_s)

@@ -1,0 +1,1 @@
+"""Engines run steps over sequences: simulated, transformers."""

@@ -1,0 +1,123 @@
+"""What the serving loop asks of an engine. Nothing here needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from timely_llm.policies.contract import Capacity, StepPlan
+
+Message = Mapping[str, str]
+"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """A pinned, shared beginning of prompts: computed once, kept until the engine closes."""
+
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step did.
+
+    Attributes:
+        tokens: new token ids by key; only sequences with nothing left to compute get one.
+        computed: tokens computed by key.
+        recomputed: of these, tokens whose KV had been there before and was given up, by key.
+        evicted: keys whose KV was given up for this step; their token ids are kept.
+        failures: key -> one sentence, for sequences that this step could not serve.
+        duration_s: seconds the step took.
+    """
+
+    tokens: Mapping[str, Sequence[int]]
+    computed: Mapping[str, int]
+    duration_s: float
+    recomputed: Mapping[str, int] = field(default_factory=dict)
+    evicted: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+class TextStream(Protocol):
+    """Turns token ids into text as they come."""
+
+    def push(self, token_id: int) -> str:
+        """Return the text that `token_id` completes; empty while a character is incomplete."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """The engine's words."""
+
+    eos_ids: frozenset[int]
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt's token ids, generation prompt included, by the model's template."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of bare text, nothing added."""
+        ...
+
+    def stream(self) -> TextStream:
+        """Return a new decoder for one generation."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs steps over named sequences.
+
+    One thread owns an engine. The loop calls `add`, then any number of `submit`/`collect`, then
+    `remove`. A sequence that is left out of a step keeps its KV: that is all suspension is. At
+    most `in_flight` steps may be submitted before one is collected.
+
+    Raises EngineError, from any method, when the engine as a whole cannot go on with what it was
+    given; the sequences of that step are then still known and can be removed.
+    """
+
+    in_flight: int
+    tokenizer: Tokenizer
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the next step can take."""
+        ...
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
+        """Compute `token_ids` once and keep their KV; asking again returns the same prefix."""
+        ...
+
+    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+        """Make a sequence known; nothing is computed yet.
+
+        Args:
+            key: its name; must be new.
+            token_ids: the whole prompt, the prefix included.
+            prefix: a pinned prefix that the prompt begins with, and is longer than.
+
+        Returns:
+            How many of its tokens are left to compute.
+        """
+        ...
+
+    def submit(self, plan: StepPlan) -> None:
+        """Start one forward pass over the plan's sequences."""
+        ...
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest submitted step and return what it did."""
+        ...
+
+    def append(self, key: str, token_ids: Sequence[int]) -> None:
+        """Add outside words (a skill's return value) to a sequence; they are computed later."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Free everything of a sequence at once; an unknown key is not an error."""
+        ...
+
+    def close(self) -> None:
+        """Free the engine."""
+        ...

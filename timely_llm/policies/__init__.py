@@ -1,0 +1,1 @@
+"""Policies decide each step: who takes part, with how many tokens."""

@@ -1,0 +1,27 @@
+"""Policies by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from timely_llm.core.errors import RequestError
+from timely_llm.policies.contract import Policy
+from timely_llm.policies.fcfs import Fcfs, Stream
+from timely_llm.policies.timely import Timely
+
+POLICIES: dict[str, Callable[..., Policy]] = {"fcfs": Fcfs, "stream": Stream, "timely": Timely}
+
+
+def make_policy(name: str, **options: float) -> Policy:
+    """Return a new policy.
+
+    Args:
+        name: one of `POLICIES`.
+        options: the policy's own parameters.
+
+    Raises:
+        RequestError: there is no policy of that name.
+    """
+    if name not in POLICIES:
+        raise RequestError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
+    return POLICIES[name](**options)

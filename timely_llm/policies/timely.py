@@ -1,0 +1,98 @@
+"""TimelyLLM's scheduler (paper 001 §4.2-4.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from timely_llm.core.generation import Generation, State
+from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.policies.packing import pack
+from timely_llm.policies.step_time import StepTime
+
+
+@dataclass(frozen=True)
+class Timely:
+    """Priority queue by potential utility density, batch bounded by a worst-case check.
+
+    A generation that reached a boundary goes back to the queue; before each step the queue's
+    priorities are computed anew and the best one joins the running batch, if the most urgent
+    running generation still makes its zero point then.
+
+    Attributes:
+        rows: most generations in the batch.
+        admissions: most generations that join at one step.
+        segment_tokens: the longest segment, for the worst case (paper 001 §7.1).
+        segment_s: G, the mean time to generate a segment, seconds.
+        least_slack_s: floor of L, the slack that divides the priority, seconds.
+        lead_s: a suspended generation returns to the queue this long before its robot will be
+            idle; infinite lets it run ahead whenever there is room.
+    """
+
+    rows: int = 8
+    admissions: int = 1
+    segment_tokens: int = 10
+    segment_s: float = 0.09
+    least_slack_s: float = 0.01
+    lead_s: float = math.inf
+    whole_plans = False
+
+    def priority(self, generation: Generation, now: float) -> float:
+        """Return Eq. 4: the utility it would earn if started now, over G times its slack L.
+
+        A utility that is not positive is the priority itself: a negative one over a small slack
+        must not come first.
+        """
+        utility = generation.utility_at(now + self.segment_s)
+        if utility <= 0:
+            return utility
+        slack = max(generation.due_s - now, self.least_slack_s)
+        return utility / (self.segment_s * slack)
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        """Return the running batch and who may join it."""
+        running = [g for g in generations if g.state is State.RUNNING]
+        queue, wake_s = [], math.inf
+        for generation in generations:
+            if generation.state is State.RUNNING:
+                continue
+            resume_s = generation.due_s - self.lead_s
+            if generation.first or resume_s <= now:
+                queue.append(generation)
+            else:
+                wake_s = min(wake_s, resume_s)
+        queue.sort(key=lambda g: self.priority(g, now), reverse=True)
+        for candidate in queue[: self.admissions]:
+            if len(running) < self.rows and self._may_join(candidate, running, now, step_time):
+                running.append(candidate)
+        plan = pack(running, generations, capacity, self.rows)
+        return StepPlan(plan.entries, plan.evictable, wake_s)
+
+    def _may_join(
+        self,
+        candidate: Generation,
+        running: Sequence[Generation],
+        now: float,
+        step_time: StepTime,
+    ) -> bool:
+        """Return whether the most urgent running generation can afford the longer steps (§4.4).
+
+        Its budget is the time to its zero point. Running generations that have passed theirs have
+        nothing left to lose and protect nobody.
+        """
+        at_stake = [g for g in running if g.zero_s > now]
+        if not at_stake:
+            return True
+        urgent = min(at_stake, key=lambda g: g.zero_s)
+        rows = len(running) + 1
+        left = max(self.segment_tokens - urgent.segment_tokens, 1)
+        prefill = candidate.to_compute if candidate.to_compute > 1 else 0
+        worst_s = step_time.predict_s(rows, prefill) + (left - 1) * step_time.predict_s(rows)
+        return now + worst_s <= urgent.zero_s

@@ -1,0 +1,1 @@
+"""Robot models: what simulated robots are asked, what they see, how they execute plans."""

@@ -1,0 +1,99 @@
+"""Task sets: what a simulated fleet is asked, read from YAML."""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from timely_llm.core.errors import TimelyError
+from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
+from timely_llm.robots.world import World
+
+
+class TaskSetError(TimelyError):
+    """A task set cannot be read or is not valid."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of one robot: what it is asked and the world it is asked in."""
+
+    text: str
+    urgent: bool
+    world: World
+
+    @property
+    def time_utility(self) -> TimeUtility:
+        """Its worth over time (paper 001 §7.1)."""
+        return URGENT if self.urgent else NORMAL
+
+
+class TaskSet(BaseModel):
+    """Texts of normal and urgent tasks, with words that fill their {placeholders}."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    skill_set: str
+    words: dict[str, list[str | int]]
+    normal: list[str] = Field(min_length=1)
+    urgent: list[str] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _placeholders_have_words(self) -> TaskSet:
+        for text in (*self.normal, *self.urgent):
+            for name in placeholders(text):
+                if not self.words.get(name):
+                    raise ValueError(f"task {text!r}: there are no words for {{{name}}}")
+        return self
+
+    def draw(self, urgent: bool, rng: np.random.Generator) -> Task:
+        """Return a task with its words filled in.
+
+        A named object is in view, hidden or absent, at random; a named place or mover is in view.
+        """
+        text = str(rng.choice(self.urgent if urgent else self.normal))
+        chosen = {name: self._word(name, rng) for name in placeholders(text)}
+        seen = [str(chosen[name]) for name in ("place", "mover") if name in chosen]
+        hidden: list[str] = []
+        if "object" in chosen:
+            where = rng.choice(["view", "hidden", "absent"], p=[0.3, 0.5, 0.2])
+            seen += [str(chosen["object"])] * (where == "view")
+            hidden += [str(chosen["object"])] * (where == "hidden")
+        kind = "E" if urgent else "A"
+        scene = f"Scene: [{', '.join(seen)}]"
+        return Task(
+            f"{scene}\nTask: [{kind}] {text.format(**chosen)}", urgent, World(seen, hidden)
+        )
+
+    def _word(self, name: str, rng: np.random.Generator) -> str | int:
+        words = self.words[name]
+        return words[int(rng.integers(len(words)))]
+
+
+def placeholders(text: str) -> list[str]:
+    """Return the names in braces of a text, in order."""
+    return [name for _, name, _, _ in string.Formatter().parse(text) if name]
+
+
+def load_task_set(path: str | Path) -> TaskSet:
+    """Return the task set in the YAML file at `path`.
+
+    Raises:
+        TaskSetError: one line naming the place and what is allowed there.
+    """
+    try:
+        return TaskSet.model_validate(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise TaskSetError(f"cannot read task set {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TaskSetError(f"{path} is not valid YAML") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "top level"
+        message = first["msg"].removeprefix("Value error, ")
+        raise TaskSetError(f"{path}: at {place}: {message}") from error

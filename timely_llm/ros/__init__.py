@@ -1,0 +1,1 @@
+"""The ROS face: the only place that knows rclpy."""

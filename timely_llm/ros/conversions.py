@@ -1,0 +1,129 @@
+"""Between ROS messages and the project's own nouns."""
+
+from __future__ import annotations
+
+from timely_llm import msg
+from timely_llm.action import Plan
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    PlanResult,
+    ReportState,
+)
+from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.core.time_utility import TimeUtility
+
+DEFAULT_MAX_TOKENS = 256
+
+
+def plan_request(message: Plan.Goal | msg.PlanRequest, request_id: str) -> PlanRequest:
+    """Return the request in a goal or a flat message.
+
+    Args:
+        message: both types have the same fields.
+        request_id: used if the message has none.
+
+    Raises:
+        RequestError: a field is empty, too large or not a sane number.
+    """
+    utility = message.time_utility
+    return PlanRequest(
+        request_id=message.request_id or request_id,
+        agent=message.agent,
+        skill_set=message.skill_set,
+        task=message.task,
+        time_utility=TimeUtility(beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert),
+        max_tokens=message.max_tokens or DEFAULT_MAX_TOKENS,
+    )
+
+
+def time_utility_message(utility: TimeUtility) -> msg.TimeUtility:
+    """Return a time-utility function as a message."""
+    return msg.TimeUtility(beta=utility.beta, alpha=utility.alpha, ert=utility.ert_s)
+
+
+def segment_message(segment: Segment) -> msg.Segment:
+    """Return a segment as a message."""
+    return msg.Segment(
+        request_id=segment.request_id,
+        agent=segment.agent,
+        index=segment.index,
+        epoch=segment.epoch,
+        text=segment.text,
+        calls=[skill_call_message(call) for call in segment.calls],
+        predicted=segment.predicted_s,
+        final=segment.final,
+    )
+
+
+def skill_call_message(call: SkillCall) -> msg.SkillCall:
+    """Return a skill call as a message."""
+    return msg.SkillCall(
+        name=call.name,
+        arguments=[str(argument) for argument in call.arguments],
+        predicted=call.predicted_s,
+        blocking=call.blocking,
+    )
+
+
+def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
+    """Return the report in a message.
+
+    Raises:
+        RequestError: its state is none of the constants.
+    """
+    try:
+        state = ReportState(message.state)
+    except ValueError as error:
+        allowed = ", ".join(f"{s.value} ({s.name})" for s in ReportState)
+        raise RequestError(
+            f"execution report: state must be one of {allowed}, not {message.state}"
+        ) from error
+    return ExecutionReport(
+        request_id=message.request_id,
+        agent=message.agent,
+        state=state,
+        index=message.index,
+        duration_s=message.duration,
+        value=message.value,
+    )
+
+
+def report_message(report: ExecutionReport) -> msg.ExecutionReport:
+    """Return a report as a message."""
+    return msg.ExecutionReport(
+        request_id=report.request_id,
+        agent=report.agent,
+        state=int(report.state),
+        index=report.index,
+        duration=report.duration_s,
+        value=report.value,
+    )
+
+
+def plan_result(result: PlanResult) -> Plan.Result:
+    """Return a result as the action's result message."""
+    return Plan.Result(
+        error_code=int(result.error_code),
+        error_msg=result.error_msg,
+        request_id=result.request_id,
+        plan=result.plan,
+        segments=result.segments,
+        response_time=result.response_s,
+        waiting_time=result.waiting_s,
+        utility=result.utility,
+        prompt_tokens=result.prompt_tokens,
+        generated_tokens=result.generated_tokens,
+        recomputed_tokens=result.recomputed_tokens,
+    )
+
+
+def refusal(request_id: str, code: ErrorCode, message: str) -> Plan.Result:
+    """Return the result of a goal that was not served."""
+    return Plan.Result(
+        error_code=int(code), error_msg=message, request_id=request_id, response_time=-1.0
+    )
+
+

@@ -1,0 +1,50 @@
+"""What the server tells about itself: the list of requests and the flat stats."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from builtin_interfaces.msg import Time
+
+from timely_llm import msg, srv
+from timely_llm.core.generation import State
+from timely_llm.serving.loop import Loop
+
+
+def list_requests(
+    loop: Loop, now: float, response: srv.ListRequests.Response
+) -> srv.ListRequests.Response:
+    """Fill in the requests being served at `now`, in order of arrival."""
+    generations = loop.generations
+    response.request_ids = [g.request.request_id for g in generations]
+    response.agents = [g.request.agent for g in generations]
+    response.states = [g.state.value for g in generations]
+    response.segments = [len(g.segments) for g in generations]
+    response.due_in = [g.due_s - now for g in generations]
+    return response
+
+
+def stats(loop: Loop, stamp: Time) -> msg.ServerStats:
+    """Return the loop's counts and recent times."""
+    states = Counter(g.state for g in loop.generations)
+    counts = loop.stats
+    return msg.ServerStats(
+        stamp=stamp,
+        queued=states[State.QUEUED],
+        running=states[State.RUNNING],
+        suspended=states[State.SUSPENDED],
+        requests=counts.requests,
+        ended=counts.ended,
+        failed=counts.failed,
+        segments=counts.segments,
+        steps=counts.steps,
+        prompt_tokens=counts.prompt_tokens,
+        generated_tokens=counts.generated_tokens,
+        recomputed_tokens=counts.recomputed_tokens,
+        step_time=counts.step_s,
+        predicted_step_time=loop.step_time.predict_s(rows=1),
+        response_p50=counts.response_s(50),
+        response_p95=counts.response_s(95),
+        utility=counts.utility,
+        free_kv_tokens=loop.free_kv_tokens,
+    )

@@ -1,0 +1,216 @@
+"""The node `plan_server`: the serving loop with a ROS face.
+
+Callbacks run in the executor's thread and only enqueue; the loop runs in the engine's thread and
+publishes segments from there, in the step in which their boundary was matched.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future as ConcurrentFuture
+from typing import Any, TypeVar
+
+import rclpy
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.task import Future
+
+from timely_llm import msg, srv
+from timely_llm.action import Plan
+from timely_llm.core.clock import WallClock
+from timely_llm.core.errors import RequestError, TimelyError
+from timely_llm.core.request import ErrorCode, PlanResult, Rejected
+from timely_llm.core.segment import Segment
+from timely_llm.ros import conversions, observation
+from timely_llm.ros.parameters import declare
+from timely_llm.ros.plan_server_setup import PARAMETERS, make_server
+from timely_llm.serving.loop import Loop
+
+T = TypeVar("T")
+QUEUE = 256
+
+
+class PlanServer(Node):
+    """Serves plan requests over action, service and topic."""
+
+    def __init__(self) -> None:
+        super().__init__("plan_server")
+        values = declare(self, PARAMETERS)
+        self._goals: dict[str, tuple[ServerGoalHandle[Any, Any, Any], Future[PlanResult]]] = {}
+        reliable = QoSProfile(depth=QUEUE, reliability=ReliabilityPolicy.RELIABLE)
+        self._segments = self.create_publisher(msg.Segment, "~/segments", reliable)
+        self._stats = self.create_publisher(msg.ServerStats, "~/stats", 10)
+        self._server = make_server(values, self, WallClock(), self.get_logger())
+        self.create_subscription(msg.PlanRequest, "~/plan_requests", self._on_request, reliable)
+        self.create_subscription(
+            msg.ExecutionReport, "~/execution_reports", self._on_report, reliable
+        )
+        self.create_service(srv.RegisterSkillSet, "~/register_skill_set", self._register)
+        self.create_service(srv.SubmitPlan, "~/submit_plan", self._submit)
+        self.create_service(srv.CancelRequest, "~/cancel_request", self._cancel)
+        self.create_service(srv.ListRequests, "~/list_requests", self._list)
+        self._action = ActionServer(
+            self, Plan, "plan", self._execute, cancel_callback=self._on_cancel
+        )
+        self.create_timer(values["stats_period_s"], self._publish_stats)
+        self.get_logger().info(
+            f"ready: {values['policy']} policy, {values['engine']} engine, action 'plan'"
+        )
+
+    def stop(self) -> None:
+        """End all requests and the engine; their clients are told."""
+        self._server.close()
+
+    # The loop's sink: called from the engine's thread.
+
+    def segment(self, segment: Segment) -> None:
+        """Publish a segment on the topic, and to the goal it belongs to as feedback."""
+        message = conversions.segment_message(segment)
+        self._segments.publish(message)
+        goal = self._goals.get(segment.request_id)
+        if goal is not None:
+            goal[0].publish_feedback(Plan.Feedback(segment=message))
+
+    def ended(self, result: PlanResult) -> None:
+        """Hand a result to the goal that waits for it."""
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.CANCELED):
+            self.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
+        goal = self._goals.get(result.request_id)
+        if goal is not None:
+            self._in_executor(lambda: goal[1].set_result(result))
+
+    def _in_executor(self, work: Callable[[], object]) -> None:
+        if self.executor is not None:
+            self.executor.create_task(work)
+
+    async def _result(self, future: ConcurrentFuture[T]) -> T:
+        """Wait for work in the engine's thread without holding the executor."""
+        done: Future[None] = Future()
+        future.add_done_callback(lambda _: self._in_executor(lambda: done.set_result(None)))
+        if not future.done():
+            await done
+        return future.result()
+
+    # The action.
+
+    async def _execute(self, handle: ServerGoalHandle[Any, Any, Any]) -> Plan.Result:
+        request_id = _goal_request_id(handle)
+        future: Future[PlanResult] = Future()
+        mine = request_id not in self._goals
+        if mine:
+            self._goals[request_id] = (handle, future)
+        try:
+            self._server.submit(conversions.plan_request(handle.request, request_id))
+        except RequestError as error:
+            if mine:
+                del self._goals[request_id]
+            handle.abort()
+            return conversions.refusal(request_id, _code(error), str(error))
+        if handle.is_cancel_requested:
+            self._server.cancel(request_id)
+        result = await future
+        del self._goals[request_id]
+        if result.error_code is ErrorCode.NONE:
+            handle.succeed()
+        elif result.error_code is ErrorCode.CANCELED and handle.is_cancel_requested:
+            handle.canceled()
+        else:
+            handle.abort()
+        return conversions.plan_result(result)
+
+    def _on_cancel(self, handle: ServerGoalHandle[Any, Any, Any]) -> CancelResponse:
+        self._server.cancel(_goal_request_id(handle))
+        return CancelResponse.ACCEPT
+
+    # Topics and services.
+
+    def _on_request(self, message: msg.PlanRequest) -> None:
+        try:
+            self._server.submit(conversions.plan_request(message, uuid.uuid4().hex))
+        except RequestError as error:
+            self.get_logger().warning(f"refused a plan request of {message.agent!r}: {error}")
+
+    def _on_report(self, message: msg.ExecutionReport) -> None:
+        try:
+            self._server.report(conversions.execution_report(message))
+        except RequestError as error:
+            self.get_logger().warning(str(error))
+
+    def _submit(
+        self, request: srv.SubmitPlan.Request, response: srv.SubmitPlan.Response
+    ) -> srv.SubmitPlan.Response:
+        response.request_id = request.request.request_id or uuid.uuid4().hex
+        try:
+            self._server.submit(conversions.plan_request(request.request, response.request_id))
+        except RequestError as error:
+            response.error_code, response.error_msg = int(_code(error)), str(error)
+        return response
+
+    async def _register(
+        self, request: srv.RegisterSkillSet.Request, response: srv.RegisterSkillSet.Response
+    ) -> srv.RegisterSkillSet.Response:
+        try:
+            registered = await self._result(self._server.register(request.yaml))
+            response.name, response.prompt_tokens = registered
+        except TimelyError as error:
+            response.error_code, response.error_msg = int(_code(error)), str(error)
+        return response
+
+    async def _cancel(
+        self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
+    ) -> srv.CancelRequest.Response:
+        response.canceled = await self._result(self._server.cancel(request.request_id))
+        if not response.canceled:
+            response.error_msg = f"no request {request.request_id!r} is being served"
+        return response
+
+    async def _list(
+        self, request: srv.ListRequests.Request, response: srv.ListRequests.Response
+    ) -> srv.ListRequests.Response:
+        def work(loop: Loop) -> srv.ListRequests.Response:
+            return observation.list_requests(loop, WallClock().now(), response)
+
+        return await self._result(self._server.call(work))
+
+    def _publish_stats(self) -> None:
+        stamp = self.get_clock().now().to_msg()
+        self._server.call(lambda loop: self._stats.publish(observation.stats(loop, stamp)))
+
+
+def _goal_request_id(handle: ServerGoalHandle[Any, Any, Any]) -> str:
+    return handle.request.request_id or bytes(handle.goal_id.uuid).hex()
+
+
+def _code(error: TimelyError) -> ErrorCode:
+    return error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until it is interrupted; return the exit status."""
+    rclpy.init(args=args)
+    node = None
+    try:
+        node = PlanServer()
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        executor.spin()
+    except TimelyError as error:
+        print(f"plan_server: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        if node is not None:
+            node.stop()
+            node.destroy_node()
+        rclpy.try_shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The plan server's parameters, and how a server is made from them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rclpy.impl.rcutils_logger import RcutilsLogger
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import SkillSetError
+from timely_llm.engines.profiles import PROFILES
+from timely_llm.engines.registry import ENGINES, make_engine
+from timely_llm.policies.registry import POLICIES, make_policy
+from timely_llm.resources import resource
+from timely_llm.ros.parameters import Parameter
+from timely_llm.serving.journal import FileJournal, Journal, NoJournal
+from timely_llm.serving.loop import Loop, Sink
+from timely_llm.serving.server import Limits, Server
+
+EMBEDDED_MODEL = "models/tiny_planner"
+EMBEDDED_SKILL_SETS = "config/skill_sets"
+
+PARAMETERS = (
+    Parameter("engine", "transformers", "what runs the model", choices=tuple(ENGINES)),
+    Parameter("model", "", "folder or Hugging Face id of a causal model; empty: the embedded one"),
+    Parameter("dtype", "float32", "number type of the weights and the KV cache",
+              choices=("float32", "bfloat16", "float16")),
+    Parameter("device", "auto", "where the model runs", choices=("auto", "cpu", "cuda")),
+    Parameter("threads", 1, "CPU threads of the model", 1, 256),
+    Parameter("max_model_len", 2048, "most tokens of one prompt and its answer", 64, 1_000_000),
+    Parameter("kv_tokens", 131_072, "tokens of KV cache for all requests", 256, 100_000_000),
+    Parameter("max_rows", 64, "most requests in one step", 1, 4096),
+    Parameter("max_step_tokens", 2048, "most tokens computed in one step", 16, 1_000_000),
+    Parameter("policy", "timely", "decides who takes part in each step", choices=tuple(POLICIES)),
+    Parameter("lead_s", 0.0, "resume a suspended plan this many seconds before its robot will be"
+              " idle (policy timely); 0: whenever there is room", 0.0, 3600.0),
+    Parameter("pace", "none", "make every step take as long as on this profile",
+              choices=("none", *PROFILES)),
+    Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
+    Parameter("max_requests", 256, "most requests served at a time", 1, 100_000),
+    Parameter("journal", "", "write what the loop does to this file as JSON lines; empty: do not"),
+    Parameter("stats_period_s", 1.0, "seconds between two messages on ~/stats", 0.05, 3600.0),
+)  # fmt: skip
+
+
+def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: RcutilsLogger) -> Server:
+    """Return a server that is ready: model loaded, skill sets registered.
+
+    Raises:
+        TimelyError: the model, a skill set or the journal cannot be used; one sentence why.
+    """
+    skill_sets = _read_skill_sets([path for path in values["skill_sets"] if path])
+    journal: Journal = FileJournal(values["journal"]) if values["journal"] else NoJournal()
+
+    def make_loop(watched: Sink) -> Loop:
+        engine = make_engine(
+            values["engine"],
+            model=values["model"] or resource(EMBEDDED_MODEL),
+            dtype=values["dtype"],
+            device=values["device"],
+            threads=values["threads"],
+            max_model_len=values["max_model_len"],
+            kv_tokens=values["kv_tokens"],
+            max_rows=values["max_rows"],
+            max_step_tokens=values["max_step_tokens"],
+            pace=None if values["pace"] == "none" else values["pace"],
+        )
+        options = {}
+        if values["policy"] == "timely":
+            options["lead_s"] = values["lead_s"] or math.inf
+        return Loop(engine, make_policy(values["policy"], **options), watched, clock, None, journal)
+
+    server = Server(make_loop, sink, clock, Limits(values["max_requests"]))
+    server.wait_ready()
+    for path, text in skill_sets:
+        name, tokens = server.register(text, str(path)).result()
+        logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
+    journal.write("ready", clock.now())
+    return server
+
+
+def _read_skill_sets(paths: list[str]) -> list[tuple[Path, str]]:
+    shipped = sorted(resource(EMBEDDED_SKILL_SETS).glob("*.yaml"))
+    files = [Path(path) for path in paths] or shipped
+    texts = []
+    for path in files:
+        try:
+            texts.append((path, path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise SkillSetError(f"cannot read skill set {path}: {reason}") from error
+    return texts

@@ -1,0 +1,143 @@
+"""The executable `robot_fleet`: simulated robots, each a node, in one process."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+
+from timely_llm.core.errors import RequestError, TimelyError
+from timely_llm.resources import resource
+from timely_llm.robots.arrivals import Burst, bursts
+from timely_llm.robots.tasks import TaskSet, load_task_set
+from timely_llm.ros.parameters import Parameter, declare
+from timely_llm.ros.robot import Robot
+from timely_llm.serving.journal import FileJournal, Journal, NoJournal
+from timely_llm.skills.skill_set import load_skill_set
+
+DRAIN_S = 15.0
+PARAMETERS = (
+    Parameter("robots", 8, "simulated robots", 1, 512),
+    Parameter("duration_s", 60.0, "seconds in which robots ask for plans", 0.1, 1e6),
+    Parameter("seed", 0, "seed of everything random", 0, 2**31 - 1),
+    Parameter("server", "plan_server", "name of the plan server's node"),
+    Parameter("events_per_s", 0.5, "mean bursts of tasks a second", 0.001, 1000.0),
+    Parameter("max_tasks", 8, "most robots that one burst gives a task", 1, 512),
+    Parameter("urgent_share", 0.375, "share of tasks that are urgent", 0.0, 1.0),
+    Parameter("tasks", "", "task set file; empty: drones"),
+    Parameter("skill_set", "", "skill set file; empty: drones"),
+    Parameter("log", "", "write what happens to this file as JSON lines; empty: do not"),
+    Parameter("server_timeout_s", 60.0, "seconds to wait for the plan server", 0.1, 3600.0),
+)  # fmt: skip
+
+
+class RobotFleet(Node):
+    """Gives the robots their tasks, in bursts at Poisson times."""
+
+    def __init__(self, executor: SingleThreadedExecutor) -> None:
+        super().__init__("robot_fleet")
+        values = declare(self, PARAMETERS)
+        skill_set = load_skill_set(
+            values["skill_set"] or resource("config/skill_sets/drone.yaml")
+        )
+        self._tasks: TaskSet = load_task_set(
+            values["tasks"] or resource("config/tasks/drone.yaml")
+        )
+        journal: Journal = FileJournal(values["log"]) if values["log"] else NoJournal()
+        # Arrivals, texts and each robot's durations are separate streams of one seed: what one
+        # robot does never changes what another is asked.
+        arrivals, self._texts, *seeds = np.random.default_rng(values["seed"]).spawn(
+            2 + values["robots"]
+        )
+        self.robots = [
+            Robot(f"robot_{i}", values["server"], skill_set, seed, journal)
+            for i, seed in enumerate(seeds)
+        ]
+        for node in (self, *self.robots):
+            executor.add_node(node)
+        self._choice = arrivals.spawn(1)[0]
+        self._bursts = bursts(
+            arrivals, values["events_per_s"], values["max_tasks"], values["urgent_share"]
+        )
+        self._duration_s = values["duration_s"]
+        self._timeout_s = values["server_timeout_s"]
+        self._next: Burst = next(self._bursts)
+        self._began_s = 0.0
+
+    def begin(self) -> None:
+        """Wait for the server and start the clock.
+
+        Raises:
+            RequestError: the server is not there in time.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        for robot in self.robots:
+            if not robot.wait_for_server(max(deadline_s - time.monotonic(), 0.0)):
+                raise RequestError(
+                    f"no plan server answered within {self._timeout_s:g} s: is it running, "
+                    "in the same ROS_DOMAIN_ID?"
+                )
+        self._began_s = time.monotonic()
+        self.get_logger().info(f"{len(self.robots)} robots ask for {self._duration_s:g} s")
+
+    def tick(self) -> bool:
+        """Hand out tasks that are due; return whether there is more to do."""
+        elapsed_s = time.monotonic() - self._began_s
+        while self._next.time_s <= min(elapsed_s, self._duration_s):
+            self._give(self._next)
+            self._next = next(self._bursts)
+        if elapsed_s < self._duration_s:
+            return True
+        return any(r.busy for r in self.robots) and elapsed_s < self._duration_s + DRAIN_S
+
+    def _give(self, burst: Burst) -> None:
+        """Give a burst's tasks to different robots; a busy robot drops its plan for urgent ones."""
+        order = self._choice.permutation(len(self.robots))
+        for index, urgent in zip(order, burst.urgent, strict=False):
+            task = self._tasks.draw(urgent, self._texts)
+            robot = self.robots[int(index)]
+            if urgent or not robot.busy:
+                robot.ask(task)
+
+    def stop(self) -> None:
+        """Cancel what is in work."""
+        for robot in self.robots:
+            robot.stop()
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the fleet until it has finished or is interrupted; return the exit status."""
+    rclpy.init(args=args)
+    executor = SingleThreadedExecutor()
+    fleet = None
+    try:
+        fleet = RobotFleet(executor)
+        fleet.begin()
+        while rclpy.ok() and fleet.tick():
+            executor.spin_once(timeout_sec=0.02)
+        fleet.stop()
+        _spin_for(executor, 0.3)
+    except TimelyError as error:
+        print(f"robot_fleet: {error}", file=sys.stderr)
+        return 1
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    finally:
+        executor.shutdown(timeout_sec=0)
+        rclpy.try_shutdown()
+    return 0
+
+
+def _spin_for(executor: SingleThreadedExecutor, seconds: float) -> None:
+    """Let cancellations reach the server."""
+    end_s = time.monotonic() + seconds
+    while rclpy.ok() and time.monotonic() < end_s:
+        executor.spin_once(timeout_sec=0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The serving loop: admit, step, deliver."""

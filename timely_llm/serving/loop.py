@@ -1,0 +1,273 @@
+"""The serving loop: admit, step, deliver.
+
+The same loop runs on the wall clock in a thread of the server and on a virtual clock in
+experiments. It is not thread-safe: `server.Server` gives it a thread and an inbox.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Protocol
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import EngineError, PlanError, RequestError
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, PlanResult, ReportState
+from timely_llm.core.segment import Segment
+from timely_llm.engines.contract import Engine, StepResult
+from timely_llm.policies.contract import Policy, StepPlan
+from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.delivery import Delivery, correct
+from timely_llm.serving.journal import Journal, NoJournal
+from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.stats import Stats
+from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.skill_set import SkillSet
+
+log = logging.getLogger(__name__)
+
+
+class Sink(Protocol):
+    """Where deliveries go; called from the loop's thread, must not block."""
+
+    def segment(self, segment: Segment) -> None:
+        """Publish a segment, in the step in which its boundary was matched."""
+        ...
+
+    def ended(self, result: PlanResult) -> None:
+        """Tell how a request ended; nothing more comes of it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of the loop did: whether it made a step, and when to turn again at the latest."""
+
+    stepped: bool
+    wake_s: float
+
+
+class Loop:
+    """Serves requests on one engine by one policy.
+
+    Args:
+        engine: runs the steps; owned by the loop from now on.
+        policy: decides each step.
+        sink: takes segments and results.
+        clock: tells the time; only `now` is used.
+        step_time: the step-time model, learned from every step.
+        journal: takes events.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        sink: Sink,
+        clock: Clock,
+        step_time: StepTime | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._sink = sink
+        self._clock = clock
+        self._journal = journal or NoJournal()
+        self._deliveries: dict[str, Delivery] = {}
+        self.step_time = step_time or StepTime()
+        self.prompts = Prompts(engine)
+        self.stats = Stats()
+
+    @property
+    def generations(self) -> list[Generation]:
+        """The generations being served, in order of arrival."""
+        return [delivery.generation for delivery in self._deliveries.values()]
+
+    @property
+    def free_kv_tokens(self) -> int:
+        """Tokens of KV that are free in the engine."""
+        return self._engine.capacity.free_tokens
+
+    def register(self, skill_set: SkillSet) -> int:
+        """Pre-store a skill set; return the tokens of its shared prompt.
+
+        Raises:
+            RequestError: its name is taken by a different one.
+        """
+        return self.prompts.register(skill_set)
+
+    def admit(self, request: PlanRequest, arrival_s: float | None = None) -> None:
+        """Take a request into the pool; one that the engine cannot take ends at once.
+
+        Raises:
+            RequestError: its skill set is unknown or its id is being served.
+        """
+        skill_set = self.prompts.skill_set(request.skill_set)
+        key = request.request_id
+        if key in self._deliveries:
+            raise RequestError(f"a request {key!r} is being served already")
+        now = self._clock.now() if arrival_s is None else arrival_s
+        token_ids, prefix = self.prompts.build(request)
+        generation = Generation(key, request, now, len(token_ids), len(token_ids))
+        self.stats.requests += 1
+        self.stats.prompt_tokens += len(token_ids)
+        self._deliveries[key] = Delivery(
+            generation,
+            self._engine.tokenizer,
+            MiniSpecChecker(skill_set),
+            self._policy.whole_plans,
+        )
+        utility = request.time_utility
+        self._journal.write(
+            "request", now, id=key, agent=request.agent, task=request.task, beta=utility.beta,
+            alpha=utility.alpha, ert_s=utility.ert_s,
+        )  # fmt: skip
+        try:
+            generation.to_compute = self._engine.add(key, token_ids, prefix)
+        except EngineError as error:
+            self._end(generation, ErrorCode.INVALID_REQUEST, str(error))
+            return
+        generation.shared_tokens = len(token_ids) - generation.to_compute
+        generation.context_tokens = generation.shared_tokens
+
+    def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
+        """End a request and free its memory; return whether it was there."""
+        delivery = self._deliveries.get(request_id)
+        if delivery is None:
+            return False
+        self._end(delivery.generation, code, reason)
+        return True
+
+    def report(self, report: ExecutionReport) -> None:
+        """Take a robot's word; reports about requests of others or of the past are ignored."""
+        delivery = self._deliveries.get(report.request_id)
+        if delivery is None or delivery.generation.request.agent != report.agent:
+            return
+        generation, now = delivery.generation, self._clock.now()
+        if report.state is ReportState.RETURNED:
+            self._end(generation, ErrorCode.NONE, "")
+        elif report.state is ReportState.FAILED:
+            reason = f"segment {report.index} failed: {report.value or 'no reason given'}"
+            self._end(generation, ErrorCode.EXECUTION_FAILED, reason)
+        else:
+            correct(generation, report, now)
+            self._journal.write(
+                "report", now, id=generation.key, index=report.index,
+                state=report.state.name.lower(), due_s=round(generation.due_s, 6),
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Free the engine."""
+        self._engine.close()
+
+    def turn(self) -> Turn:
+        """Let the policy plan one step, run it, deliver what it made."""
+        ready = [g for g in self.generations if g.state is not State.BLOCKED]
+        now = self._clock.now()
+        plan = self._policy.plan(now, ready, self.step_time, self._engine.capacity)
+        if not plan:
+            return Turn(stepped=False, wake_s=plan.wake_s)
+        try:
+            self._engine.submit(plan)
+            result = self._engine.collect()
+        except Exception as error:  # an engine may fail in any way; the server lives on
+            log.exception("a step of %d sequences failed", len(plan.entries))
+            self._fail(plan, f"the engine failed: {type(error).__name__}: {error}")
+            return Turn(stepped=True, wake_s=plan.wake_s)
+        self._learn(plan, result)
+        self._deliver(plan, result)
+        return Turn(stepped=True, wake_s=plan.wake_s)
+
+    def _learn(self, plan: StepPlan, result: StepResult) -> None:
+        prefill = sum(n for n in result.computed.values() if n > 1)
+        rows = sum(1 for n in result.computed.values() if n == 1)
+        context = sum(self._deliveries[key].generation.context_tokens for key in plan.keys)
+        self.step_time.observe(result.duration_s, rows, prefill, context)
+        generated = sum(len(tokens) for tokens in result.tokens.values())
+        self.stats.step(result.duration_s, generated, sum(result.recomputed.values()))
+        now = self._clock.now()
+        self._journal.write(
+            "step", now - result.duration_s, s=round(result.duration_s, 6), ids=list(result.computed)
+        )
+
+    def _deliver(self, plan: StepPlan, result: StepResult) -> None:
+        """Bring the generations up to date with a step, and hand out what it completed."""
+        for generation in self.generations:
+            key = generation.key
+            if key in result.evicted:
+                generation.to_compute += generation.kv_tokens
+                generation.context_tokens = generation.shared_tokens
+            if key not in plan.keys:
+                if generation.state is State.RUNNING:
+                    generation.state = State.SUSPENDED
+                continue
+            if key in result.failures:
+                self._end(generation, ErrorCode.ENGINE_FAILED, result.failures[key])
+                continue
+            computed = result.computed.get(key, 0)
+            generation.to_compute -= computed
+            generation.context_tokens += computed
+            generation.recomputed_tokens += result.recomputed.get(key, 0)
+            generation.state = State.RUNNING
+            self._take(generation, result)
+
+    def _take(self, generation: Generation, result: StepResult) -> None:
+        """Push a generation's new tokens through its stop checker."""
+        delivery = self._deliveries[generation.key]
+        for token_id in result.tokens.get(generation.key, ()):
+            generation.to_compute += 1
+            try:
+                segments = delivery.push(token_id, self._clock.now())
+            except PlanError as error:
+                self._end(generation, ErrorCode.MALFORMED_PLAN, str(error))
+                return
+            for segment in segments:
+                self._publish(segment, generation)
+            if delivery.complete:
+                self._end(generation, ErrorCode.NONE, "")
+                return
+            if len(generation.token_ids) >= generation.request.max_tokens:
+                limit = generation.request.max_tokens
+                reason = f"the plan is not complete after {limit} tokens, the most it may have"
+                self._end(generation, ErrorCode.TOO_LONG, reason)
+                return
+
+    def _publish(self, segment: Segment, generation: Generation) -> None:
+        self.stats.segments += 1
+        self._sink.segment(segment)
+        self._journal.write(
+            "segment", self._clock.now(), id=segment.request_id, index=segment.index,
+            text=segment.text, predicted_s=round(segment.predicted_s, 6), final=segment.final,
+            due_s=round(generation.due_s, 6),
+        )  # fmt: skip
+
+    def _fail(self, plan: StepPlan, reason: str) -> None:
+        for key in plan.keys:
+            self._end(self._deliveries[key].generation, ErrorCode.ENGINE_FAILED, reason)
+
+    def _end(self, generation: Generation, code: ErrorCode, reason: str) -> None:
+        generation.state = State.ENDED
+        del self._deliveries[generation.key]
+        self._engine.remove(generation.key)
+        served = generation.response_s >= 0
+        utility = generation.request.time_utility.value(generation.response_s) if served else 0.0
+        result = PlanResult(
+            request_id=generation.request.request_id,
+            agent=generation.request.agent,
+            error_code=code,
+            error_msg=reason,
+            plan="".join(segment.text for segment in generation.segments),
+            segments=len(generation.segments),
+            response_s=generation.response_s,
+            waiting_s=generation.waiting_s,
+            utility=utility,
+            prompt_tokens=generation.prompt_tokens,
+            generated_tokens=len(generation.token_ids),
+            recomputed_tokens=generation.recomputed_tokens,
+        )
+        self.stats.end(result)
+        self._sink.ended(result)
+        self._journal.write(
+            "end", self._clock.now(), id=generation.key, code=code.name.lower(), message=reason
+        )

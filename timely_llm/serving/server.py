@@ -1,0 +1,235 @@
+"""The loop in a thread of its own, with an inbox: what other threads may call."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    PlanResult,
+    Rejected,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.serving.loop import Loop, Sink
+from timely_llm.skills.skill_set import parse_skill_set
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server takes on.
+
+    Attributes:
+        max_requests: most requests being served at a time.
+    """
+
+    max_requests: int = 256
+
+
+class Server:
+    """Thread-safe face of a loop.
+
+    Nothing here blocks for longer than it takes to append to a list: work is done in the loop's
+    thread, between two steps. The sink is called from that thread.
+
+    Args:
+        make_loop: makes the loop around the sink it is given; called in the loop's thread.
+        sink: takes segments and results.
+        clock: the loop's clock.
+        limits: when to refuse requests.
+    """
+
+    def __init__(
+        self,
+        make_loop: Callable[[Sink], Loop],
+        sink: Sink,
+        clock: Clock,
+        limits: Limits | None = None,
+    ) -> None:
+        self._watched = _Watched(sink, self._forget)
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._inbox: deque[Callable[[], object]] = deque()
+        self._wake = threading.Condition()
+        self._live: set[str] = set()
+        self._skill_sets: set[str] = set()
+        self._closing = False
+        self._made: Future[Loop] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(make_loop,), name="engine", daemon=True
+        )
+        self._thread.start()
+
+    def wait_ready(self, timeout_s: float | None = None) -> None:
+        """Wait until the loop is made.
+
+        Raises:
+            Exception: whatever making it raised; the server is then closed.
+        """
+        self._made.result(timeout_s)
+
+    def call(self, work: Callable[[Loop], T]) -> Future[T]:
+        """Run `work` on the loop between two steps; return its future result."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work(self._made.result()))
+            except Exception as error:
+                future.set_exception(error)
+
+        with self._wake:
+            if self._closing:
+                future.set_exception(Rejected(ErrorCode.SHUTTING_DOWN, "the server stops"))
+                return future
+            self._inbox.append(run)
+            self._wake.notify()
+        return future
+
+    def register(self, skill_set_yaml: str, source: str = "skill set") -> Future[tuple[str, int]]:
+        """Pre-store a skill set; return its future (name, tokens of the shared prompt)."""
+        def work(loop: Loop) -> tuple[str, int]:
+            skill_set = parse_skill_set(skill_set_yaml, source)
+            tokens = loop.register(skill_set)
+            with self._wake:
+                self._skill_sets.add(skill_set.name)
+            return skill_set.name, tokens
+
+        return self.call(work)
+
+    def submit(self, request: PlanRequest) -> None:
+        """Accept a request; its segments and result go to the sink.
+
+        Raises:
+            Rejected: the server does not take it, and why.
+        """
+        with self._wake:
+            if self._closing:
+                raise Rejected(ErrorCode.SHUTTING_DOWN, "the server stops")
+            if request.skill_set not in self._skill_sets:
+                known = ", ".join(sorted(self._skill_sets)) or "none"
+                raise Rejected(
+                    ErrorCode.UNKNOWN_SKILL_SET,
+                    f"unknown skill set {request.skill_set!r}: registered are {known}",
+                )
+            if request.request_id in self._live:
+                raise Rejected(
+                    ErrorCode.DUPLICATE_REQUEST,
+                    f"a request {request.request_id!r} is being served already",
+                )
+            if len(self._live) >= self._limits.max_requests:
+                raise Rejected(
+                    ErrorCode.QUEUE_FULL,
+                    f"{len(self._live)} requests are being served, the most allowed: try later",
+                )
+            self._live.add(request.request_id)
+            arrival_s = self._clock.now()
+            self._inbox.append(lambda: self._admit(request, arrival_s))
+            self._wake.notify()
+
+    def report(self, report: ExecutionReport) -> None:
+        """Take a robot's word about a segment."""
+        self.call(lambda loop: loop.report(report))
+
+    def cancel(
+        self,
+        request_id: str,
+        code: ErrorCode = ErrorCode.CANCELED,
+        reason: str = "canceled by a client",
+    ) -> Future[bool]:
+        """End a request before the next step; the future says whether it was there."""
+        return self.call(lambda loop: loop.cancel(request_id, code, reason))
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End all requests, stop the thread, free the engine."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            log.error("the engine did not finish its step within %.0f s", timeout_s)
+
+    def _run(self, make_loop: Callable[[Sink], Loop]) -> None:
+        try:
+            loop = make_loop(self._watched)
+        except BaseException as error:
+            with self._wake:
+                self._closing = True
+            self._made.set_exception(error)
+            return
+        self._made.set_result(loop)
+        while True:
+            with self._wake:
+                work, closing = list(self._inbox), self._closing
+                self._inbox.clear()
+            for item in work:
+                self._guard(loop, item)
+            if closing:
+                break
+            turn = self._guard(loop, loop.turn)
+            if turn is None or turn.stepped:
+                continue
+            with self._wake:
+                if not self._inbox and not self._closing:
+                    pause_s = turn.wake_s - self._clock.now()
+                    self._wake.wait(min(max(pause_s, 0.0), 3600.0))
+        self._end_all(loop, ErrorCode.SHUTTING_DOWN, "the server stops")
+        loop.close()
+
+    def _admit(self, request: PlanRequest, arrival_s: float) -> None:
+        """Admit a request; whatever goes wrong, its client hears of it."""
+        try:
+            self._made.result().admit(request, arrival_s)
+        except Exception as error:
+            log.exception("request %r could not be admitted", request.request_id)
+            code = ErrorCode.INVALID_REQUEST
+            self._watched.ended(PlanResult.refused(request, code, str(error)))
+
+    def _guard(self, loop: Loop, work: Callable[[], T]) -> T | None:
+        """Do work; if the loop itself breaks, end what it serves and go on."""
+        try:
+            return work()
+        except RequestError as error:
+            log.warning("%s", error)
+        except Exception as error:
+            log.exception("the serving loop failed")
+            reason = f"the server failed: {type(error).__name__}: {error}"
+            self._end_all(loop, ErrorCode.ENGINE_FAILED, reason)
+        return None
+
+    def _end_all(self, loop: Loop, code: ErrorCode, reason: str) -> None:
+        for generation in loop.generations:
+            loop.cancel(generation.key, code, reason)
+
+    def _forget(self, request_id: str) -> None:
+        with self._wake:
+            self._live.discard(request_id)
+
+
+class _Watched:
+    """Passes deliveries on, and tells when a request has ended."""
+
+    def __init__(self, sink: Sink, ended: Callable[[str], None]) -> None:
+        self._sink = sink
+        self._ended = ended
+
+    def segment(self, segment: Segment) -> None:
+        self._sink.segment(segment)
+
+    def ended(self, result: PlanResult) -> None:
+        self._ended(result.request_id)
+        self._sink.ended(result)

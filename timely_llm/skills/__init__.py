@@ -1,0 +1,1 @@
+"""Skill sets, plan language, stop checkers and the execution-time model."""

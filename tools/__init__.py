@@ -1,0 +1,1 @@
+"""Tools that make what the package ships."""

@@ -1,0 +1,1 @@
+"""Corpus, training and evaluation of the embedded language model."""

@@ -1,0 +1,221 @@
+"""Train the embedded language model from scratch.
+
+    PYTHONPATH=. python -m tools.tiny_planner.train OUT --minutes 48
+
+Most steps leave out the system text: they are faster, and the model then does not hang on its
+exact words. The others run the system text once and let the whole batch attend to its keys and
+values, as an engine with a shared prefix does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from tools.tiny_planner import corpus
+from tools.tiny_planner.batches import Batch, Batches, system_texts
+from tools.tiny_planner.muon import Muon
+from tools.tiny_planner.tokenizer import CONTEXT, save_tokenizer, train_tokenizer
+
+RECORD = "training.json"
+WARM_UP_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a training run is a function of, besides the corpus and the machine's speed."""
+
+    minutes: float = 48.0
+    hidden: int = 192
+    inner: int = 512
+    layers: int = 5
+    vocabulary: int = 1536
+    learning_rate: float = 8e-3
+    tokens: int = 2048  # of a step
+    prompt_weight: float = 0.1  # of a prompt token in the loss, an answer token has 1
+    with_system: float = 0.2  # share of steps
+    snapshot_minutes: float = 0.0  # 0: none
+    seed: int = 1
+    threads: int = 2
+
+
+def tokenizer_texts(seed: int) -> Iterator[str]:
+    """Yield what the tokenizer learns from."""
+    for text in system_texts().values():
+        yield from [text] * 20
+    for drawn in islice(corpus.stream(seed), 30_000):
+        yield drawn.user
+        yield drawn.answer
+
+
+def make_model(tokenizer: PreTrainedTokenizerFast, settings: Settings) -> LlamaForCausalLM:
+    """Return a new Llama with heads of size 64 and tied embeddings."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=settings.hidden, intermediate_size=settings.inner,
+        num_hidden_layers=settings.layers, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=64, max_position_embeddings=CONTEXT, tie_word_embeddings=True, rms_norm_eps=1e-5,
+        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )  # fmt: skip
+    return LlamaForCausalLM(config)
+
+
+def make_optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Optimizer]:
+    """Return AdamW for embeddings and norms and Muon for the matrices."""
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in model.named_parameters() if p.ndim < 2 or "embed" in n]
+    adamw = torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True)
+    return [adamw, Muon(matrices, rate)]
+
+
+def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
+    """Return the weighted mean cross entropy of a batch."""
+    inputs, targets, weights = batch.rows[:, :-1], batch.rows[:, 1:], batch.weights[:, 1:]
+    if batch.prefix:
+        cache = DynamicCache(config=model.config)
+        model.model(torch.tensor([batch.prefix]), past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(inputs))
+        logits = model(inputs, past_key_values=cache, use_cache=True).logits
+    else:
+        logits = model(inputs, use_cache=False).logits
+    entropy = functional.cross_entropy(
+        logits.float().flatten(0, 1), targets.flatten(), reduction="none"
+    )
+    return (entropy * weights.flatten()).sum() / weights.sum()
+
+
+class Training:
+    """A model in training, its progress and its record."""
+
+    def __init__(self, settings: Settings) -> None:
+        torch.set_num_threads(settings.threads)
+        torch.manual_seed(settings.seed)
+        self._settings = settings
+        self._tokenizer = train_tokenizer(tokenizer_texts(settings.seed), settings.vocabulary)
+        self._model = make_model(self._tokenizer, settings)
+        self._optimizers = make_optimizers(self._model, settings.learning_rate)
+        self._batches = Batches(
+            self._tokenizer, settings.seed, settings.tokens, settings.prompt_weight
+        )
+        self._start = time.monotonic()
+        self._steps = 0
+        self._tokens = 0
+        self._loss = math.nan
+
+    @property
+    def minutes(self) -> float:
+        """Return the time since the first step."""
+        return (time.monotonic() - self._start) / 60
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Return what the evaluation needs to draw the same samples again, and figures."""
+        return {
+            "samples": self._batches.samples,
+            "digest": self._batches.digest.hexdigest(),
+            "steps": self._steps,
+            "tokens": self._tokens,
+            "parameters": sum(p.numel() for p in self._model.parameters()),
+            "loss": round(self._loss, 4),
+            **asdict(self._settings),
+        }
+
+    def steps(self) -> Iterator[Batch]:
+        """Yield batches until the time is over."""
+        while True:
+            for batch in self._batches.pool(self._settings.with_system):
+                if self.minutes >= self._settings.minutes:
+                    return
+                yield batch
+
+    def step(self, batch: Batch) -> None:
+        """Update the model with one batch; the rate follows a cosine over the time."""
+        rate = self._settings.learning_rate * min(1.0, (self._steps + 1) / WARM_UP_STEPS)
+        done = min(1.0, self.minutes / self._settings.minutes)
+        rate *= 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done))
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(self._model, batch)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad()
+        self._steps += 1
+        self._tokens += int((batch.weights > 0).sum()) + len(batch.prefix)
+        last = self._loss if self._steps > 1 else loss.item()
+        self._loss = last + 0.03 * (loss.item() - last)
+
+    def progress(self) -> str | None:
+        """Return a line of progress every 100 steps."""
+        if self._steps % 100:
+            return None
+        speed = self._tokens / self.minutes / 60
+        return (
+            f"{self.minutes:.1f} min, step {self._steps}, loss {self._loss:.4f}, "
+            f"{speed:.0f} tokens/s"
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the model in bfloat16, so that transformers 4 and 5 and vLLM read it alike."""
+        copy: Any = LlamaForCausalLM(self._model.config)
+        copy.load_state_dict(self._model.state_dict())
+        copy.to(torch.bfloat16).save_pretrained(folder)
+        save_tokenizer(self._tokenizer, folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config["rope_theta"] = config["rope_parameters"]["rope_theta"]
+        config["torch_dtype"] = config["dtype"]
+        generation = {
+            "do_sample": False,
+            "eos_token_id": self._tokenizer.eos_token_id,
+            "pad_token_id": self._tokenizer.pad_token_id,
+        }
+        files = {
+            "config.json": config, "generation_config.json": generation, RECORD: self.record,
+        }  # fmt: skip
+        for name, value in files.items():
+            (folder / name).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def run(settings: Settings, out: Path) -> dict[str, Any]:
+    """Train a model, write it to `out` and snapshots to `out`-1, `out`-2 ...; return its record."""
+    training, snapshots = Training(settings), 0
+    for batch in training.steps():
+        training.step(batch)
+        if line := training.progress():
+            print(line, flush=True)
+        every = settings.snapshot_minutes
+        if every and training.minutes > (snapshots + 1) * every:
+            snapshots += 1
+            training.save(out.with_name(f"{out.name}-{snapshots}"))
+    training.save(out)
+    return training.record
+
+
+def main() -> None:
+    """Run the command line: an option for each setting."""
+    parser = argparse.ArgumentParser(description="Train the embedded language model from scratch.")
+    parser.add_argument("out", type=Path)
+    for field in fields(Settings):
+        kind = type(field.default)
+        option = f"--{field.name.replace('_', '-')}"
+        parser.add_argument(option, type=kind, default=field.default)
+    values = vars(parser.parse_args())
+    out = values.pop("out")
+    print(json.dumps(run(Settings(**values), out), indent=2))
+
+
+if __name__ == "__main__":
+    main()
