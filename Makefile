@@ -30,7 +30,7 @@ test-launch: install
 	python -m pytest test/launch
 
 test-colcon: install
-	python -m pytest -m colcon
+	python -m pytest -m colcon test/system
 
 install: $(INSTALLED) $(VENV)/.shared
 

@@ -22,8 +22,9 @@ from setuptools.command.build import build
 ROOT = Path(__file__).resolve().parent
 NAME = "timely_llm"
 GENERATED = ("*.so", "msg/*.py", "srv/*.py", "action/*.py")
-# Of use to C++ packages built on top, and full of paths of the build folder.
-NOT_IN_A_WHEEL = {"cmake", "environment", "include", "parent_prefix_path"}
+# Of use to colcon and to C++ packages built on top, and full of paths of the build folder.
+FOLDERS_LEFT_OUT = {"cmake", "include", "parent_prefix_path"}
+SUFFIXES_LEFT_OUT = {".bash", ".dsv", ".sh", ".zsh"}
 
 
 def ros_wheels_prefix() -> Path:
@@ -49,7 +50,7 @@ class BuildInterfaces(Command):
     """Configure, build and install the CMake project, and take what belongs into a wheel."""
 
     description = "generate and compile the ROS interfaces"
-    user_options: ClassVar = []
+    user_options: ClassVar[list[tuple[str, str, str]]] = []
     editable_mode = False  # set by setuptools for `pip install --editable`
 
     def initialize_options(self) -> None:
@@ -71,13 +72,17 @@ class BuildInterfaces(Command):
         shutil.rmtree(work, ignore_errors=True)
         stage = work / "stage"
         environment = cmake_environment()
-        for command in (
-            ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(work / "build")]
-            + [f"-DCMAKE_INSTALL_PREFIX={stage}", "-DCMAKE_BUILD_TYPE=Release"]
-            + ["-DBUILD_TESTING=OFF", f"-DPython3_EXECUTABLE={sys.executable}"],
-            ["cmake", "--build", str(work / "build"), "--target", "install"],
-        ):
-            subprocess.run(command, env=environment, check=True)
+        options = {
+            "BUILD_TESTING": "OFF",
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_INSTALL_PREFIX": stage,
+            "Python3_EXECUTABLE": sys.executable,
+        }
+        configure = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(work / "build")]
+        configure += [f"-D{name}={value}" for name, value in options.items()]
+        compile_and_install = ["cmake", "--build", str(work / "build"), "--target", "install"]
+        subprocess.run(configure, env=environment, check=True)
+        subprocess.run(compile_and_install, env=environment, check=True)
         package = next(stage.glob(f"lib/python*/*-packages/{NAME}"))
         self._copy_generated(package, (ROOT if self.editable_mode else Path(self.build_lib)) / NAME)
         self._add_data_files(stage)
@@ -96,10 +101,13 @@ class BuildInterfaces(Command):
     def _add_data_files(self, stage: Path) -> None:
         """Let the wheel carry the rest: libraries, executables and share/, below its prefix."""
         files: dict[str, list[str]] = {}
-        for path in sorted(stage.rglob("*")):
+        for path in sorted(path for path in stage.rglob("*") if path.is_file()):
             inside = path.relative_to(stage)
-            in_site_packages = any(part.endswith("-packages") for part in inside.parts)
-            if path.is_file() and not in_site_packages and not NOT_IN_A_WHEEL & {*inside.parts}:
+            if (
+                FOLDERS_LEFT_OUT.isdisjoint(inside.parts)
+                and inside.suffix not in SUFFIXES_LEFT_OUT
+                and not any(part.endswith("-packages") for part in inside.parts)
+            ):
                 files.setdefault(str(inside.parent), []).append(os.path.relpath(path, ROOT))
         self.distribution.data_files = [*(self.distribution.data_files or []), *files.items()]
 
@@ -107,11 +115,8 @@ class BuildInterfaces(Command):
         """Return what a source distribution needs to run this command."""
         folders = ("msg", "srv", "action", "cmake", "scripts", "launch", "config", "models")
         found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")))
-        return ["CMakeLists.txt", "package.xml"] + [
-            str(path.relative_to(ROOT))
-            for path in found
-            if path.is_file() and "__pycache__" not in path.parts
-        ]
+        files = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
+        return ["CMakeLists.txt", "package.xml", *(str(path.relative_to(ROOT)) for path in files)]
 
     def get_outputs(self) -> list[str]:
         """Return nothing: `install_data` lists the files."""

@@ -7,7 +7,9 @@ import pytest
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.resources import resource
 
-FILES = [file for kind in ("msg", "srv", "action") for file in sorted(resource(kind).glob(f"*.{kind}"))]
+FILES = [
+    file for kind in ("msg", "srv", "action") for file in sorted(resource(kind).glob(f"*.{kind}"))
+]
 CONSTANT = re.compile(r"^uint\d+ (?P<name>[A-Z_]+)=(?P<value>\d+)", re.MULTILINE)
 
 

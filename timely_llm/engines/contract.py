@@ -78,7 +78,11 @@ class Engine(Protocol):
     """
 
     in_flight: int
-    tokenizer: Tokenizer
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's words."""
+        ...
 
     @property
     def capacity(self) -> Capacity:
@@ -86,7 +90,11 @@ class Engine(Protocol):
         ...
 
     def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
-        """Compute `token_ids` once and keep their KV; asking again returns the same prefix."""
+        """Compute `token_ids` once and keep their KV; asking again returns the same prefix.
+
+        Raises:
+            EngineError: it is too long, or there is no room for its KV.
+        """
         ...
 
     def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
@@ -99,11 +107,25 @@ class Engine(Protocol):
 
         Returns:
             How many of its tokens are left to compute.
+
+        Raises:
+            EngineError: the key is taken, the prompt leaves no room for an answer, or the prefix
+                is not its beginning or not this engine's.
         """
         ...
 
     def submit(self, plan: StepPlan) -> None:
-        """Start one forward pass over the plan's sequences."""
+        """Start one forward pass over the plan's sequences.
+
+        An entry's tokens are the most it computes; with fewer left, it computes those. Of
+        `evictable`, the engine gives up no more than it needs; keys that it does not know or that
+        take part are passed over. A sequence that cannot be served (no room for its KV, at the
+        most tokens a sequence may have) fails alone, and can be in a later plan.
+
+        Raises:
+            EngineError: the plan is empty, names an unknown sequence or one twice, or is larger
+                than `capacity` allows.
+        """
         ...
 
     def collect(self) -> StepResult:
@@ -111,7 +133,11 @@ class Engine(Protocol):
         ...
 
     def append(self, key: str, token_ids: Sequence[int]) -> None:
-        """Add outside words (a skill's return value) to a sequence; they are computed later."""
+        """Add outside words (a skill's return value) to a sequence; they are computed later.
+
+        Raises:
+            EngineError: the key is unknown, or the sequence would be too long.
+        """
         ...
 
     def remove(self, key: str) -> None:

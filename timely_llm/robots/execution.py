@@ -116,8 +116,7 @@ class PlanRun:
                     self._idle_since_s = now
                 return
             if not isinstance(action, Do):
-                self.ended = True
-                self.returned = True
+                self.ended, self.returned = True, action.returned
                 return
             skill = self._skill_set.skills[action.call.name]
             seconds, value = self._world.do(action.call, skill, self._rng, self._spread)

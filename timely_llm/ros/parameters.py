@@ -12,6 +12,13 @@ from rclpy.node import Node
 from timely_llm.core.errors import RequestError
 
 Value = bool | int | float | str | list[str]
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number with a decimal point",
+    str: "a text",
+    list: "a list of texts",
+}
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ def declare(node: Node, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
                 parameter.name, parameter.default, parameter.descriptor()
             )
         except InvalidParameterTypeException as error:
-            kind = type(parameter.default).__name__
-            raise RequestError(f"parameter {parameter.name} must be a {kind}") from error
+            kind = _KINDS[type(parameter.default)]
+            raise RequestError(f"parameter {parameter.name} must be {kind}") from error
         except ParameterException as error:
             allowed = f"from {parameter.low:g} to {parameter.high:g}" if parameter.low is not None else ""
             raise RequestError(f"parameter {parameter.name} must be {allowed}: {error}") from error

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable
 from concurrent.futures import Future as ConcurrentFuture
 from typing import Any, TypeVar
 
 import rclpy
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.action.server import ServerGoalHandle
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -50,10 +50,14 @@ class PlanServer(Node):
         self.create_subscription(
             msg.ExecutionReport, "~/execution_reports", self._on_report, reliable
         )
-        self.create_service(srv.RegisterSkillSet, "~/register_skill_set", self._register)
-        self.create_service(srv.SubmitPlan, "~/submit_plan", self._submit)
-        self.create_service(srv.CancelRequest, "~/cancel_request", self._cancel)
-        self.create_service(srv.ListRequests, "~/list_requests", self._list)
+        for kind, name, callback in (
+            (srv.RegisterSkillSet, "~/register_skill_set", self._register),
+            (srv.SubmitPlan, "~/submit_plan", self._submit),
+            (srv.CancelRequest, "~/cancel_request", self._cancel),
+            (srv.ListRequests, "~/list_requests", self._list),
+        ):
+            # Reentrant: a service that waits for the engine's thread holds nobody up.
+            self.create_service(kind, name, callback, callback_group=ReentrantCallbackGroup())
         self._action = ActionServer(
             self, Plan, "plan", self._execute, cancel_callback=self._on_cancel
         )
@@ -82,18 +86,19 @@ class PlanServer(Node):
             self.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
         goal = self._goals.get(result.request_id)
         if goal is not None:
-            self._in_executor(lambda: goal[1].set_result(result))
+            self._resolve(goal[1], result)
 
-    def _in_executor(self, work: Callable[[], object]) -> None:
+    def _resolve(self, future: Future[T], value: T) -> None:
+        """Set a future from the engine's thread, and wake the coroutine that awaits it."""
+        future.set_result(value)
         if self.executor is not None:
-            self.executor.create_task(work)
+            self.executor.wake()
 
     async def _result(self, future: ConcurrentFuture[T]) -> T:
         """Wait for work in the engine's thread without holding the executor."""
         done: Future[None] = Future()
-        future.add_done_callback(lambda _: self._in_executor(lambda: done.set_result(None)))
-        if not future.done():
-            await done
+        future.add_done_callback(lambda _: self._resolve(done, None))
+        await done
         return future.result()
 
     # The action.

@@ -72,6 +72,11 @@ class Robot(Node):
         """Whether it has a task."""
         return self._job is not None
 
+    @property
+    def in_emergency(self) -> bool:
+        """Whether its task is urgent."""
+        return self._job is not None and self._job.task.urgent
+
     def wait_for_server(self, timeout_s: float) -> bool:
         """Wait until the plan action is there; return whether it is."""
         return self._client.wait_for_server(timeout_s)

@@ -95,12 +95,12 @@ class RobotFleet(Node):
         return any(r.busy for r in self.robots) and elapsed_s < self._duration_s + DRAIN_S
 
     def _give(self, burst: Burst) -> None:
-        """Give a burst's tasks to different robots; a busy robot drops its plan for urgent ones."""
+        """Give a burst's tasks to different robots; a normal plan is dropped for an urgent one."""
         order = self._choice.permutation(len(self.robots))
         for index, urgent in zip(order, burst.urgent, strict=False):
             task = self._tasks.draw(urgent, self._texts)
             robot = self.robots[int(index)]
-            if urgent or not robot.busy:
+            if not robot.busy or (urgent and not robot.in_emergency):
                 robot.ask(task)
 
     def stop(self) -> None:

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
+from tools.tiny_planner.words import ADJECTIVES, NOUNS, NUMBERS
 
 SKILL_SET = Path("config/skill_sets/drone.yaml")
 POOL = 4000  # samples sorted by length at a time
@@ -70,6 +71,23 @@ class Batches:
                 show = self._random.random() < with_system
                 batches.append(self._batch(group, self._prefixes[chat] if show else []))
         self._random.shuffle(batches)
+        return batches
+
+    def copies(self, count: int) -> list[Batch]:
+        """Return batches that repeat random names and numbers: copying is learned first."""
+        vocabulary = (*ADJECTIVES, *NOUNS, *map(str, NUMBERS))
+        words = [self._tokenizer(word).input_ids[0] for word in vocabulary]
+        user, assistant, end = (
+            self._tokenizer(mark).input_ids[0] for mark in ("<|user|>", "<|assistant|>", "<|end|>")
+        )
+        batches = []
+        for _ in range(count):
+            length = self._random.randint(8, 40)
+            group = []
+            for _ in range(self._tokens // (2 * length)):
+                drawn = self._random.sample(words, length)
+                group.append(([user, *drawn, assistant], [*drawn, end]))
+            batches.append(self._batch(group, []))
         return batches
 
     def _batch(self, group: list[tuple[list[int], list[int]]], prefix: list[int]) -> Batch:

@@ -33,7 +33,7 @@ FAMILIES: dict[str, Callable[[random.Random], Task]] = {
     "scan": object_tasks.scan,
     "visit": object_tasks.visit,
 }
-MORE_OFTEN = {"move": 1.5, "find": 1.5, "question": 1.5, "visit": 1.5, CHAT: 2.5}
+MORE_OFTEN = {"move": 1.5, "find": 1.5, "question": 1.5, "visit": 1.5, CHAT: 1.8}
 WEIGHTS = dict.fromkeys(FAMILIES, 1.0) | MORE_OFTEN
 MAX_DISTRACTORS = 3
 

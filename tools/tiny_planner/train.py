@@ -39,12 +39,13 @@ class Settings:
     minutes: float = 48.0
     hidden: int = 192
     inner: int = 512
-    layers: int = 5
+    layers: int = 4
     vocabulary: int = 1536
-    learning_rate: float = 8e-3
+    learning_rate: float = 6e-3
     tokens: int = 2048  # of a step
     prompt_weight: float = 0.1  # of a prompt token in the loss, an answer token has 1
-    with_system: float = 0.2  # share of steps
+    copy_steps: int = 250  # first steps, which only copy
+    with_system: float = 0.15  # share of steps
     snapshot_minutes: float = 0.0  # 0: none
     seed: int = 1
     threads: int = 2
@@ -128,11 +129,13 @@ class Training:
             "tokens": self._tokens,
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "loss": round(self._loss, 4),
-            **asdict(self._settings),
+            "seed": self._settings.seed,
+            "settings": asdict(self._settings),
         }
 
     def steps(self) -> Iterator[Batch]:
-        """Yield batches until the time is over."""
+        """Yield batches until the time is over; the first ones only copy."""
+        yield from self._batches.copies(self._settings.copy_steps)
         while True:
             for batch in self._batches.pool(self._settings.with_system):
                 if self.minutes >= self._settings.minutes:

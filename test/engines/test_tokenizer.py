@@ -1,0 +1,119 @@
+"""Words in and out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from timely_llm.core.errors import ModelError
+from timely_llm.engines.contract import Message, TextStream
+from timely_llm.engines.script_tokenizer import ScriptTokenizer
+from timely_llm.engines.tokenizer import HubTokenizer, SlowStream
+
+CHAT: list[Message] = [
+    {"role": "system", "content": "You fly a drone."},
+    {"role": "user", "content": "Find the cup."},
+]
+
+
+def spell(stream: TextStream, token_ids: list[int]) -> str:
+    return "".join(stream.push(token_id) for token_id in token_ids)
+
+
+@pytest.fixture
+def save(tokenizer: Any, tmp_path: Path) -> Any:
+    """Save the tokenizer with another chat template; return what is loaded from there."""
+
+    def save(template: str | None) -> HubTokenizer:
+        tokenizer.save_pretrained(tmp_path)
+        (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
+        if template is not None:
+            (tmp_path / "chat_template.jinja").write_text(template)
+        return HubTokenizer(tmp_path)
+
+    return save
+
+
+def test_chat_by_the_models_template(llama: Path) -> None:
+    tokenizer = HubTokenizer(llama)
+    text = spell(tokenizer.stream(), tokenizer.encode_chat(CHAT))
+    assert text == "<system>You fly a drone.\n<user>Find the cup.\n<assistant>"
+
+
+def test_chat_without_a_template(save: Any) -> None:
+    tokenizer = save(None)
+    text = spell(tokenizer.stream(), tokenizer.encode_chat(CHAT))
+    assert text == "You fly a drone.\n\nFind the cup.\n\n"
+
+
+def test_chat_by_a_template_that_knows_no_system_role(save: Any) -> None:
+    tokenizer = save(
+        "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+        "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}"
+    )
+    text = spell(tokenizer.stream(), tokenizer.encode_chat(CHAT))
+    assert text == "[user]You fly a drone.\n\nFind the cup."
+
+
+def test_all_tokens_that_end_an_answer(llama: Path, tmp_path: Path) -> None:
+    assert HubTokenizer(llama).eos_ids == {2}
+    for file in llama.iterdir():
+        if "tokenizer" in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text((llama / "config.json").read_text())
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 9]}))
+    assert HubTokenizer(tmp_path).eos_ids == {2, 7, 9}
+
+
+def test_special_tokens_have_no_text(llama: Path) -> None:
+    tokenizer = HubTokenizer(llama)
+    assert spell(tokenizer.stream(), [1, *tokenizer.encode("tc(30);"), 2]) == "tc(30);"
+
+
+@settings(
+    max_examples=60, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_text_comes_back_token_by_token(llama: Path, text: str) -> None:
+    hub = _hub(llama)
+    token_ids = hub.encode(text)
+    for stream in (hub.stream(), SlowStream(hub._tokenizer)):
+        told = spell(stream, token_ids)
+        # A replacement character looks like an incomplete one.
+        assert told == text or "\ufffd" in text
+
+
+@settings(max_examples=60, derandomize=True)
+@given(text=st.text(max_size=60))
+def test_a_script_tokenizer_is_exact(text: str) -> None:
+    tokenizer = ScriptTokenizer()
+    token_ids = tokenizer.encode(text)
+    assert spell(tokenizer.stream(), [*token_ids, tokenizer.eos_id]) == text
+    assert tokenizer.encode(text) == token_ids
+    assert not tokenizer.eos_ids & set(token_ids)
+
+
+@settings(
+    max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(token_ids=st.lists(st.integers(3, 255), max_size=40))
+def test_whatever_a_model_says_has_a_text(llama: Path, token_ids: list[int]) -> None:
+    hub = _hub(llama)
+    end = hub.encode(" ok.")
+    assert spell(hub.stream(), [*token_ids, *end]).endswith(" ok.")
+
+
+def test_no_tokenizer(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="tokenizer"):
+        HubTokenizer(tmp_path)
+
+
+def _hub(model: Path, known: dict[Path, HubTokenizer] = {}) -> HubTokenizer:  # noqa: B006
+    if model not in known:
+        known[model] = HubTokenizer(model)
+    return known[model]

@@ -1,0 +1,107 @@
+"""The launch files, run by the real launch system. `make test-launch` says if it is missing."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("launch_ros", reason="launch_ros comes with ROS 2: PyPI has no such wheel")
+
+from launch import LaunchDescription, LaunchService
+from launch.actions import (
+    EmitEvent,
+    IncludeLaunchDescription,
+    RegisterEventHandler,
+)
+from launch.event_handlers import OnProcessIO
+from launch.events import Shutdown
+from launch.events.process import ProcessIO
+from launch.launch_description_sources import (
+    PythonLaunchDescriptionSource,
+    get_launch_description_from_python_launch_file,
+)
+
+from timely_llm.resources import resource
+
+FILES = ("plan_server", "demo")
+
+
+def path_of(name: str) -> str:
+    return str(resource(f"launch/{name}.launch.py"))
+
+
+def run(name: str, until: str | None = None, **arguments: str) -> tuple[int, str]:
+    """Run a launch file until its processes end or print `until`; return status and output."""
+    output = []
+
+    def on_output(event: ProcessIO) -> EmitEvent | None:
+        output.append(event.text.decode())
+        if until is not None and until in "".join(output):
+            return EmitEvent(event=Shutdown(reason="the test has seen enough"))
+        return None
+
+    service = LaunchService(noninteractive=True)
+    service.include_launch_description(
+        LaunchDescription(
+            [
+                RegisterEventHandler(OnProcessIO(on_stdout=on_output, on_stderr=on_output)),
+                IncludeLaunchDescription(
+                    PythonLaunchDescriptionSource(path_of(name)),
+                    launch_arguments=arguments.items(),
+                ),
+            ]
+        )
+    )
+    return service.run(), "".join(output)
+
+
+@pytest.fixture(autouse=True)
+def own_domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setenv("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
+    monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    monkeypatch.setenv("ROS_LOG_DIR", str(tmp_path))
+    yield
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_argument_is_described_and_has_a_default(name: str) -> None:
+    description = get_launch_description_from_python_launch_file(path_of(name))
+    arguments = description.get_launch_arguments()
+    assert arguments
+    for argument in arguments:
+        assert argument.description, argument.name
+        assert argument.default_value is not None, argument.name
+
+
+def test_the_server_starts_with_the_parameters_of_its_file() -> None:
+    status, output = run("plan_server", until="ready:", engine="simulated")
+    assert status == 0
+    assert "ready: timely policy, simulated engine" in output
+
+
+def test_an_argument_goes_before_the_parameter_file() -> None:
+    _, output = run("plan_server", until="ready:", engine="simulated", policy="stream")
+    assert "ready: stream policy" in output
+
+
+def test_an_argument_that_is_not_given_is_taken_from_the_users_parameter_file(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("/**: {ros__parameters: {engine: simulated, policy: fcfs}}", encoding="utf-8")
+    _, output = run("plan_server", until="ready:", params_file=str(file))
+    assert "ready: fcfs policy, simulated engine" in output
+
+
+def test_a_value_that_is_not_allowed_ends_the_server_with_one_sentence() -> None:
+    status, output = run("plan_server", engine="simulated", policy="no_such_policy")
+    assert "plan_server: parameter policy must be one of" in output
+    assert "Traceback" not in output
+    assert status == 0  # launch itself went well
+
+
+def test_the_demo_ends_when_its_robots_are_done() -> None:
+    status, output = run("demo", engine="simulated", robots="2", duration_s="3", seed="1")
+    assert status == 0
+    assert "2 robots ask for 3 s" in output

@@ -1,0 +1,63 @@
+"""What a simulated fleet is asked."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.resources import resource
+from timely_llm.robots.tasks import TaskSetError, load_task_set, placeholders
+
+DRONE = resource("config/tasks/drone.yaml")
+
+
+def test_the_shipped_tasks_have_no_unfilled_places() -> None:
+    tasks, rng = load_task_set(DRONE), np.random.default_rng(0)
+    for urgent in [False, True] * 200:
+        task = tasks.draw(urgent, rng)
+        assert not placeholders(task.text)
+        assert task.text.startswith("Scene: [")
+        assert ("[E]" in task.text) == urgent
+        assert task.time_utility == (URGENT if urgent else NORMAL)
+
+
+def test_the_same_seed_draws_the_same_tasks() -> None:
+    tasks = load_task_set(DRONE)
+    one, other = (
+        [tasks.draw(False, rng).text for _ in range(20)]
+        for rng in (np.random.default_rng(3), np.random.default_rng(3))
+    )
+    assert one == other
+
+
+def test_what_the_scene_names_is_in_view() -> None:
+    tasks, rng = load_task_set(DRONE), np.random.default_rng(1)
+    for _ in range(100):
+        task = tasks.draw(True, rng)
+        scene = task.text.split("[")[1].split("]")[0]
+        assert all(task.world.sees(name) for name in scene.split(", "))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("skill_set: drone", "at words: Field required"),
+        (
+            "{skill_set: drone, words: {}, normal: ['Find the {cat}.'], urgent: [x]}",
+            r"there are no words for \{cat\}",
+        ),
+        ("{skill_set: drone, words: {}, normal: [], urgent: [x]}", "at normal: List should have"),
+        ("{", "is not valid YAML"),
+    ],
+)
+def test_a_broken_task_set_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "tasks.yaml"
+    path.write_text(text)
+    with pytest.raises(TaskSetError, match=message):
+        load_task_set(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TaskSetError, match="cannot read task set .*: No such file"):
+        load_task_set(tmp_path / "none.yaml")

@@ -1,0 +1,240 @@
+"""Admit, step, deliver: on the virtual clock, with the real policies and stop checker."""
+
+import pytest
+
+from test.serving.scripted import FIND, Scene, request
+from timely_llm.core.errors import EngineError, RequestError
+from timely_llm.core.generation import State
+from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
+from timely_llm.core.time_utility import URGENT
+from timely_llm.engines.contract import StepResult
+from timely_llm.policies.fcfs import Fcfs, Stream
+from timely_llm.policies.timely import Timely
+
+
+def test_a_plan_is_delivered_in_segments_that_make_up_its_text() -> None:
+    scene = Scene({"r": FIND})
+    scene.loop.admit(request("r"))
+    scene.run()
+    assert scene.sink.texts("r") == [
+        "?s('cat'){", "g('cat');", "tp();", "->True;", "};->False;",
+    ]  # fmt: skip
+    assert [s.index for s in scene.sink.segments] == [0, 1, 2, 3, 4]
+    assert [s.final for s in scene.sink.segments] == [False] * 4 + [True]
+    result = scene.sink.results["r"]
+    assert result.error_code is ErrorCode.NONE
+    assert result.plan == FIND
+    assert result.segments == 5
+    assert result.utility == 1.0
+    assert 0 < result.response_s < 1
+    assert result.recomputed_tokens == 0
+
+
+def test_a_segment_goes_out_in_the_step_that_completes_it() -> None:
+    scene = Scene({"r": FIND}, Stream())
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        before = scene.clock.now()
+        scene.loop.turn()
+    assert scene.sink.results == {}
+    generation = scene.loop.generations[0]
+    assert generation.response_s == pytest.approx(scene.clock.now())
+    assert generation.segments[0] is scene.sink.segments[0]
+    assert before < scene.clock.now()
+
+
+def test_whole_plans_come_at_their_end() -> None:
+    scene = Scene({"r": FIND}, Fcfs())
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        scene.loop.turn()
+    assert "".join(scene.sink.texts("r")) == FIND
+    assert scene.sink.results["r"].response_s == pytest.approx(scene.clock.now())
+
+
+def test_a_plan_without_return_ends_with_its_last_segment_marked_final() -> None:
+    scene = Scene({"r": "?iv('cat'){g('cat');}"})
+    scene.loop.admit(request("r"))
+    scene.run()
+    first, second, again = scene.sink.segments
+    assert (first.text, second.text, second.final) == ("?iv('cat'){", "g('cat');", False)
+    assert (again.index, again.text, again.final) == (1, "g('cat');}", True)
+    assert scene.sink.results["r"].plan == "?iv('cat'){g('cat');}"
+
+
+def test_the_next_segment_is_due_when_the_robot_will_be_idle() -> None:
+    scene = Scene({"r": "mf(50);mf(100);->True;"})
+    scene.loop.admit(request("r"))
+    generation = scene.loop.generations[0]
+    assert generation.due_s == pytest.approx(1.0)
+    while not scene.sink.segments:
+        scene.loop.turn()
+    delivered_s = scene.clock.now()
+    assert generation.state is State.SUSPENDED
+    assert generation.due_s == pytest.approx(delivered_s + 1.8144 + 0.36)
+    while len(scene.sink.segments) < 2:
+        scene.loop.turn()
+    assert generation.due_s == pytest.approx(delivered_s + 2 * 1.8144 + 0.36 + 0.72)
+
+
+def test_reports_replace_predictions() -> None:
+    scene = Scene({"r": "mf(50);mf(100);->True;"}, Timely(lead_s=0.1))
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        scene.loop.turn()
+    generation = scene.loop.generations[0]
+    scene.clock.advance(0.5)
+    scene.loop.report(ExecutionReport("r", "agent-r", ReportState.STARTED, 0))
+    assert generation.due_s == pytest.approx(scene.clock.now() + 1.8144 + 0.36)
+    scene.loop.report(ExecutionReport("r", "agent-r", ReportState.FINISHED, 0, 0.1))
+    assert generation.due_s == pytest.approx(scene.clock.now())
+    late = generation.due_s
+    for stranger in (
+        ExecutionReport("r", "someone", ReportState.STARTED, 0),
+        ExecutionReport("x", "agent-r", ReportState.STARTED, 0),
+        ExecutionReport("r", "agent-r", ReportState.STARTED, 7),
+    ):
+        scene.loop.report(stranger)
+    assert generation.due_s == late
+
+
+def test_a_suspended_plan_rests_until_its_robot_needs_the_next_segment() -> None:
+    scene = Scene({"r": "mf(50);mf(100);->True;"}, Timely(lead_s=0.5))
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        scene.loop.turn()
+    due_s = scene.loop.generations[0].due_s
+    turn = scene.loop.turn()
+    assert not turn.stepped
+    assert turn.wake_s == pytest.approx(due_s - 0.5)
+    scene.clock.advance(turn.wake_s - scene.clock.now())
+    while len(scene.sink.segments) < 2:
+        assert scene.loop.turn().stepped
+    assert scene.clock.now() < due_s
+    assert scene.loop.generations[0].waiting_s == scene.loop.generations[0].response_s
+
+
+def test_an_urgent_request_overtakes_a_suspended_one() -> None:
+    plans = {f"n{i}": "mf(50);mf(100);mf(50);->True;" for i in range(8)} | {"u": "mu(100);->True;"}
+    scene = Scene(plans)
+    for i in range(8):
+        scene.loop.admit(request(f"n{i}"))
+    scene.turns(4)
+    scene.loop.admit(request("u", URGENT))
+    scene.run()
+    order = [s.request_id for s in scene.sink.segments]
+    assert order.index("u") < 8
+    assert scene.sink.results["u"].utility == 2.0
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [("mf(9000);", "distance must be 10 to 500 cm"), ("jump(1);", "unknown skill"), ("mf(", "")],
+)
+def test_a_plan_that_breaks_the_rules_ends_with_a_clear_error(plan: str, words: str) -> None:
+    scene = Scene({"bad": "tc(45);" + plan, "good": "mf(50);->True;"})
+    scene.loop.admit(request("bad"))
+    scene.loop.admit(request("good"))
+    scene.run()
+    result = scene.sink.results["bad"]
+    assert result.error_code is ErrorCode.MALFORMED_PLAN
+    assert words in result.error_msg
+    assert result.plan == "tc(45);"
+    assert scene.sink.results["good"].error_code is ErrorCode.NONE
+
+
+def test_a_plan_that_does_not_end_is_cut_off() -> None:
+    scene = Scene({"r": "tc(45);" * 50})
+    scene.loop.admit(request("r", max_tokens=30))
+    scene.run()
+    result = scene.sink.results["r"]
+    assert result.error_code is ErrorCode.TOO_LONG
+    assert result.generated_tokens == 30
+
+
+def test_a_canceled_request_frees_its_memory_before_the_next_step() -> None:
+    scene = Scene({"r": FIND})
+    scene.loop.admit(request("r"))
+    scene.turns(3)
+    assert scene.loop.free_kv_tokens < scene.free_at_start
+    assert scene.loop.cancel("r", ErrorCode.CANCELED, "canceled by a client")
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+    assert scene.sink.results["r"].error_code is ErrorCode.CANCELED
+    assert not scene.loop.cancel("r", ErrorCode.CANCELED, "")
+    assert not scene.loop.turn().stepped
+
+
+def test_a_robot_that_returned_needs_no_more_segments() -> None:
+    scene = Scene({"r": FIND}, Timely(lead_s=0.1))
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        scene.loop.turn()
+    scene.loop.report(ExecutionReport("r", "agent-r", ReportState.RETURNED))
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+def test_a_failed_segment_ends_the_plan_with_the_robots_reason() -> None:
+    scene = Scene({"r": FIND})
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        scene.loop.turn()
+    scene.loop.report(ExecutionReport("r", "agent-r", ReportState.FAILED, 0, 0.2, "blocked"))
+    result = scene.sink.results["r"]
+    assert result.error_code is ErrorCode.EXECUTION_FAILED
+    assert result.error_msg == "segment 0 failed: blocked"
+
+
+def test_a_failed_step_fails_its_requests_and_the_server_lives_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene({"a": FIND, "b": FIND})
+    scene.loop.admit(request("a"))
+
+    collect = scene.engine.collect
+
+    def fail() -> StepResult:
+        collect()
+        raise EngineError("out of memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(scene.engine, "collect", fail)
+        assert scene.loop.turn().stepped
+    result = scene.sink.results["a"]
+    assert result.error_code is ErrorCode.ENGINE_FAILED
+    assert "out of memory" in result.error_msg
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+    scene.loop.admit(request("b"))
+    scene.run()
+    assert scene.sink.results["b"].error_code is ErrorCode.NONE
+
+
+def test_a_second_request_of_the_same_id_is_refused() -> None:
+    scene = Scene({"r": FIND})
+    scene.loop.admit(request("r"))
+    with pytest.raises(RequestError, match="'r' is being served already"):
+        scene.loop.admit(request("r"))
+
+
+def test_all_memory_is_free_when_all_have_ended_and_the_prefix_was_computed_once() -> None:
+    plans = {f"r{i}": FIND for i in range(20)}
+    scene = Scene(plans)
+    for name in plans:
+        scene.loop.admit(request(name))
+    scene.run()
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+    stats = scene.loop.stats
+    assert (stats.requests, stats.ended, stats.failed) == (20, 20, 0)
+    assert stats.recomputed_tokens == 0
+
+
+def test_memory_pressure_delays_but_never_changes_plans() -> None:
+    plans = {f"r{i}": "mf(50);tc(45);" * 4 + "->True;" for i in range(12)}
+    roomy = Scene(plans, Stream())
+    tight = Scene(plans, Timely(), kv_tokens=roomy.prefix_tokens + 400)
+    for scene in (roomy, tight):
+        for name in plans:
+            scene.loop.admit(request(name))
+        scene.run(5000)
+    for name, plan in plans.items():
+        assert roomy.sink.results[name].plan == tight.sink.results[name].plan == plan

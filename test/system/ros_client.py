@@ -1,0 +1,122 @@
+"""A client node for system tests, every wait bounded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rclpy
+from rclpy.action import ActionClient
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.task import Future
+
+from timely_llm import msg, srv
+from timely_llm.action import Plan
+from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.ros.conversions import time_utility_message
+
+WAIT_S = 30.0
+FIND = "Scene: [chair]\nTask: [A] Find the cat and go to it. Take a picture of it."
+LONG = "Scene: []\nTask: [A] Go up 50 cm, wait 3 seconds, move left 100 cm and then take a picture."
+
+
+class Client:
+    """Asks the plan server of one domain."""
+
+    def __init__(self, domain: int) -> None:
+        self._context = Context()
+        rclpy.init(context=self._context, domain_id=domain)
+        self.node = rclpy.create_node("system_test", context=self._context)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self.node)
+        self.action: ActionClient[Any, Any, Any] = ActionClient(self.node, Plan, "plan")
+        self.segments: list[msg.Segment] = []
+        self.feedback: list[msg.Segment] = []
+        self.stats: list[msg.ServerStats] = []
+        self.node.create_subscription(
+            msg.Segment, "plan_server/segments", self.segments.append, 256
+        )
+        self.node.create_subscription(msg.ServerStats, "plan_server/stats", self.stats.append, 10)
+        self.requests = self.node.create_publisher(msg.PlanRequest, "plan_server/plan_requests", 10)
+        self.reports = self.node.create_publisher(
+            msg.ExecutionReport, "plan_server/execution_reports", 10
+        )
+
+    def close(self) -> None:
+        self._executor.shutdown(timeout_sec=1)
+        self.node.destroy_node()
+        rclpy.shutdown(context=self._context)
+
+    def until(self, condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
+        """Spin until a condition holds; fail if it does not in time."""
+        end_s = time.monotonic() + wait_s
+        while not condition():
+            assert time.monotonic() < end_s, f"waited {wait_s} s in vain"
+            self._executor.spin_once(timeout_sec=0.05)
+
+    def result(self, future: Future[Any]) -> Any:
+        self.until(future.done)
+        return future.result()
+
+    def wait_for_server(self) -> None:
+        """Wait until the server is there and its segments reach this node."""
+        assert self.action.wait_for_server(60)
+        self.until(lambda: bool(self.stats))
+        while not self.segments:
+            self.call(srv.SubmitPlan, "submit_plan", request=self.request(task=FIND))
+            end_s = time.monotonic() + 2
+            self.until(lambda end_s=end_s: bool(self.segments) or time.monotonic() > end_s)
+
+    def call(self, kind: Any, name: str, **fields: Any) -> Any:
+        client = self.node.create_client(kind, f"plan_server/{name}")
+        assert client.wait_for_service(WAIT_S)
+        response = self.result(client.call_async(kind.Request(**fields)))
+        self.node.destroy_client(client)
+        return response
+
+    def request(self, request_id: str = "", task: str = FIND, **fields: Any) -> msg.PlanRequest:
+        return msg.PlanRequest(
+            request_id=request_id,
+            agent="tester",
+            skill_set="drone",
+            task=task,
+            time_utility=time_utility_message(NORMAL),
+            **fields,
+        )
+
+    def goal(self, request_id: str = "", **fields: Any) -> Plan.Goal:
+        values = {
+            "request_id": request_id,
+            "agent": "tester",
+            "skill_set": "drone",
+            "task": FIND,
+            "time_utility": time_utility_message(NORMAL),
+        }
+        return Plan.Goal(**(values | fields))
+
+    def send(self, goal: Plan.Goal) -> Any:
+        """Send a goal; return its handle. Its segments go to `feedback`."""
+        self.feedback.clear()
+        sent = self.action.send_goal_async(
+            goal, lambda message: self.feedback.append(message.feedback.segment)
+        )
+        handle = self.result(sent)
+        assert handle.accepted
+        return handle
+
+    def plan(self, goal: Plan.Goal) -> Any:
+        """Send a goal and wait; return (status, result)."""
+        answer = self.result(self.send(goal).get_result_async())
+        return answer.status, answer.result
+
+    def of(self, request_id: str) -> list[msg.Segment]:
+        return [s for s in self.segments if s.request_id == request_id]
+
+
+def utility(beta: float, alpha: float = -2.0, ert: float = 1.0) -> msg.TimeUtility:
+    return msg.TimeUtility(beta=beta, alpha=alpha, ert=ert)
+
+
+__all__ = ["FIND", "LONG", "NORMAL", "Client", "TimeUtility", "utility"]

@@ -1,0 +1,208 @@
+"""An engine's books: which sequences it knows, and whose KV a step may store or must give up.
+
+Nothing here computes; the engines that keep their own KV share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import Prefix, StepResult
+from timely_llm.engines.track import Admission, Limits, Part, Track
+from timely_llm.policies.contract import Capacity, StepPlan
+
+
+class Ledger:
+    """Sequences by key, pinned prefixes, and the KV they fill."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._tracks: dict[str, Track] = {}
+        self._prefixes: dict[tuple[int, ...], Prefix] = {}
+        self._pinned_tokens = 0
+        self._evicted: list[str] = []
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the next step can take."""
+        return Capacity(self._free_tokens, self.limits.max_rows, self.limits.max_step_tokens)
+
+    def __getitem__(self, key: str) -> Track:
+        if key not in self._tracks:
+            raise EngineError(f"the engine knows no sequence {key!r}")
+        return self._tracks[key]
+
+    def prefix(self, token_ids: Sequence[int]) -> Prefix | None:
+        """Return the pinned prefix of these tokens, if there is one."""
+        return self._prefixes.get(tuple(token_ids))
+
+    def check_prefix(self, tokens: int) -> None:
+        """Find out whether a prefix of so many tokens can be pinned.
+
+        Raises:
+            EngineError: it is too long, or there is no room for its KV.
+        """
+        if tokens >= self.limits.max_model_len:
+            raise EngineError(
+                f"a prefix of {tokens} tokens leaves no room for a task: it must be shorter than"
+                f" max_model_len, {self.limits.max_model_len}"
+            )
+        if tokens > self._free_tokens:
+            raise EngineError(
+                f"no room to pin a prefix of {tokens} tokens, {self._free_tokens} are free:"
+                f" raise kv_tokens, now {self.limits.kv_tokens}"
+            )
+
+    def pin(self, token_ids: Sequence[int]) -> Prefix:
+        """Enter a prefix that `check_prefix` found possible."""
+        prefix = Prefix(tuple(token_ids))
+        self._prefixes[prefix.token_ids] = prefix
+        self._pinned_tokens += len(token_ids)
+        return prefix
+
+    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None) -> Track:
+        """Enter a sequence.
+
+        Raises:
+            EngineError: the key is taken, the prompt is too short or too long, or the prefix is
+                not pinned here or not its beginning.
+        """
+        if key in self._tracks:
+            raise EngineError(f"the engine has a sequence {key!r} already")
+        shared = len(prefix.token_ids) if prefix else 0
+        if prefix and shared and self.prefix(prefix.token_ids) is None:
+            raise EngineError(f"the prefix of {key!r} is not pinned in this engine")
+        if prefix and tuple(token_ids[:shared]) != prefix.token_ids:
+            raise EngineError(f"the prompt of {key!r} does not begin with its prefix")
+        if len(token_ids) <= shared:
+            raise EngineError(
+                f"the prompt of {key!r} has {len(token_ids)} tokens, it must have more than the"
+                f" {shared} of its prefix"
+            )
+        self._check_length(f"the prompt of {key!r}", len(token_ids))
+        track = Track(key, list(token_ids), prefix if shared else None, shared, shared, shared)
+        self._tracks[key] = track
+        return track
+
+    def append(self, key: str, token_ids: Sequence[int]) -> Track:
+        """Add outside words to a sequence.
+
+        Raises:
+            EngineError: the key is unknown or the sequence would be too long.
+        """
+        track = self[key]
+        self._check_length(f"{key!r} with what it is given", len(track.token_ids) + len(token_ids))
+        track.token_ids += token_ids
+        return track
+
+    def remove(self, key: str) -> Track | None:
+        """Strike a sequence out; return it if it was there."""
+        return self._tracks.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._tracks.clear()
+        self._prefixes.clear()
+        self._pinned_tokens = 0
+        self._evicted.clear()
+
+    def admit(self, plan: StepPlan) -> Admission:
+        """Return what of a plan can be carried out, giving up evictable KV where it must be.
+
+        Raises:
+            EngineError: the plan names an unknown sequence or one twice, or breaks a limit.
+        """
+        self._check_plan(plan)
+        victims = [
+            self._tracks[key]
+            for key in dict.fromkeys(plan.evictable)
+            if key in self._tracks and key not in plan.keys and self._tracks[key].kv_tokens
+        ]
+        free, parts = self._free_tokens, []
+        evicted: list[Track] = []
+        failures: dict[str, str] = {}
+        for key, wanted in plan.entries:
+            track = self._tracks[key]
+            tokens = min(wanted, track.to_compute)
+            room = free + sum(victim.kv_tokens for victim in victims)
+            if len(track.token_ids) >= self.limits.max_model_len:
+                limit = self.limits.max_model_len
+                failures[key] = f"the sequence has {limit} tokens, the most a sequence may have"
+            elif tokens > room:
+                failures[key] = (
+                    f"no room for the KV of {tokens} tokens: {room} of {self.limits.kv_tokens}"
+                    " can be had"
+                )
+            else:
+                while free < tokens:
+                    victim = victims.pop(0)
+                    free += victim.kv_tokens
+                    victim.computed = victim.shared
+                    evicted.append(victim)
+                    self._evicted.append(victim.key)
+                free -= tokens
+                parts.append(Part(track, track.computed, tokens))
+        return Admission(tuple(parts), tuple(evicted), failures)
+
+    def commit(
+        self, admission: Admission, new_tokens: Mapping[str, int], duration_s: float
+    ) -> StepResult:
+        """Enter what a step did and return its result.
+
+        Args:
+            admission: what was carried out.
+            new_tokens: the new token of each sequence whose part `finishes`.
+            duration_s: seconds it took.
+        """
+        recomputed = {}
+        # Also those of a step before that broke down and had no result.
+        told, self._evicted = tuple(self._evicted), []
+        for part in admission.parts:
+            track = part.track
+            if part.start < track.reached:
+                recomputed[track.key] = min(part.stop, track.reached) - part.start
+            track.computed = part.stop
+            track.reached = max(track.reached, part.stop)
+            if part.finishes:
+                track.token_ids.append(new_tokens[track.key])
+        return StepResult(
+            tokens={key: (token,) for key, token in new_tokens.items()},
+            computed={part.track.key: part.tokens for part in admission.parts},
+            duration_s=duration_s,
+            recomputed=recomputed,
+            evicted=told,
+            failures=admission.failures,
+        )
+
+    @property
+    def _free_tokens(self) -> int:
+        stored = sum(track.kv_tokens for track in self._tracks.values())
+        return self.limits.kv_tokens - self._pinned_tokens - stored
+
+    def _check_length(self, what: str, tokens: int) -> None:
+        if tokens >= self.limits.max_model_len:
+            raise EngineError(
+                f"{what} has {tokens} tokens, it must have fewer than max_model_len,"
+                f" {self.limits.max_model_len}"
+            )
+
+    def _check_plan(self, plan: StepPlan) -> None:
+        if not plan.entries:
+            raise EngineError("an empty plan is no step")
+        if len(plan.keys) < len(plan.entries):
+            raise EngineError("a sequence can take part only once in a step")
+        if len(plan.entries) > self.limits.max_rows:
+            raise EngineError(
+                f"a step of {len(plan.entries)} sequences: at most {self.limits.max_rows} fit"
+            )
+        for key, tokens in plan.entries:
+            if key not in self._tracks:
+                raise EngineError(f"the plan names {key!r}, which the engine does not know")
+            if tokens < 1:
+                raise EngineError(f"the plan gives {key!r} {tokens} tokens, at least 1 is needed")
+        total = sum(min(n, self._tracks[key].to_compute) for key, n in plan.entries)
+        if total > self.limits.max_step_tokens:
+            raise EngineError(
+                f"a step of {total} tokens: at most {self.limits.max_step_tokens} fit"
+            )

@@ -1,0 +1,82 @@
+"""A real model at the pace of a larger one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from timely_llm.engines.contract import Engine, Prefix, StepResult, Tokenizer
+from timely_llm.engines.profiles import Profile
+from timely_llm.policies.contract import Capacity, StepPlan
+
+
+class PacedEngine:
+    """Makes each step of another engine last at least as long as a profile says.
+
+    So a small embedded model can be served at the pace of, say, an 8B model on a named GPU. The
+    wait is part of a step's `duration_s`. A step that takes longer by itself is not made shorter.
+
+    Args:
+        engine: does the steps, one at a time.
+        profile: how long they should take.
+    """
+
+    in_flight = 1
+
+    def __init__(self, engine: Engine, profile: Profile) -> None:
+        self.tokenizer: Tokenizer = engine.tokenizer
+        self._engine = engine
+        self._profile = profile
+        self._started_s = 0.0
+        self._context: dict[str, int] = {}
+        self._shared: dict[str, int] = {}
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the next step can take."""
+        return self._engine.capacity
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
+        """Pin a prefix, at the engine's own pace."""
+        return self._engine.pin_prefix(token_ids)
+
+    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+        """Make a sequence known; see `Engine.add`."""
+        left = self._engine.add(key, token_ids, prefix)
+        self._context[key] = self._shared[key] = len(token_ids) - left
+        return left
+
+    def submit(self, plan: StepPlan) -> None:
+        """Start a step; see `Engine.submit`."""
+        self._started_s = time.monotonic()
+        self._engine.submit(plan)
+
+    def collect(self) -> StepResult:
+        """Wait until the step has taken its time and return what it did."""
+        result = self._engine.collect()
+        rows = sum(1 for tokens in result.computed.values() if tokens == 1)
+        prefill = sum(tokens for tokens in result.computed.values() if tokens > 1)
+        context = sum(self._context.get(key, 0) for key in result.computed)
+        for key in result.evicted:
+            self._context[key] = self._shared[key]
+        for key, tokens in result.computed.items():
+            self._context[key] = self._context.get(key, 0) + tokens
+        due_s = self._started_s + self._profile.step_s(rows, prefill, context)
+        while (rest_s := due_s - time.monotonic()) > 0:
+            time.sleep(rest_s)
+        return replace(result, duration_s=time.monotonic() - self._started_s)
+
+    def append(self, key: str, token_ids: Sequence[int]) -> None:
+        """Add outside words; see `Engine.append`."""
+        self._engine.append(key, token_ids)
+
+    def remove(self, key: str) -> None:
+        """Free everything of a sequence at once; an unknown key is not an error."""
+        self._engine.remove(key)
+        self._context.pop(key, None)
+        self._shared.pop(key, None)
+
+    def close(self) -> None:
+        """Free the engine."""
+        self._engine.close()

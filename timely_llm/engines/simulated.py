@@ -1,0 +1,121 @@
+"""An engine without a model: scripted text, step times from a profile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
+
+from timely_llm.core.clock import Clock, WallClock
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import Prefix, StepResult
+from timely_llm.engines.ledger import Ledger
+from timely_llm.engines.profiles import Profile
+from timely_llm.engines.script_tokenizer import ScriptTokenizer
+from timely_llm.engines.track import Admission, Limits
+from timely_llm.policies.contract import Capacity, StepPlan
+
+Script = Callable[[str, str], str]
+"""(key, prompt text) -> the whole answer."""
+
+
+def demo_script(key: str, prompt: str) -> str:
+    """Answer every request with the same short plan for the drone."""
+    return "mf(50);tc(90);tp();mf(50);->True;"
+
+
+class SimulatedEngine:
+    """Keeps books as a real engine does, and lets time pass instead of computing.
+
+    Args:
+        profile: how long steps take.
+        script: what the model would answer. After outside words it is asked again, with all the
+            text so far, and what it then answers follows.
+        clock: a clock with `advance` (a virtual one) is advanced by each step; with any other the
+            engine sleeps.
+        limits: what it takes.
+    """
+
+    in_flight = 1
+
+    def __init__(
+        self,
+        profile: Profile,
+        script: Script,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self.tokenizer = ScriptTokenizer()
+        self._profile = profile
+        self._script = script
+        clock = clock or WallClock()
+        self._pass_time: Callable[[float], None] = getattr(clock, "advance", time.sleep)
+        self._ledger = Ledger(limits or Limits())
+        self._answers: dict[str, Iterator[int]] = {}
+        self._result: StepResult | None = None
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the next step can take."""
+        return self._ledger.capacity
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
+        """Keep a prefix; it takes no time, as if it had been done before the engine started."""
+        known = self._ledger.prefix(token_ids)
+        if known is None:
+            self._ledger.check_prefix(len(token_ids))
+            known = self._ledger.pin(token_ids)
+        return known
+
+    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+        """Make a sequence known; see `Engine.add`."""
+        track = self._ledger.add(key, token_ids, prefix)
+        self._ask(key)
+        return track.to_compute
+
+    def submit(self, plan: StepPlan) -> None:
+        """Start a step; see `Engine.submit`."""
+        if self._result is not None:
+            raise EngineError("collect the submitted step before another one is submitted")
+        admission = self._ledger.admit(plan)
+        finished = [part.track.key for part in admission.parts if part.finishes]
+        new_tokens = {key: next(self._answers[key]) for key in finished}
+        duration_s = self._duration_s(admission)
+        self._result = self._ledger.commit(admission, new_tokens, duration_s)
+
+    def collect(self) -> StepResult:
+        """Let the step's time pass and return what it did."""
+        if self._result is None:
+            raise EngineError("there is no step to collect")
+        result, self._result = self._result, None
+        self._pass_time(result.duration_s)
+        return result
+
+    def append(self, key: str, token_ids: Sequence[int]) -> None:
+        """Add outside words; see `Engine.append`."""
+        self._ledger.append(key, token_ids)
+        self._ask(key)
+
+    def remove(self, key: str) -> None:
+        """Free everything of a sequence at once; an unknown key is not an error."""
+        self._ledger.remove(key)
+        self._answers.pop(key, None)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._ledger.clear()
+        self._answers.clear()
+        self._result = None
+
+    def _ask(self, key: str) -> None:
+        """Take the answer of a sequence from the script."""
+        prompt = self.tokenizer.decode(self._ledger[key].token_ids)
+        answer = self.tokenizer.encode(self._script(key, prompt))
+        # A model that was not stopped at its EOS goes on saying it.
+        self._answers[key] = chain(answer, repeat(self.tokenizer.eos_id))
+
+    def _duration_s(self, admission: Admission) -> float:
+        rows = sum(1 for part in admission.parts if part.tokens == 1)
+        prefill = sum(part.tokens for part in admission.parts if part.tokens > 1)
+        context = sum(part.start for part in admission.parts)
+        return self._profile.step_s(rows, prefill, context)

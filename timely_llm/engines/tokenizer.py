@@ -1,0 +1,138 @@
+"""The words of a Hugging Face model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from timely_llm.core.errors import ModelError
+from timely_llm.engines.contract import Message, TextStream
+
+_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+
+
+class HubTokenizer:
+    """A model's tokenizer and chat template.
+
+    Args:
+        model: folder, or id on the Hugging Face hub.
+
+    Raises:
+        ModelError: there is no tokenizer, or it cannot be read.
+    """
+
+    def __init__(self, model: str | Path) -> None:
+        from transformers import AutoTokenizer
+
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(
+                str(model), trust_remote_code=False
+            )
+        except Exception as error:  # whatever a broken file leads to
+            raise ModelError(
+                f"cannot read the tokenizer of {str(model)!r}: {_first_line(error)}"
+            ) from error
+        self.eos_ids = _eos_ids(str(model), self._tokenizer)
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt's token ids, generation prompt included.
+
+        By the model's chat template. Where that knows no system role, the system's words come
+        first in the next message; where there is no template, the messages are joined.
+        """
+        chat = [dict(message) for message in messages]
+        if not self._tokenizer.chat_template:
+            text = "".join(message["content"] + "\n\n" for message in chat)
+            return list(self._tokenizer.encode(text))
+        from jinja2.exceptions import TemplateError
+
+        try:
+            return self._by_template(chat)
+        except TemplateError:
+            return self._by_template(_without_system(chat))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of bare text, nothing added."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def stream(self) -> TextStream:
+        """Return a new decoder for one generation; special tokens have no text."""
+        if self._tokenizer.is_fast:
+            return FastStream(self._tokenizer.backend_tokenizer)
+        return SlowStream(self._tokenizer)
+
+    def _by_template(self, chat: list[dict[str, str]]) -> list[int]:
+        token_ids = self._tokenizer.apply_chat_template(
+            chat, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        return list(token_ids)
+
+
+class FastStream:
+    """Incremental decoding by the `tokenizers` library."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers.decoders import DecodeStream
+
+        self._tokenizer = tokenizer
+        self._stream = DecodeStream(skip_special_tokens=True)
+
+    def push(self, token_id: int) -> str:
+        """Return the text that a token completes."""
+        return self._stream.step(self._tokenizer, token_id) or ""
+
+
+class SlowStream:
+    """Incremental decoding with a tokenizer that only decodes whole texts.
+
+    What follows a token may depend on the tokens before it, so a few of them are decoded again
+    with each new one.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._token_ids: list[int] = []
+        self._start = 0
+        self._told = 0
+
+    def push(self, token_id: int) -> str:
+        """Return the text that a token completes."""
+        self._token_ids.append(token_id)
+        before = self._decode(self._start, self._told)
+        now = self._decode(self._start, len(self._token_ids))
+        if len(now) <= len(before) or now.endswith(_INCOMPLETE):
+            return ""
+        self._start, self._told = self._told, len(self._token_ids)
+        return now[len(before) :]
+
+    def _decode(self, start: int, stop: int) -> str:
+        text = self._tokenizer.decode(self._token_ids[start:stop], skip_special_tokens=True)
+        return str(text)
+
+
+def _without_system(chat: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the chat with a first system message folded into the message after it."""
+    if len(chat) < 2 or chat[0]["role"] != "system":
+        return chat
+    content = f"{chat[0]['content']}\n\n{chat[1]['content']}"
+    return [{**chat[1], "content": content}, *chat[2:]]
+
+
+def _eos_ids(model: str, tokenizer: Any) -> frozenset[int]:
+    """Return all tokens that end an answer: the tokenizer's and the generation config's."""
+    from transformers import GenerationConfig
+
+    try:
+        eos = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:  # a model need not have one
+        eos = None
+    ids = {eos} if isinstance(eos, int) else set(eos or ())
+    if tokenizer.eos_token_id is not None:
+        ids.add(tokenizer.eos_token_id)
+    return frozenset(ids)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

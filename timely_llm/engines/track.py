@@ -1,0 +1,102 @@
+"""What an engine's books are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import Prefix
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine can take.
+
+    Attributes:
+        max_model_len: most tokens of one sequence, prompt and answer.
+        kv_tokens: tokens of KV, pinned prefixes and sequences together.
+        max_rows: most sequences in one step.
+        max_step_tokens: most tokens computed in one step.
+
+    Raises:
+        EngineError: a limit is below 1.
+    """
+
+    max_model_len: int = 2048
+    kv_tokens: int = 131_072
+    max_rows: int = 64
+    max_step_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if value < 1:
+                raise EngineError(f"{limit.name} must be at least 1, not {value}")
+
+    def for_model(self, max_positions: int) -> Limits:
+        """Return these limits for a model that was made for sequences of `max_positions`."""
+        return replace(self, max_model_len=min(self.max_model_len, max_positions))
+
+
+@dataclass(eq=False)
+class Track:
+    """One sequence.
+
+    Attributes:
+        token_ids: prompt, answer and outside words so far.
+        shared: tokens of its pinned prefix.
+        computed: tokens whose KV is there, the prefix included.
+        reached: tokens that were computed at least once.
+    """
+
+    key: str
+    token_ids: list[int]
+    prefix: Prefix | None
+    shared: int
+    computed: int
+    reached: int
+
+    @property
+    def to_compute(self) -> int:
+        """Tokens whose KV is not there."""
+        return len(self.token_ids) - self.computed
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens whose KV is its own."""
+        return self.computed - self.shared
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one sequence computes in a step: `tokens` of its tokens, from `start`."""
+
+    track: Track
+    start: int
+    tokens: int
+
+    @property
+    def stop(self) -> int:
+        """Tokens whose KV is there when the step is done."""
+        return self.start + self.tokens
+
+    @property
+    def finishes(self) -> bool:
+        """Whether nothing is left to compute after it, so that a new token comes of it."""
+        return self.stop == len(self.track.token_ids)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What of a plan is carried out.
+
+    Attributes:
+        parts: what to compute, in the plan's order.
+        evicted: sequences whose KV was given up.
+        failures: key -> one sentence, for entries that are left out.
+    """
+
+    parts: tuple[Part, ...]
+    evicted: tuple[Track, ...]
+    failures: Mapping[str, str]

@@ -1,0 +1,184 @@
+"""The embedded engine: any decoder of the transformers library, in packed steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import Prefix, StepResult
+from timely_llm.engines.ledger import Ledger
+from timely_llm.engines.tokenizer import HubTokenizer
+from timely_llm.engines.track import Limits, Part, Track
+from timely_llm.engines.transformers_attention import Member, PackedStep
+from timely_llm.engines.transformers_check import check_model
+from timely_llm.engines.transformers_kv import KvPool, PrefixKv
+from timely_llm.engines.transformers_model import PackedModel, choose_device
+from timely_llm.policies.contract import Capacity, StepPlan
+
+_NO_SLOTS = np.empty(0, dtype=np.int64)
+
+
+class TransformersEngine:
+    """Runs the tokens of all sequences of a step as one row, without padding.
+
+    The KV of a sequence is kept until it is removed or evicted, wherever it is in plans; a pinned
+    prefix is stored once, for all. Decoding is greedy, so that in float32 a sequence's tokens do
+    not depend on who shares its steps.
+
+    Args:
+        model: folder, or id on the Hugging Face hub.
+        dtype: of weights and KV: float32, bfloat16 or float16.
+        device: cpu, cuda, or auto: cuda where there is one.
+        threads: of the CPU; this is a setting of torch's for the whole process.
+        limits: what it takes; a model made for shorter sequences lowers `max_model_len`.
+
+    Raises:
+        ModelError: the model cannot be loaded or is not supported.
+        EngineError: the device, dtype or a limit is not possible.
+    """
+
+    in_flight = 1
+
+    def __init__(
+        self,
+        model: str | Path,
+        dtype: str = "float32",
+        device: str = "auto",
+        threads: int = 1,
+        limits: Limits | None = None,
+    ) -> None:
+        if threads < 1:
+            raise EngineError(f"threads must be at least 1, not {threads}")
+        torch.set_num_threads(threads)
+        self._model = PackedModel(model, dtype, choose_device(device))
+        self.tokenizer = HubTokenizer(model)
+        self._ledger = Ledger((limits or Limits()).for_model(self._model.max_positions))
+        self._slots: dict[str, np.ndarray] = {}
+        self._prefixes: dict[Prefix, PrefixKv] = {}
+        self._shared: dict[str, PrefixKv] = {}
+        self._pool = self._new_pool(64)
+        check_model(self._model.name, self._model.vocabulary, self._forward)
+        self._slots.clear()
+        self._pool = self._new_pool(self._ledger.limits.kv_tokens)
+        self._result: StepResult | None = None
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the next step can take."""
+        return self._ledger.capacity
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
+        """Compute a prefix and keep its KV; asking again returns the same.
+
+        Raises:
+            EngineError: it is too long, or there is no room for its KV.
+        """
+        known = self._ledger.prefix(token_ids)
+        if known is not None:
+            return known
+        self._ledger.check_prefix(len(token_ids))
+        kv = self._compute_prefix(list(token_ids)) if token_ids else None
+        prefix = self._ledger.pin(token_ids)
+        if kv is not None:
+            self._prefixes[prefix] = kv
+        return prefix
+
+    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+        """Make a sequence known; see `Engine.add`."""
+        track = self._ledger.add(key, token_ids, prefix)
+        if track.prefix:
+            self._shared[key] = self._prefixes[track.prefix]
+        return track.to_compute
+
+    def submit(self, plan: StepPlan) -> None:
+        """Run one forward pass; see `Engine.submit`."""
+        if self._result is not None:
+            raise EngineError("collect the submitted step before another one is submitted")
+        start_s = time.perf_counter()
+        admission = self._ledger.admit(plan)
+        for track in admission.evicted:
+            self._free(track.key)
+        new_tokens = {}
+        if admission.parts:
+            chosen = self._forward(admission.parts).argmax(-1).tolist()
+            finished = [part.track.key for part in admission.parts if part.finishes]
+            new_tokens = dict(zip(finished, chosen, strict=False))
+        duration_s = time.perf_counter() - start_s
+        self._result = self._ledger.commit(admission, new_tokens, duration_s)
+
+    def collect(self) -> StepResult:
+        """Return what the submitted step did."""
+        if self._result is None:
+            raise EngineError("there is no step to collect")
+        result, self._result = self._result, None
+        return result
+
+    def append(self, key: str, token_ids: Sequence[int]) -> None:
+        """Add outside words; see `Engine.append`."""
+        self._ledger.append(key, token_ids)
+
+    def remove(self, key: str) -> None:
+        """Free everything of a sequence at once; an unknown key is not an error."""
+        self._ledger.remove(key)
+        self._shared.pop(key, None)
+        self._free(key)
+
+    def close(self) -> None:
+        """Free the KV; the weights go with the engine itself."""
+        self._ledger.clear()
+        self._slots.clear()
+        self._shared.clear()
+        self._prefixes.clear()
+        self._pool = self._new_pool(0)
+        self._result = None
+
+    def _forward(self, parts: Sequence[Part]) -> Tensor:
+        """Compute parts; return the logits of those that finish, of one token if none does."""
+        row: list[int] = []
+        positions: list[int] = []
+        ends: list[int] = []
+        members = {}
+        for part in parts:
+            track = part.track
+            row += track.token_ids[part.start : part.stop]
+            positions += range(part.start, part.stop)
+            if part.finishes:
+                ends.append(len(row) - 1)
+            slots = np.concatenate(
+                (self._slots.get(track.key, _NO_SLOTS), self._pool.take(part.tokens))
+            )
+            members[track.key] = Member(part.tokens, slots, self._shared.get(track.key))
+        try:
+            step = PackedStep(list(members.values()), self._pool, self._model.device)
+            logits = self._model.forward(row, positions, ends or [0], step)
+        except Exception:
+            for member in members.values():
+                self._pool.give_back(member.slots[-member.tokens :])
+            raise
+        self._slots.update((key, member.slots) for key, member in members.items())
+        return logits
+
+    def _compute_prefix(self, token_ids: list[int]) -> PrefixKv:
+        """Compute a prefix as a sequence of its own, and return a copy of its KV."""
+        track = Track("", token_ids, None, 0, 0, 0)
+        most = self._ledger.limits.max_step_tokens
+        try:
+            for start in range(0, len(token_ids), most):
+                self._forward([Part(track, start, min(most, len(token_ids) - start))])
+            return self._pool.prefix(self._slots[track.key])
+        finally:
+            self._free(track.key)
+
+    def _free(self, key: str) -> None:
+        """Give a sequence's own KV back."""
+        if key in self._slots:
+            self._pool.give_back(self._slots.pop(key))
+
+    def _new_pool(self, slots: int) -> KvPool:
+        return KvPool(self._model.shapes, slots, self._model.dtype, self._model.device)

@@ -1,0 +1,197 @@
+"""Attention of a packed step: many sequences in one row of tokens, each over its own KV.
+
+What depends on the step and not on the layer (who stands where, masks) is prepared once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from timely_llm.engines.transformers_interface import Call
+from timely_llm.engines.transformers_kv import KvPool, PrefixKv
+
+_SHORTEST_GROUP = 64
+
+
+class Rows:
+    """Sequences that compute one token each and share a prefix, or have none.
+
+    The prefix's KV is read once for all of them; their own is gathered and padded.
+    """
+
+    def __init__(
+        self, places: list[int], slots: list[np.ndarray], prefix: PrefixKv | None, device: str
+    ) -> None:
+        lengths = np.array([len(own) for own in slots])
+        width = int(lengths.max())
+        table = np.empty((len(slots), width), dtype=np.int64)
+        for row, own in zip(table, slots, strict=True):
+            row[: len(own)] = own
+            row[len(own) :] = own[0]  # masked, but it must be a number
+        self._prefix = prefix
+        self._shared = prefix.tokens if prefix else 0
+        self._rows, self._width = len(slots), width
+        self.places = torch.tensor(places, device=device)
+        self._table = torch.from_numpy(table.reshape(-1)).to(device)
+        self._lengths = torch.from_numpy(lengths).to(device)
+        self._padded = bool((lengths < width).any())
+        self._hidden: dict[int | None, Tensor | None] = {}
+
+    def attend(self, call: Call, pool: KvPool) -> Tensor:
+        """Return [rows, heads, value dim]."""
+        kv_heads, dim = call.key.shape[0], call.key.shape[2]
+        query = call.query.view(kv_heads, -1, *call.query.shape[1:])
+        query = query[:, :, self.places].transpose(1, 2) * call.scale
+        keys, values = pool.gather(call.layer, self._table)
+        keys = keys.view(kv_heads, self._rows, self._width, dim)
+        values = values.view(kv_heads, self._rows, self._width, -1)
+        scores = query @ keys.transpose(-1, -2)
+        if self._prefix:
+            flat = query.reshape(kv_heads, -1, dim)
+            shared = flat @ self._prefix.keys[call.layer].transpose(-1, -2)
+            scores = torch.cat((shared.view(*scores.shape[:-1], -1), scores), dim=-1)
+        weights = self._weights(scores, call)
+        out = weights[..., self._shared :] @ values
+        if self._prefix:
+            flat = weights[..., : self._shared].reshape(kv_heads, -1, self._shared)
+            out += (flat @ self._prefix.values[call.layer]).view(out.shape)
+        return out.transpose(0, 1).flatten(1, 2)
+
+    def _weights(self, scores: Tensor, call: Call) -> Tensor:
+        if call.softcap is not None:
+            scores = torch.tanh(scores / call.softcap) * call.softcap
+        hidden = self._mask(call.window)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, -torch.inf)
+        return torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
+
+    def _mask(self, window: int | None) -> Tensor | None:
+        """Return which tokens each row does not see, [rows, 1, shared + width]."""
+        if window not in self._hidden:
+            columns = torch.arange(self._shared + self._width, device=self._lengths.device)
+            stops = (self._lengths + self._shared)[:, None]
+            hidden = columns >= stops
+            if window is not None:
+                hidden |= columns < stops - window
+            needed = self._padded if window is None else bool(hidden.any())
+            self._hidden[window] = hidden[:, None] if needed else None
+        return self._hidden[window]
+
+
+class Chunk:
+    """A sequence that computes several tokens: a prompt, a part of one, or outside words."""
+
+    def __init__(
+        self, first: int, tokens: int, slots: np.ndarray, prefix: PrefixKv | None, device: str
+    ) -> None:
+        self.places = slice(first, first + tokens)
+        self._tokens = tokens
+        self._prefix = prefix
+        self._start = len(slots) - tokens + (prefix.tokens if prefix else 0)
+        self._slots = torch.from_numpy(slots).to(device)
+        self._seen: dict[int | None, Tensor] = {}
+
+    def attend(self, call: Call, pool: KvPool) -> Tensor:
+        """Return [tokens, heads, value dim]."""
+        query = call.query[:, self.places]
+        if self._start == 0:
+            keys, values = call.key[:, self.places], call.value[:, self.places]
+        else:
+            keys, values = pool.gather(call.layer, self._slots)
+            if self._prefix:
+                keys = torch.cat((self._prefix.keys[call.layer], keys), dim=1)
+                values = torch.cat((self._prefix.values[call.layer], values), dim=1)
+        groups = query.shape[0] // keys.shape[0]
+        if groups > 1:
+            keys = keys.repeat_interleave(groups, dim=0)
+            values = values.repeat_interleave(groups, dim=0)
+        window = call.window if call.window and call.window < keys.shape[1] else None
+        if call.softcap is not None:
+            scores = query @ keys.transpose(-1, -2) * call.scale
+            scores = torch.tanh(scores / call.softcap) * call.softcap
+            scores = scores.masked_fill(~self._mask(window), -torch.inf)
+            weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(scores.dtype)
+            return (weights @ values).transpose(0, 1)
+        causal = self._start == 0 and window is None
+        out = functional.scaled_dot_product_attention(
+            query[None],
+            keys[None],
+            values[None],
+            attn_mask=None if causal else self._mask(window),
+            is_causal=causal,
+            scale=call.scale,
+        )
+        return out[0].transpose(0, 1)
+
+    def _mask(self, window: int | None) -> Tensor:
+        """Return which tokens each token sees, [tokens, start + tokens]."""
+        if window not in self._seen:
+            size = (self._tokens, self._start + self._tokens)
+            seen = torch.ones(size, dtype=torch.bool, device=self._slots.device).tril(self._start)
+            if window is not None:
+                seen = seen.triu(self._start - window + 1)
+            self._seen[window] = seen
+        return self._seen[window]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A sequence in a packed step.
+
+    Attributes:
+        tokens: how many it computes.
+        slots: where its own KV is, that of the new tokens last.
+        prefix: the KV it shares.
+    """
+
+    tokens: int
+    slots: np.ndarray
+    prefix: PrefixKv | None
+
+
+class PackedStep:
+    """Answers all layers' calls in the forward pass of one step.
+
+    Args:
+        members: who takes part, in the order of their tokens.
+        pool: keeps the sequences' KV.
+        device: where the pool is.
+    """
+
+    def __init__(self, members: Sequence[Member], pool: KvPool, device: str) -> None:
+        self._pool = pool
+        new_slots = np.concatenate([member.slots[-member.tokens :] for member in members])
+        self._new_slots = torch.from_numpy(new_slots).to(device)
+        self._groups: list[Rows | Chunk] = []
+        together: dict[tuple[int, int], list[tuple[int, Member]]] = {}
+        first = 0
+        for member in members:
+            if member.tokens == 1:
+                # Alike in length too, so that little is padded.
+                size = max(len(member.slots), _SHORTEST_GROUP).bit_length()
+                together.setdefault((id(member.prefix), size), []).append((first, member))
+            else:
+                chunk = Chunk(first, member.tokens, member.slots, member.prefix, device)
+                self._groups.append(chunk)
+            first += member.tokens
+        for rows in together.values():
+            places = [place for place, _ in rows]
+            slots = [member.slots for _, member in rows]
+            self._groups.append(Rows(places, slots, rows[0][1].prefix, device))
+
+    def attend(self, call: Call) -> Tensor:
+        """Store the layer's new KV and return [tokens, heads, value dim]."""
+        self._pool.store(call.layer, self._new_slots, call.key, call.value)
+        if len(self._groups) == 1:
+            return self._groups[0].attend(call, self._pool)
+        heads, tokens = call.query.shape[:2]
+        out = call.query.new_empty((tokens, heads, call.value.shape[-1]))
+        for group in self._groups:
+            out[group.places] = group.attend(call, self._pool)
+        return out

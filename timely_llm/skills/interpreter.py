@@ -1,0 +1,221 @@
+"""A robot's side of the plan language: executes segments as they come. Pure logic, no clock."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from timely_llm.core.segment import SkillCall, Value
+from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.skill_set import SkillSet
+from timely_llm.skills.stop_checker import BlockEnd, Call, If, Op, Piece, Repeat, Return, Term
+
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Do:
+    """Make this call, then `resume` with what it returns."""
+
+    call: SkillCall
+    index: int
+
+
+@dataclass(frozen=True)
+class NeedMore:
+    """All that has come is executed; the plan goes on."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The plan is over: it returned `value`, or there is nothing more of it (None)."""
+
+    value: Value | None = None
+
+    @property
+    def returned(self) -> bool:
+        """Whether the plan said so itself; segments may still follow that nobody needs."""
+        return self.value is not None
+
+
+@dataclass(frozen=True)
+class Event:
+    """A segment was started or finished; skipped if none of its calls was made."""
+
+    kind: Literal["started", "finished"]
+    index: int
+    skipped: bool = False
+
+
+@dataclass
+class _Frame:
+    """An open block: where its body begins, and how often it runs from here."""
+
+    start: int
+    left: int
+
+
+class Interpreter:
+    """Executes one plan.
+
+    Segments may come twice or out of order; each is used once, in order. A last segment that
+    comes again with a longer text only adds closing brackets.
+
+    Raises:
+        PlanError: from `add` and `close`, if a segment's text is no plan.
+    """
+
+    def __init__(self, skill_set: SkillSet) -> None:
+        self._checker = MiniSpecChecker(skill_set)
+        self._waiting: dict[int, str] = {}
+        self._taken: list[str] = []
+        self._closed = False
+        self._ops: list[tuple[Op, int]] = []
+        self._next = 0
+        self._frames: list[_Frame] = []
+        self._skip_depth = 0
+        self._alternative = 0
+        self._term = 0
+        self._segment = -1
+        self._executed = False
+        self._finished = -1
+        self._events: list[Event] = []
+        self._ended: Ended | None = None
+
+    def add(self, index: int, text: str) -> None:
+        """Take a segment's text."""
+        if index == len(self._taken) - 1 and len(text) > len(self._taken[index]):
+            longer, self._taken[index] = text[len(self._taken[index]) :], text
+            self._extend(index, self._checker.feed(longer))
+        elif index >= len(self._taken):
+            self._waiting.setdefault(index, text)
+        while len(self._taken) in self._waiting:
+            index = len(self._taken)
+            self._taken.append(self._waiting.pop(index))
+            self._extend(index, self._checker.feed(self._taken[index]))
+
+    def close(self) -> None:
+        """Take note that the last segment has come."""
+        if self._closed:
+            return
+        self._closed = True
+        last, _ = self._checker.finish()
+        if last is not None:
+            self._extend(len(self._taken) - 1, [last])
+
+    def events(self) -> list[Event]:
+        """Return the segments started and finished since the last call, in order."""
+        events, self._events = self._events, []
+        return events
+
+    def next(self) -> Do | NeedMore | Ended:
+        """Return what to do now. After `Do`, call `resume` before asking again."""
+        while self._ended is None:
+            if self._next == len(self._ops):
+                return self._at_the_end()
+            op, index = self._ops[self._next]
+            if self._skip_depth:
+                self._skip(op, index)
+                continue
+            self._enter(index, executed=True)
+            match op:
+                case Call(call):
+                    return Do(call, index)
+                case If(alternatives):
+                    return Do(alternatives[self._alternative][self._term].call, index)
+                case Repeat(count):
+                    self._next += 1
+                    self._frames.append(_Frame(self._next, count))
+                case BlockEnd():
+                    self._end_block()
+                case Return(value):
+                    self._ended = Ended(value)
+                    self._finish(self._segment)
+        return self._ended
+
+    def resume(self, value: Value) -> None:
+        """Go on after a call that returned `value`."""
+        op, _ = self._ops[self._next]
+        if isinstance(op, If):
+            self._decide(op, value)
+        else:
+            self._next += 1
+
+    def _extend(self, index: int, pieces: list[Piece]) -> None:
+        self._ops += [(op, index) for piece in pieces for op in piece.ops]
+
+    def _at_the_end(self) -> NeedMore | Ended:
+        self._finish(self._segment)
+        if not self._closed:
+            return NeedMore()
+        self._ended = Ended()
+        return self._ended
+
+    def _decide(self, op: If, value: Value) -> None:
+        """Take a term's value; short circuit, "&" before "|"."""
+        terms = op.alternatives[self._alternative]
+        if _holds(terms[self._term], value):
+            self._term += 1
+            if self._term < len(terms):
+                return
+            self._next += 1
+            self._frames.append(_Frame(self._next, 1))
+        else:
+            self._term = 0
+            self._alternative += 1
+            if self._alternative < len(op.alternatives):
+                return
+            self._next += 1
+            self._skip_depth = 1
+        self._term = self._alternative = 0
+
+    def _skip(self, op: Op, index: int) -> None:
+        """Pass over an operation of a block that is not entered."""
+        self._enter(index, executed=False)
+        self._next += 1
+        if isinstance(op, If | Repeat):
+            self._skip_depth += 1
+        elif isinstance(op, BlockEnd):
+            self._skip_depth -= 1
+
+    def _end_block(self) -> None:
+        frame = self._frames[-1]
+        frame.left -= 1
+        if frame.left:
+            self._next = frame.start
+        else:
+            self._frames.pop()
+            self._next += 1
+
+    def _enter(self, index: int, executed: bool) -> None:
+        """Note that an operation of a segment is reached; a loop going back is no news."""
+        if index > self._segment:
+            self._finish(self._segment)
+            self._segment = index
+            self._executed = False
+            self._events.append(Event("started", index))
+        if index == self._segment:
+            self._executed = self._executed or executed
+
+    def _finish(self, index: int) -> None:
+        if index > self._finished:
+            self._finished = index
+            self._events.append(Event("finished", index, skipped=not self._executed))
+
+
+def _holds(term: Term, value: Value) -> bool:
+    """Return whether a term holds; values of different kinds are only ever unequal."""
+    if isinstance(term.literal, bool) and term.comparison in ("==", "!="):
+        return _COMPARE[term.comparison](bool(value), term.literal)
+    if isinstance(value, str) != isinstance(term.literal, str):
+        return term.comparison == "!="
+    return _COMPARE[term.comparison](value, term.literal)
