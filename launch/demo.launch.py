@@ -31,10 +31,10 @@ def generate_launch_description() -> LaunchDescription:
                 for name, (_, default, words) in PARAMETERS.items()
             ),
             IncludeLaunchDescription(PythonLaunchDescriptionSource(server)),
+            # Without a name: it would be given to the node of each robot in the process, too.
             Node(
                 package="timely_llm",
                 executable="robot_fleet",
-                name="robot_fleet",
                 namespace=LaunchConfiguration("namespace"),
                 parameters=[
                     {

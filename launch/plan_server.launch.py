@@ -47,7 +47,9 @@ def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
             DeclareLaunchArgument(
-                "params_file", default_value=params_file, description="parameters of the node"
+                "params_file",
+                default_value=params_file,
+                description="file with the parameters of the node",
             ),
             *(
                 DeclareLaunchArgument(
@@ -55,9 +57,11 @@ def generate_launch_description() -> LaunchDescription:
                 )
                 for name, (_, words) in PARAMETERS.items()
             ),
-            DeclareLaunchArgument("namespace", default_value="", description="of the node"),
             DeclareLaunchArgument(
-                "log_level", default_value="info", description="debug, info, warn, error, fatal"
+                "namespace", default_value="", description="namespace of the nodes"
+            ),
+            DeclareLaunchArgument(
+                "log_level", default_value="info", description="debug, info, warn, error or fatal"
             ),
             OpaqueFunction(function=plan_server),
         ]

@@ -1,26 +1,37 @@
-"""Tiny random models, made here: nothing is downloaded."""
+"""Engines on tiny random models, made here (nothing is downloaded), and who drives them."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.engines.contract import Engine
+from timely_llm.engines.contract import Engine, Prefix, StepResult
 from timely_llm.engines.profiles import step_time_profile
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
+from timely_llm.policies.contract import StepPlan
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 MakeEngine = Callable[..., Engine]
+
+FIXED = "You control a small drone. Answer with a plan and nothing else, one skill a line. "
+TASKS = {
+    "a": "Find the apple.",
+    "b": "Go to the chair, and if there is a cup on it, take a picture of the cup.",
+    "c": "Turn!",
+    "d": "Look around for my keys; say yes when you have found them, say no otherwise.",
+}
+ANSWER = 24
 
 TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
@@ -51,7 +62,8 @@ def tokenizer() -> Any:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     bpe.train_from_iterator(["mf(50);tc(30);?iv('cup')==True{tp();}; find the apple"] * 20, trainer)
-    tokenizer = PreTrainedTokenizerFast(
+    make_tokenizer: Any = PreTrainedTokenizerFast
+    tokenizer = make_tokenizer(
         tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )
     tokenizer.chat_template = TEMPLATE
@@ -121,3 +133,105 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         return TransformersEngine(model, device="cpu", limits=Limits(**limits))
 
     return make_transformers
+
+
+class Driver:
+    """Runs steps and notes what came of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.left: Counter[str] = Counter()
+        self.kept: Counter[str] = Counter()
+        self.computed: Counter[str] = Counter()
+        self.recomputed: Counter[str] = Counter()
+        self.said: dict[str, list[int]] = {}
+
+    def add(self, key: str, text: str, prefix: Prefix | None = None) -> int:
+        return self.add_ids(key, self.engine.tokenizer.encode(text), prefix)
+
+    def add_ids(self, key: str, token_ids: list[int], prefix: Prefix | None = None) -> int:
+        self.left[key] = self.engine.add(key, token_ids, prefix)
+        self.said[key] = []
+        self.kept[key] = 0
+        return self.left[key]
+
+    def append(self, key: str, text: str) -> None:
+        token_ids = self.engine.tokenizer.encode(text)
+        self.engine.append(key, token_ids)
+        self.left[key] += len(token_ids)
+
+    def step(self, entries: dict[str, int], evictable: Sequence[str] = ()) -> StepResult:
+        """Make a step and check that only its sequences went on, as far as they were told."""
+        wanted = {key: min(tokens, self.left[key]) for key, tokens in entries.items()}
+        self.engine.submit(StepPlan(tuple(entries.items()), tuple(evictable)))
+        result = self.engine.collect()
+        served = {key: tokens for key, tokens in wanted.items() if key not in result.failures}
+        assert result.computed == served
+        assert set(result.evicted) <= set(evictable) - set(entries)
+        for key in result.evicted:
+            self.left[key] += self.kept.pop(key)
+        for key, tokens in served.items():
+            self.left[key] -= tokens
+            self.kept[key] += tokens
+        assert set(result.tokens) == {key for key in served if self.left[key] == 0}
+        self.computed.update(result.computed)
+        self.recomputed.update(result.recomputed)
+        for key, tokens_said in result.tokens.items():
+            self.said[key] += tokens_said
+            self.left[key] += len(tokens_said)
+        return result
+
+    def answer(self, key: str, tokens: int = ANSWER, chunk: int = 512) -> list[int]:
+        """Go on with one sequence until it has said so many tokens."""
+        while len(self.said[key]) < tokens:
+            self.step({key: chunk})
+        return self.said[key][:tokens]
+
+    def remove_all(self) -> None:
+        for key in self.said:
+            self.engine.remove(key)
+
+
+@pytest.fixture
+def drive() -> type[Driver]:
+    """The driver's class, for tests with an engine of their own."""
+    return Driver
+
+
+@pytest.fixture(scope="session")
+def fixed() -> str:
+    """What all tasks begin with."""
+    return FIXED
+
+
+@pytest.fixture(scope="session")
+def tasks() -> dict[str, str]:
+    """Prompts that begin alike."""
+    return {key: FIXED + task for key, task in TASKS.items()}
+
+
+@pytest.fixture(scope="module")
+def engine(make: MakeEngine) -> Iterator[Engine]:
+    engine = make(max_rows=8)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def answers(engine: Engine) -> dict[str, list[int]]:
+    """What each task is answered when it is served alone, and whole."""
+    driver = Driver(engine)
+    for key, task in TASKS.items():
+        driver.add(key, FIXED + task)
+        driver.answer(key)
+    driver.remove_all()
+    return driver.said
+
+
+@pytest.fixture
+def driver(engine: Engine) -> Iterator[Driver]:
+    driver = Driver(engine)
+    free = engine.capacity.free_tokens
+    yield driver
+    driver.remove_all()
+    assert engine.capacity.free_tokens == free

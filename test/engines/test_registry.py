@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,12 @@ def say(engine: Engine, tokens: int) -> list[int]:
 
 
 def test_engines_by_name(llama: Path) -> None:
-    limits = {"max_model_len": 99, "kv_tokens": 500, "max_rows": 3, "max_step_tokens": 64}
+    limits: dict[str, Any] = {
+        "max_model_len": 99,
+        "kv_tokens": 500,
+        "max_rows": 3,
+        "max_step_tokens": 64,
+    }
     simulated = make_engine("simulated", clock=VirtualClock(), **limits)
     real = make_engine("transformers", model=llama, device="cpu", **limits)
     for engine in (simulated, real):

@@ -214,6 +214,8 @@ def test_impossible_options(llama: Path) -> None:
         TransformersEngine(llama, device="tpu")
     with pytest.raises(EngineError, match="threads"):
         TransformersEngine(llama, threads=0)
+    with pytest.raises(EngineError, match="lower kv_tokens"):
+        TransformersEngine(llama, device="cpu", limits=Limits(kv_tokens=1 << 50))
     if not torch.cuda.is_available():
         with pytest.raises(EngineError, match="CUDA"):
             TransformersEngine(llama, device="cuda")

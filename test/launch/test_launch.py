@@ -105,3 +105,4 @@ def test_the_demo_ends_when_its_robots_are_done() -> None:
     status, output = run("demo", engine="simulated", robots="2", duration_s="3", seed="1")
     assert status == 0
     assert "2 robots ask for 3 s" in output
+    assert "already registered" not in output  # each robot's node keeps its own name

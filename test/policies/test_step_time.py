@@ -27,9 +27,7 @@ def test_one_odd_step_does_not_throw_it_off() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.floats(0, 10), st.integers(0, 256), st.integers(0, 4096)), max_size=30
-    )
+    st.lists(st.tuples(st.floats(0, 10), st.integers(0, 256), st.integers(0, 4096)), max_size=30)
 )
 def test_predictions_stay_positive_and_finite(steps: list[tuple[float, int, int]]) -> None:
     model = StepTime()

@@ -43,7 +43,7 @@ def test_the_urgent_request_joins_first_and_one_at_a_time() -> None:
 
 
 def test_nobody_joins_if_the_most_urgent_running_request_would_miss_its_zero_point() -> None:
-    # Nine tokens to go at 22 ms make 0.2 s; the urgent request's zero point is 0.5 s away, then 0.15.
+    # Nine tokens to go at 22 ms make 0.2 s; the zero point is 0.5 s away, then 0.15 s.
     urgent = running("u", utility=URGENT, segment_tokens=1)
     waiting = generation("n")
     assert Timely().plan(0.0, [urgent, waiting], STEP, ROOMY).keys == {"u", "n"}

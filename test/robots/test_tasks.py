@@ -59,5 +59,5 @@ def test_a_broken_task_set_is_named(tmp_path: Path, text: str, message: str) -> 
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TaskSetError, match="cannot read task set .*: No such file"):
+    with pytest.raises(TaskSetError, match=r"cannot read task set .*: No such file"):
         load_task_set(tmp_path / "none.yaml")

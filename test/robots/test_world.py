@@ -1,5 +1,7 @@
 """Simulated perception."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ DRONE = load_skill_set(resource("config/skill_sets/drone.yaml"))
 STEP_S = 1.5275
 
 
-def do(world: World, name: str, *arguments: str | int) -> tuple[float, object]:
+def do(world: World, name: str, *arguments: str | int) -> Any:
     rng = np.random.default_rng(0)
     return world.do(SkillCall(name, arguments), DRONE.skills[name], rng, spread=0.0)
 

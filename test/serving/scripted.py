@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,7 +46,7 @@ def request(
     request_id: str, utility: TimeUtility = NORMAL, *, agent: str = "", max_tokens: int = 256
 ) -> PlanRequest:
     return PlanRequest(
-        request_id, agent or f"agent-{request_id}", "drone", f"{request_id}", utility, max_tokens
+        request_id, agent or f"agent-{request_id}", "drone", request_id * 8, utility, max_tokens
     )
 
 
@@ -74,6 +75,6 @@ class Scene:
             if not self.loop.generations:
                 return
             turn = self.loop.turn()
-            if not turn.stepped:
+            if not turn.stepped and turn.wake_s < math.inf:
                 self.clock.advance(max(turn.wake_s - self.clock.now(), 0.0))
         raise AssertionError(f"requests did not end within {limit} turns")

@@ -8,6 +8,7 @@ from timely_llm.core.generation import State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.contract import StepResult
+from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Fcfs, Stream
 from timely_llm.policies.timely import Timely
 
@@ -238,3 +239,17 @@ def test_memory_pressure_delays_but_never_changes_plans() -> None:
         scene.run(5000)
     for name, plan in plans.items():
         assert roomy.sink.results[name].plan == tight.sink.results[name].plan == plan
+
+
+@pytest.mark.parametrize("policy", [Timely(), Stream()])
+def test_a_prompt_that_can_never_fit_ends_instead_of_waiting_for_ever(policy: Policy) -> None:
+    prefix_tokens = Scene({}).prefix_tokens
+    scene = Scene({"l" * 120: FIND, "r": FIND}, policy, kv_tokens=prefix_tokens + 60)
+    scene.loop.admit(request("l" * 120, agent="a"))
+    scene.loop.admit(request("r"))
+    scene.run()
+    (key, result), _ = sorted(scene.sink.results.items())
+    assert key.startswith("ll")
+    assert result.error_code is ErrorCode.ENGINE_FAILED
+    assert "tokens of KV" in result.error_msg
+    assert scene.sink.results["r"].plan == FIND

@@ -47,7 +47,9 @@ class Waiting:
             assert self._changed.wait_for(lambda: bool(self.segments), timeout=10)
 
 
-def serve(sink: Waiting, plan: str = FIND, limits: Limits | None = None, lead_s: float = 0.05) -> Server:
+def serve(
+    sink: Waiting, plan: str = FIND, limits: Limits | None = None, lead_s: float = 0.05
+) -> Server:
     clock = WallClock()
 
     def make_loop(watched: Sink) -> Loop:
@@ -63,9 +65,7 @@ def serve(sink: Waiting, plan: str = FIND, limits: Limits | None = None, lead_s:
 def test_requests_from_many_threads_are_all_served() -> None:
     sink = Waiting()
     server = serve(sink, "tp();->True;")
-    threads = [
-        threading.Thread(target=server.submit, args=(request(f"r{i}"),)) for i in range(10)
-    ]
+    threads = [threading.Thread(target=server.submit, args=(request(f"r{i}"),)) for i in range(10)]
     for thread in threads:
         thread.start()
     for i in range(10):
@@ -76,7 +76,11 @@ def test_requests_from_many_threads_are_all_served() -> None:
 @pytest.mark.parametrize(
     ("wrong", "code", "words"),
     [
-        ("skill_set", ErrorCode.UNKNOWN_SKILL_SET, "unknown skill set 'boat': registered are drone"),
+        (
+            "skill_set",
+            ErrorCode.UNKNOWN_SKILL_SET,
+            "unknown skill set 'boat': registered are drone",
+        ),
         ("twice", ErrorCode.DUPLICATE_REQUEST, "a request 'r' is being served already"),
         ("full", ErrorCode.QUEUE_FULL, "1 requests are being served, the most allowed"),
         ("closed", ErrorCode.SHUTTING_DOWN, "the server stops"),

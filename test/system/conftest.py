@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("rclpy")
-
 _domains = itertools.count(os.getpid())
 
 

@@ -67,10 +67,13 @@ class Client:
         while not self.segments:
             self.call(srv.SubmitPlan, "submit_plan", request=self.request(task=FIND))
             end_s = time.monotonic() + 2
-            self.until(lambda end_s=end_s: bool(self.segments) or time.monotonic() > end_s)
+            self._until_segment(end_s)
+
+    def _until_segment(self, end_s: float) -> None:
+        self.until(lambda: bool(self.segments) or time.monotonic() > end_s)
 
     def call(self, kind: Any, name: str, **fields: Any) -> Any:
-        client = self.node.create_client(kind, f"plan_server/{name}")
+        client: Any = self.node.create_client(kind, f"plan_server/{name}")
         assert client.wait_for_service(WAIT_S)
         response = self.result(client.call_async(kind.Request(**fields)))
         self.node.destroy_client(client)

@@ -1,21 +1,28 @@
 """The package built by colcon, away from the source tree. `make test-colcon` runs these."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from action_msgs.msg import GoalStatus
+
+from test.system.conftest import ros_environment
+from test.system.ros_client import Client
+from timely_llm.core.request import ErrorCode
 
 pytestmark = [pytest.mark.colcon, pytest.mark.timeout(900)]
 
 SOURCES = Path(__file__).resolve().parents[2]
-Run = Callable[[str], str]
 
 
-def environment(prefix: str) -> dict[str, str]:
+def with_ros_of(prefix: str) -> dict[str, str]:
     """Return an environment in which CMake and Python take ROS from `prefix`."""
     before = {
         "AMENT_PREFIX_PATH": prefix,
@@ -26,75 +33,89 @@ def environment(prefix: str) -> dict[str, str]:
     return {**os.environ, **joined}
 
 
-@pytest.fixture(scope="module")
-def in_overlay(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Build the package with colcon; return what runs a command line in the overlay."""
-    workspace = tmp_path_factory.mktemp("workspace")
-    colcon: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "colcon",
-        "--log-base",
-        workspace / "log",
-        "build",
-    ]
-    colcon += ["--paths", SOURCES, "--build-base", workspace / "build"]
-    colcon += ["--install-base", workspace / "install", "--event-handlers", "console_direct+"]
-    colcon += ["--cmake-args", "-DBUILD_TESTING=OFF", f"-DPython3_EXECUTABLE={sys.executable}"]
-    ros = environment(sys.prefix)
-    subprocess.run(colcon, check=True, cwd=workspace, env=ros)
+class Overlay:
+    """The package in a colcon workspace of its own."""
 
-    def run(command: str) -> str:
-        script = f". {shlex.quote(str(workspace))}/install/setup.sh && {command}"
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._environment = with_ros_of(sys.prefix)
+        self.prefix = workspace / "install" / "timely_llm"
+        build: list[str | Path] = [sys.executable, "-m", "colcon"]
+        build += ["--log-base", workspace / "log", "build", "--paths", SOURCES]
+        build += ["--build-base", workspace / "build", "--install-base", workspace / "install"]
+        build += ["--event-handlers", "console_direct+", "--cmake-args", "-DBUILD_TESTING=OFF"]
+        build += [f"-DPython3_EXECUTABLE={sys.executable}"]
+        subprocess.run(build, check=True, cwd=workspace, env=self._environment)
+
+    def _sourced(self, command: str) -> list[str]:
+        setup = shlex.quote(str(self._workspace / "install" / "setup.sh"))
+        return ["sh", "-c", f". {setup} && exec {command}"]
+
+    def python(self, code: str) -> str:
+        """Return what a program prints that runs in the sourced workspace."""
         done = subprocess.run(
-            ["sh", "-c", script], cwd=workspace, env=ros, capture_output=True, text=True
+            self._sourced(f"python3 -c {shlex.quote(code)}"),
+            cwd=self._workspace,
+            env=self._environment,
+            capture_output=True,
+            text=True,
         )
-        assert done.returncode == 0, f"{command}: {done.stderr}"
+        assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    return run
+    @contextmanager
+    def running(self, executable: str, domain: int) -> Iterator[None]:
+        """Run an executable as `ros2 run` would, in the sourced workspace."""
+        command = shlex.quote(str(self.prefix / "lib" / "timely_llm" / executable))
+        environment = self._environment | ros_environment(domain)
+        process = subprocess.Popen(self._sourced(command), cwd=self._workspace, env=environment)
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
-def python(code: str) -> str:
-    return f"python3 -c {shlex.quote(code)}"
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
+    """Build the package once for all tests."""
+    return Overlay(tmp_path_factory.mktemp("workspace"))
 
 
-def test_python_takes_the_package_from_the_overlay(in_overlay: Run) -> None:
-    module = in_overlay(python("import timely_llm; print(timely_llm.__file__)"))
-    prefix = in_overlay('echo "${AMENT_PREFIX_PATH%%:*}"')
-    assert Path(module).is_relative_to(prefix)
-    assert not Path(module).is_relative_to(SOURCES)
+def test_python_takes_the_package_from_the_overlay(overlay: Overlay) -> None:
+    module = Path(overlay.python("import timely_llm; print(timely_llm.__file__)"))
+    assert module.is_relative_to(overlay.prefix)
 
 
 @pytest.mark.parametrize("kind", ["msg", "srv", "action"])
-def test_every_interface_can_be_imported_and_shown(in_overlay: Run, kind: str) -> None:
+def test_every_interface_can_be_imported_and_shown(overlay: Overlay, kind: str) -> None:
     names = [file.stem for file in SOURCES.glob(f"{kind}/*.{kind}")]
-    in_overlay(python(f"from timely_llm.{kind} import {', '.join(names)}"))
-    shared = in_overlay(f'ls "${{AMENT_PREFIX_PATH%%:*}}/share/timely_llm/{kind}"').split()
-    assert {f"{name}.{kind}" for name in names} <= set(shared)
-
-
-def test_a_message_goes_through_the_middleware(in_overlay: Run) -> None:
-    code = """
-from rclpy.serialization import deserialize_message, serialize_message
-from timely_llm.msg import Segment
-raw = serialize_message(Segment(request_id="a", text="g('cat');"))
-print(deserialize_message(raw, Segment).text)
-"""
-    assert in_overlay(python(code)) == "g('cat');"
+    overlay.python(f"from timely_llm.{kind} import {', '.join(names)}")
+    for name in names:
+        assert (overlay.prefix / "share" / "timely_llm" / kind / f"{name}.{kind}").exists()
 
 
 @pytest.mark.parametrize(
-    "relative", ["config/plan_server.yaml", "config/skill_sets/drone.yaml", "launch", "models"]
+    "relative", ["config/plan_server.yaml", "config/skill_sets", "launch", "models/tiny_planner"]
 )
-def test_shared_files_are_found_in_the_overlay(in_overlay: Run, relative: str) -> None:
-    found = in_overlay(
-        python(f"from timely_llm.resources import resource; print(resource('{relative}'))")
-    )
-    share = in_overlay('echo "${AMENT_PREFIX_PATH%%:*}"') + "/share/timely_llm"
-    assert found == f"{share}/{relative}"
+def test_shared_files_are_found_in_the_overlay(overlay: Overlay, relative: str) -> None:
+    find = f"from timely_llm.resources import resource; print(resource('{relative}'))"
+    assert Path(overlay.python(find)) == overlay.prefix / "share" / "timely_llm" / relative
 
 
 @pytest.mark.parametrize("name", ["plan_server", "robot_fleet", "timely-llm"])
-def test_ros2_run_would_find_the_executable(in_overlay: Run, name: str) -> None:
-    in_overlay(f'test -x "${{AMENT_PREFIX_PATH%%:*}}/lib/timely_llm/{name}"')
+def test_ros2_run_finds_the_executable(overlay: Overlay, name: str) -> None:
+    assert os.access(overlay.prefix / "lib" / "timely_llm" / name, os.X_OK)
+
+
+def test_the_overlay_serves_a_plan(overlay: Overlay, domain: int) -> None:
+    with overlay.running("plan_server", domain):
+        client = Client(domain)
+        try:
+            client.wait_for_server()
+            status, result = client.plan(client.goal())
+        finally:
+            client.close()
+    assert status == GoalStatus.STATUS_SUCCEEDED
+    assert result.error_code == ErrorCode.NONE
+    assert result.plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from action_msgs.msg import GoalStatus
@@ -75,7 +76,7 @@ def test_a_request_by_topic_or_service_is_answered_on_the_segments_topic(client:
     ],
 )
 def test_a_bad_goal_gets_a_code_and_one_sentence(
-    client: Client, fields: dict[str, object], code: ErrorCode, words: str
+    client: Client, fields: dict[str, Any], code: ErrorCode, words: str
 ) -> None:
     status, result = client.plan(client.goal(**fields))
     assert status == GoalStatus.STATUS_ABORTED
@@ -121,9 +122,7 @@ def test_a_robot_that_returned_gets_no_more_segments(client: Client) -> None:
     handle = client.send(client.goal("returned", task=LONG))
     client.until(lambda: bool(client.feedback))
     client.reports.publish(
-        msg.ExecutionReport(
-            request_id="returned", agent="tester", state=int(ReportState.RETURNED)
-        )
+        msg.ExecutionReport(request_id="returned", agent="tester", state=int(ReportState.RETURNED))
     )
     result = client.result(handle.get_result_async()).result
     assert result.error_code == ErrorCode.NONE

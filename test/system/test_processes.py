@@ -15,7 +15,7 @@ from test.system.conftest import Start
     [
         ({"policy": "best"}, "parameter policy must be one of fcfs, stream, timely, not 'best'"),
         ({"threads": 0}, "parameter threads must be from 1 to 256"),
-        ({"threads": "many"}, "parameter threads must be a whole number"),
+        ({"threads": "many"}, "parameter threads must be a whole number, not 'many'"),
         ({"model": "/no/such/folder"}, "/no/such/folder"),
         ({"skill_sets": "['/no/skills.yaml']"}, "cannot read skill set /no/skills.yaml"),
         ({"journal": "/no/such/folder/j.jsonl"}, "cannot write the journal"),

@@ -71,7 +71,8 @@ class PlanRequest:
             raise RequestError("the task is empty: say what the robot should do")
         if len(self.task) > MAX_TASK_CHARACTERS:
             raise RequestError(
-                f"the task has {len(self.task)} characters, at most {MAX_TASK_CHARACTERS} are allowed"
+                f"the task has {len(self.task)} characters,"
+                f" at most {MAX_TASK_CHARACTERS} are allowed"
             )
         if not 1 <= self.max_tokens <= 4096:
             raise RequestError(f"max_tokens must be 1 to 4096, not {self.max_tokens}")

@@ -36,7 +36,7 @@ class TimeUtility:
 
     @classmethod
     def from_deadlines(cls, beta: float, ert_s: float, zero_s: float) -> TimeUtility:
-        """Return the function that is `beta` until `ert_s` and 0 at `zero_s` (LRTrace's triples)."""
+        """Return the function that is `beta` until `ert_s`, 0 at `zero_s` (LRTrace's triples)."""
         if not zero_s > ert_s:
             raise RequestError(f"time utility: zero time {zero_s!r} must come after ert {ert_s!r}")
         return cls(beta=beta, alpha=-beta / (zero_s - ert_s), ert_s=ert_s)

@@ -181,4 +181,9 @@ class TransformersEngine:
             self._pool.give_back(self._slots.pop(key))
 
     def _new_pool(self, slots: int) -> KvPool:
-        return KvPool(self._model.shapes, slots, self._model.dtype, self._model.device)
+        try:
+            return KvPool(self._model.shapes, slots, self._model.dtype, self._model.device)
+        except RuntimeError as error:  # torch's, also for memory
+            raise EngineError(
+                f"no memory for the KV of {slots} tokens on {self._model.device}: lower kv_tokens"
+            ) from error

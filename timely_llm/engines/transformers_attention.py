@@ -37,7 +37,9 @@ class Rows:
         self._prefix = prefix
         self._shared = prefix.tokens if prefix else 0
         self._rows, self._width = len(slots), width
-        self.places = torch.tensor(places, device=device)
+        first, together = places[0], places == list(range(places[0], places[0] + len(places)))
+        self._index = None if together else torch.tensor(places, device=device)
+        self._span = slice(first, first + len(places))
         self._table = torch.from_numpy(table.reshape(-1)).to(device)
         self._lengths = torch.from_numpy(lengths).to(device)
         self._padded = bool((lengths < width).any())
@@ -46,8 +48,10 @@ class Rows:
     def attend(self, call: Call, pool: KvPool) -> Tensor:
         """Return [rows, heads, value dim]."""
         kv_heads, dim = call.key.shape[0], call.key.shape[2]
-        query = call.query.view(kv_heads, -1, *call.query.shape[1:])
-        query = query[:, :, self.places].transpose(1, 2) * call.scale
+        query = call.query[:, self._span]
+        if self._index is not None:
+            query = call.query.index_select(1, self._index)
+        query = query.view(kv_heads, -1, *query.shape[1:]).transpose(1, 2) * call.scale
         keys, values = pool.gather(call.layer, self._table)
         keys = keys.view(kv_heads, self._rows, self._width, dim)
         values = values.view(kv_heads, self._rows, self._width, -1)
@@ -62,6 +66,13 @@ class Rows:
             flat = weights[..., : self._shared].reshape(kv_heads, -1, self._shared)
             out += (flat @ self._prefix.values[call.layer]).view(out.shape)
         return out.transpose(0, 1).flatten(1, 2)
+
+    def put(self, out: Tensor, attended: Tensor) -> None:
+        """Write what `attend` returned into a row of tokens, [tokens, heads, value dim]."""
+        if self._index is None:
+            out[self._span] = attended
+        else:
+            out.index_copy_(0, self._index, attended)
 
     def _weights(self, scores: Tensor, call: Call) -> Tensor:
         if call.softcap is not None:
@@ -90,7 +101,7 @@ class Chunk:
     def __init__(
         self, first: int, tokens: int, slots: np.ndarray, prefix: PrefixKv | None, device: str
     ) -> None:
-        self.places = slice(first, first + tokens)
+        self._span = slice(first, first + tokens)
         self._tokens = tokens
         self._prefix = prefix
         self._start = len(slots) - tokens + (prefix.tokens if prefix else 0)
@@ -99,9 +110,9 @@ class Chunk:
 
     def attend(self, call: Call, pool: KvPool) -> Tensor:
         """Return [tokens, heads, value dim]."""
-        query = call.query[:, self.places]
+        query = call.query[:, self._span]
         if self._start == 0:
-            keys, values = call.key[:, self.places], call.value[:, self.places]
+            keys, values = call.key[:, self._span], call.value[:, self._span]
         else:
             keys, values = pool.gather(call.layer, self._slots)
             if self._prefix:
@@ -128,6 +139,10 @@ class Chunk:
             scale=call.scale,
         )
         return out[0].transpose(0, 1)
+
+    def put(self, out: Tensor, attended: Tensor) -> None:
+        """Write what `attend` returned into a row of tokens, [tokens, heads, value dim]."""
+        out[self._span] = attended
 
     def _mask(self, window: int | None) -> Tensor:
         """Return which tokens each token sees, [tokens, start + tokens]."""
@@ -188,10 +203,10 @@ class PackedStep:
     def attend(self, call: Call) -> Tensor:
         """Store the layer's new KV and return [tokens, heads, value dim]."""
         self._pool.store(call.layer, self._new_slots, call.key, call.value)
-        if len(self._groups) == 1:
+        if len(self._groups) == 1:  # then its tokens are all, in order
             return self._groups[0].attend(call, self._pool)
         heads, tokens = call.query.shape[:2]
         out = call.query.new_empty((tokens, heads, call.value.shape[-1]))
         for group in self._groups:
-            out[group.places] = group.attend(call, self._pool)
+            group.put(out, group.attend(call, self._pool))
         return out

@@ -52,7 +52,9 @@ class StepTime:
         x = np.array([1.0, rows, prefill_tokens, context_tokens]) / self._scales
         weights = self._weights * self._scales
         # One odd step (a page fault, another process) must not throw the model off.
-        error = float(np.clip(seconds - x @ weights, -1.0, 3.0 * self.predict_s(rows, prefill_tokens)))
+        error = float(
+            np.clip(seconds - x @ weights, -1.0, 3.0 * self.predict_s(rows, prefill_tokens))
+        )
         spread = self._covariance @ x
         gain = spread / (self._forgetting + x @ spread)
         weights = weights + gain * error

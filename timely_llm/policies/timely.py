@@ -69,7 +69,9 @@ class Timely:
             else:
                 wake_s = min(wake_s, resume_s)
         queue.sort(key=lambda g: self.priority(g, now), reverse=True)
-        for candidate in queue[: self.admissions]:
+        room = capacity.free_tokens + sum(g.kv_tokens for g in queue)
+        fitting = [g for g in queue if g.to_compute + g.kv_tokens <= room]
+        for candidate in fitting[: self.admissions]:
             if len(running) < self.rows and self._may_join(candidate, running, now, step_time):
                 running.append(candidate)
         plan = pack(running, generations, capacity, self.rows)

@@ -120,9 +120,7 @@ class PlanRun:
                 return
             skill = self._skill_set.skills[action.call.name]
             seconds, value = self._world.do(action.call, skill, self._rng, self._spread)
-            self._happenings.append(
-                Happening("call", action.index, now, seconds, call=action.call)
-            )
+            self._happenings.append(Happening("call", action.index, now, seconds, call=action.call))
             if seconds > INSTANT_S:
                 self._result, self.wake_s = value, now + seconds
                 return

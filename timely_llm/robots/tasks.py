@@ -66,9 +66,7 @@ class TaskSet(BaseModel):
             hidden += [str(chosen["object"])] * (where == "hidden")
         kind = "E" if urgent else "A"
         scene = f"Scene: [{', '.join(seen)}]"
-        return Task(
-            f"{scene}\nTask: [{kind}] {text.format(**chosen)}", urgent, World(seen, hidden)
-        )
+        return Task(f"{scene}\nTask: [{kind}] {text.format(**chosen)}", urgent, World(seen, hidden))
 
     def _word(self, name: str, rng: np.random.Generator) -> str | int:
         words = self.words[name]

@@ -125,5 +125,3 @@ def refusal(request_id: str, code: ErrorCode, message: str) -> Plan.Result:
     return Plan.Result(
         error_code=int(code), error_msg=message, request_id=request_id, response_time=-1.0
     )
-
-

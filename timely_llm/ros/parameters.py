@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescriptor
-from rclpy.exceptions import InvalidParameterTypeException, ParameterException
+from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 
 from timely_llm.core.errors import RequestError
@@ -15,7 +16,7 @@ Value = bool | int | float | str | list[str]
 _KINDS = {
     bool: "true or false",
     int: "a whole number",
-    float: "a number with a decimal point",
+    float: "a number",
     str: "a text",
     list: "a list of texts",
 }
@@ -29,15 +30,23 @@ class Parameter:
     default: Value
     description: str
     low: float | None = None
-    high: float | None = None
+    high: float = math.inf
     choices: tuple[str, ...] = ()
+
+    @property
+    def range(self) -> str:
+        """The allowed numbers in words."""
+        return f"from {self.low:g} to {self.high:g}"
 
     def descriptor(self) -> ParameterDescriptor:
         """Return the ROS descriptor: description, range, choices; read-only after the start."""
-        descriptor = ParameterDescriptor(description=self.description, read_only=True)
+        # Types are checked in `declare`, which takes 30 for 30.0 and says what is wrong.
+        descriptor = ParameterDescriptor(
+            description=self.description, read_only=True, dynamic_typing=True
+        )
         if self.choices:
             descriptor.additional_constraints = f"one of {', '.join(self.choices)}"
-        if self.low is not None and self.high is not None:
+        if self.low is not None:
             if isinstance(self.default, int):
                 bounds = IntegerRange(from_value=int(self.low), to_value=int(self.high))
                 descriptor.integer_range = [bounds]
@@ -56,20 +65,29 @@ def declare(node: Node, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for parameter in parameters:
         try:
-            declared = node.declare_parameter(
+            value: Any = node.declare_parameter(
                 parameter.name, parameter.default, parameter.descriptor()
-            )
-        except InvalidParameterTypeException as error:
-            kind = _KINDS[type(parameter.default)]
-            raise RequestError(f"parameter {parameter.name} must be {kind}") from error
+            ).value
         except ParameterException as error:
-            allowed = f"from {parameter.low:g} to {parameter.high:g}" if parameter.low is not None else ""
-            raise RequestError(f"parameter {parameter.name} must be {allowed}: {error}") from error
-        value = declared.value
-        if parameter.choices and value not in parameter.choices:
-            raise RequestError(
-                f"parameter {parameter.name} must be {parameter.descriptor().additional_constraints},"
-                f" not {value!r}"
-            )
-        values[parameter.name] = list(value) if isinstance(parameter.default, list) else value
+            raise RequestError(f"parameter {parameter.name} must be {parameter.range}") from error
+        values[parameter.name] = _checked(parameter, value)
     return values
+
+
+def _checked(parameter: Parameter, value: Any) -> Value:
+    """Return a value in the parameter's type; a whole number will do for a decimal one."""
+    kind: type[Any] = type(parameter.default)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind is list and isinstance(value, list) and all(isinstance(v, str) for v in value):
+        return list(value)
+    if type(value) is not kind:
+        raise RequestError(f"parameter {parameter.name} must be {_KINDS[kind]}, not {value!r}")
+    if parameter.choices and value not in parameter.choices:
+        choices = ", ".join(parameter.choices)
+        raise RequestError(f"parameter {parameter.name} must be one of {choices}, not {value!r}")
+    low = parameter.low
+    if low is not None and not low <= value <= parameter.high:
+        raise RequestError(f"parameter {parameter.name} must be {parameter.range}, not {value!r}")
+    checked: Value = value
+    return checked

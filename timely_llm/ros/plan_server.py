@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import uuid
 from concurrent.futures import Future as ConcurrentFuture
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import rclpy
 from rclpy.action import ActionServer, CancelResponse
@@ -118,7 +118,7 @@ class PlanServer(Node):
             return conversions.refusal(request_id, _code(error), str(error))
         if handle.is_cancel_requested:
             self._server.cancel(request_id)
-        result = await future
+        result = cast(PlanResult, await future)
         del self._goals[request_id]
         if result.error_code is ErrorCode.NONE:
             handle.succeed()

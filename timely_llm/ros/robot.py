@@ -10,6 +10,7 @@ from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.task import Future
 from rclpy.timer import Timer
 
 from timely_llm import msg
@@ -104,7 +105,7 @@ class Robot(Node):
         sent = self._client.send_goal_async(
             goal, lambda message: self._on_segment(job, message.feedback.segment)
         )
-        sent.add_done_callback(lambda future: self._on_accepted(job, future.result()))
+        sent.add_done_callback(lambda future: self._on_accepted(job, _answer(future)))
 
     def stop(self) -> None:
         """Cancel the task in work."""
@@ -116,7 +117,7 @@ class Robot(Node):
         if job.canceled:
             handle.cancel_goal_async()
         handle.get_result_async().add_done_callback(
-            lambda future: self._on_result(job, future.result().result)
+            lambda future: self._on_result(job, _answer(future).result)
         )
 
     def _on_segment(self, job: Job, segment: msg.Segment) -> None:
@@ -206,3 +207,8 @@ class Robot(Node):
         if self._timer is not None:
             self.destroy_timer(self._timer)
             self._timer = None
+
+
+def _answer(future: Future[Any]) -> Any:
+    """Return what a finished future holds."""
+    return future.result()

@@ -41,12 +41,8 @@ class RobotFleet(Node):
     def __init__(self, executor: SingleThreadedExecutor) -> None:
         super().__init__("robot_fleet")
         values = declare(self, PARAMETERS)
-        skill_set = load_skill_set(
-            values["skill_set"] or resource("config/skill_sets/drone.yaml")
-        )
-        self._tasks: TaskSet = load_task_set(
-            values["tasks"] or resource("config/tasks/drone.yaml")
-        )
+        skill_set = load_skill_set(values["skill_set"] or resource("config/skill_sets/drone.yaml"))
+        self._tasks: TaskSet = load_task_set(values["tasks"] or resource("config/tasks/drone.yaml"))
         journal: Journal = FileJournal(values["log"]) if values["log"] else NoJournal()
         # Arrivals, texts and each robot's durations are separate streams of one seed: what one
         # robot does never changes what another is asked.

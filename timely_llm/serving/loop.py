@@ -7,6 +7,7 @@ experiments. It is not thread-safe: `server.Server` gives it a thread and an inb
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,7 +43,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of the loop did: whether it made a step, and when to turn again at the latest."""
+    """What one turn did: whether it made a step, and when to turn again at the latest."""
 
     stepped: bool
     wake_s: float
@@ -167,6 +168,8 @@ class Loop:
         now = self._clock.now()
         plan = self._policy.plan(now, ready, self.step_time, self._engine.capacity)
         if not plan:
+            if ready and plan.wake_s == math.inf:
+                self._end_stuck(ready[0])
             return Turn(stepped=False, wake_s=plan.wake_s)
         try:
             self._engine.submit(plan)
@@ -179,6 +182,12 @@ class Loop:
         self._deliver(plan, result)
         return Turn(stepped=True, wake_s=plan.wake_s)
 
+    def _end_stuck(self, generation: Generation) -> None:
+        """End a generation that no step will ever serve: nothing that happens makes room for it."""
+        needed = generation.to_compute + generation.kv_tokens
+        reason = f"it needs {needed} tokens of KV and {self.free_kv_tokens} can be had"
+        self._end(generation, ErrorCode.ENGINE_FAILED, reason)
+
     def _learn(self, plan: StepPlan, result: StepResult) -> None:
         prefill = sum(n for n in result.computed.values() if n > 1)
         rows = sum(1 for n in result.computed.values() if n == 1)
@@ -188,7 +197,10 @@ class Loop:
         self.stats.step(result.duration_s, generated, sum(result.recomputed.values()))
         now = self._clock.now()
         self._journal.write(
-            "step", now - result.duration_s, s=round(result.duration_s, 6), ids=list(result.computed)
+            "step",
+            now - result.duration_s,
+            s=round(result.duration_s, 6),
+            ids=list(result.computed),
         )
 
     def _deliver(self, plan: StepPlan, result: StepResult) -> None:

@@ -102,6 +102,7 @@ class Server:
 
     def register(self, skill_set_yaml: str, source: str = "skill set") -> Future[tuple[str, int]]:
         """Pre-store a skill set; return its future (name, tokens of the shared prompt)."""
+
         def work(loop: Loop) -> tuple[str, int]:
             skill_set = parse_skill_set(skill_set_yaml, source)
             tokens = loop.register(skill_set)

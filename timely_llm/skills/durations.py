@@ -33,11 +33,15 @@ class Duration(BaseModel):
         if (self.polynomial is not None) == stepped or (self.step_s is None) != (
             self.steps is None
         ):
-            raise ValueError("a duration is either {polynomial: [...]} or {step_s: .., steps: [low, high]}")
+            raise ValueError(
+                "a duration is either {polynomial: [...]} or {step_s: .., steps: [low, high]}"
+            )
         if self.polynomial is not None and not self.polynomial:
             raise ValueError("polynomial needs at least one coefficient")
         if self.steps is not None and not 1 <= self.steps[0] <= self.steps[1]:
-            raise ValueError(f"steps must be [low, high] with 1 <= low <= high, not {list(self.steps)}")
+            raise ValueError(
+                f"steps must be [low, high] with 1 <= low <= high, not {list(self.steps)}"
+            )
         return self
 
     @property

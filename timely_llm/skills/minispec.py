@@ -299,9 +299,7 @@ def check_plan(skill_set: SkillSet, text: str) -> tuple[Piece, ...]:
 
 def _check_arguments(name: str, skill: Skill, arguments: list[int | float | str]) -> None:
     if len(arguments) != len(skill.arguments):
-        raise PlanError(
-            f"{name} takes {len(skill.arguments)} arguments, not {len(arguments)}"
-        )
+        raise PlanError(f"{name} takes {len(skill.arguments)} arguments, not {len(arguments)}")
     for argument, value in zip(skill.arguments, arguments, strict=True):
         if problem := argument.problem(value):
             raise PlanError(f"{name}: {problem}")

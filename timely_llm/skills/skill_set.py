@@ -65,7 +65,9 @@ class Argument(_Strict):
             return f"any {self.type} {self.unit}".strip()
         low = "" if self.minimum is None else f"{self.minimum:g}"
         high = "" if self.maximum is None else f"{self.maximum:g}"
-        words = f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+        words = (
+            f"{low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+        )
         return f"{words} {self.unit}".strip()
 
 

@@ -1,0 +1,206 @@
+"""What all engines do when there is not enough of something, or the impossible is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import Engine, Prefix
+from timely_llm.policies.contract import StepPlan
+
+if TYPE_CHECKING:
+    from test.engines.conftest import Driver, MakeEngine
+
+
+@pytest.fixture(scope="module")
+def small(make: MakeEngine, tasks: dict[str, str]) -> Engine:
+    """An engine with room for about two of the tasks."""
+    probe = make()
+    longest = max(len(probe.tokenizer.encode(task)) for task in tasks.values())
+    probe.close()
+    return make(kv_tokens=2 * longest)
+
+
+def test_eviction_under_pressure_and_recovery(
+    make: MakeEngine, answers: dict[str, list[int]], drive: type[Driver], tasks: dict[str, str]
+) -> None:
+    probe = make()
+    prompts = [len(probe.tokenizer.encode(tasks[key])) for key in "ab"]
+    probe.close()
+    engine = make(kv_tokens=sum(prompts) + 2 * len(answers["a"]))  # for two, not three
+    driver = drive(engine)
+    free = engine.capacity.free_tokens
+    for key in "abd":
+        driver.add(key, tasks[key])
+    driver.answer("a", 6)
+    driver.answer("b", 6)
+    kept = driver.computed["a"], driver.computed["b"]
+    result = driver.step({"d": 512}, evictable=["b", "a", "gone", "d"])
+    assert result.evicted == ("b",)
+    assert engine.capacity.free_tokens == free - kept[0] - driver.computed["d"]
+    driver.answer("d")
+    engine.remove("d")
+    for key in "ab":
+        driver.answer(key)
+        assert driver.said[key] == answers[key]
+    assert driver.recomputed == {"b": kept[1]}
+    for key in "ab":
+        engine.remove(key)
+    assert engine.capacity.free_tokens == free
+    engine.close()
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    schedule=st.lists(
+        st.dictionaries(st.sampled_from("abcd"), st.sampled_from([1, 9, 100]), min_size=1),
+        max_size=40,
+    )
+)
+def test_any_schedule_under_pressure_gives_the_same_tokens(
+    small: Engine,
+    answers: dict[str, list[int]],
+    drive: type[Driver],
+    tasks: dict[str, str],
+    schedule: list[dict[str, int]],
+) -> None:
+    driver = drive(small)
+    room = small.capacity.free_tokens
+    for key, task in tasks.items():
+        driver.add(key, task)
+    for entries in schedule:
+        driver.step(entries, [key for key in tasks if key not in entries])
+        assert small.capacity.free_tokens == room - driver.kept.total()
+    for key, answer in answers.items():
+        both = min(len(driver.said[key]), len(answer))
+        assert driver.said[key][:both] == answer[:both]
+        once = driver.computed[key] - driver.recomputed[key]
+        assert once <= len(small.tokenizer.encode(tasks[key])) + len(driver.said[key])
+    driver.remove_all()
+    assert small.capacity.free_tokens == room
+
+
+def test_an_eviction_leaves_the_pinned_prefix(make: MakeEngine, drive: type[Driver]) -> None:
+    engine = make(kv_tokens=100)
+    driver = drive(engine)
+    prefix = engine.pin_prefix(engine.tokenizer.encode("mf(50);"))
+    own = driver.add("a", "mf(50);tc(30);", prefix)
+    expected = list(driver.answer("a", 9))
+    engine.remove("a")
+    driver.add("a", "mf(50);tc(30);", prefix)
+    driver.answer("a", 4)
+    driver.add_ids("big", engine.tokenizer.encode("apple " * 100)[:90])
+    assert driver.step({"big": 90}, evictable=["a"]).evicted == ("a",)
+    engine.remove("big")
+    assert driver.answer("a", 9) == expected
+    assert driver.recomputed == {"a": own + 3}
+    engine.close()
+
+
+def test_what_does_not_fit_fails_alone(make: MakeEngine, drive: type[Driver]) -> None:
+    engine = make(kv_tokens=48)
+    driver = drive(engine)
+    driver.add("long", "find the apple and " * 40)
+    driver.add("short", "tc(30);")
+    result = driver.step({"long": 512, "short": 512})
+    assert set(result.failures) == {"long"}
+    assert "48" in result.failures["long"]
+    driver.answer("short", 8)
+    engine.remove("long")
+    engine.remove("short")
+    assert engine.capacity.free_tokens == 48
+    engine.close()
+
+
+def test_a_sequence_at_its_longest_fails_alone(make: MakeEngine, drive: type[Driver]) -> None:
+    engine = make(max_model_len=40)
+    driver = drive(engine)
+    driver.add("a", "tc(30);")
+    driver.add("b", "mf(50);tc(30);tp();")
+    prompt = driver.left["a"]
+    driver.answer("a", 40 - prompt)
+    result = driver.step({"a": 1, "b": 40})
+    assert list(result.failures) == ["a"]
+    assert "40" in result.failures["a"]
+    assert list(result.tokens) == ["b"]
+    engine.close()
+
+
+def test_impossible_plans(driver: Driver, tasks: dict[str, str]) -> None:
+    driver.add("a", tasks["a"])
+    for entries, reason in (
+        ((), "empty"),
+        ((("a", 1), ("who", 1)), "'who'"),
+        ((("a", 1), ("a", 1)), "once"),
+        ((("a", 0),), "at least 1"),
+    ):
+        with pytest.raises(EngineError, match=reason):
+            driver.engine.submit(StepPlan(entries))
+    driver.answer("a", 3)
+
+
+def test_a_step_larger_than_the_capacity(make: MakeEngine, drive: type[Driver], fixed: str) -> None:
+    engine = make(max_rows=2, max_step_tokens=12)
+    driver = drive(engine)
+    for key in "abc":
+        driver.add(key, fixed)
+    with pytest.raises(EngineError, match="at most 2"):
+        driver.step(dict.fromkeys("abc", 1))
+    with pytest.raises(EngineError, match="at most 12"):
+        driver.step({"a": 10, "b": 3})
+    driver.step({"a": 10, "b": 2})
+    engine.close()
+
+
+def test_impossible_sequences(make: MakeEngine, drive: type[Driver], fixed: str) -> None:
+    engine = make()
+    driver, encode = drive(engine), engine.tokenizer.encode
+    prefix = engine.pin_prefix(encode("mf(50);"))
+    driver.add("a", fixed)
+    with pytest.raises(EngineError, match="already"):
+        engine.add("a", encode(fixed))
+    with pytest.raises(EngineError, match="begin"):
+        engine.add("x", encode("tc(30);mf(50);"), prefix)
+    with pytest.raises(EngineError, match="more than"):
+        engine.add("x", encode("mf(50);"), prefix)
+    with pytest.raises(EngineError, match="more than"):
+        engine.add("x", [])
+    with pytest.raises(EngineError, match="not pinned"):
+        engine.add("x", encode("tc(30);mf(50);"), Prefix(tuple(encode("tc(30);"))))
+    with pytest.raises(EngineError, match="max_model_len"):
+        engine.add("x", encode("apple; " * 2000))
+    with pytest.raises(EngineError, match="max_model_len"):
+        engine.append("a", encode("apple; " * 2000))
+    with pytest.raises(EngineError, match="max_model_len"):
+        engine.pin_prefix(encode("apple; " * 2000))
+    with pytest.raises(EngineError, match="'x'"):
+        engine.append("x", encode("apple"))
+    driver.answer("a", 3)
+
+
+def test_no_room_for_a_prefix(make: MakeEngine) -> None:
+    engine = make(kv_tokens=16)
+    with pytest.raises(EngineError, match="kv_tokens"):
+        engine.pin_prefix(engine.tokenizer.encode("find the apple and " * 8))
+    assert engine.capacity.free_tokens == 16
+    engine.close()
+
+
+def test_one_step_at_a_time(driver: Driver, fixed: str) -> None:
+    driver.add("a", fixed)
+    plan = StepPlan((("a", 5),))
+    with pytest.raises(EngineError, match="collect"):
+        driver.engine.collect()
+    driver.engine.submit(plan)
+    with pytest.raises(EngineError, match="collect"):
+        driver.engine.submit(plan)
+    assert driver.engine.collect().computed == {"a": 5}

@@ -1,0 +1,56 @@
+"""Between messages and nouns."""
+
+import pytest
+
+from timely_llm import msg
+from timely_llm.action import Plan
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
+from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.core.time_utility import URGENT
+from timely_llm.ros import conversions
+
+
+def test_a_goal_and_a_flat_message_are_the_same_request() -> None:
+    fields = {
+        "agent": "a",
+        "skill_set": "drone",
+        "task": "fly",
+        "time_utility": conversions.time_utility_message(URGENT),
+    }
+    goal = conversions.plan_request(Plan.Goal(**fields), "made-up")
+    flat = conversions.plan_request(msg.PlanRequest(**fields), "made-up")
+    assert goal == flat
+    assert goal.request_id == "made-up"
+    assert goal.time_utility == URGENT
+    assert goal.max_tokens == conversions.DEFAULT_MAX_TOKENS
+
+
+def test_reports_survive_the_way_there_and_back() -> None:
+    report = ExecutionReport("r", "a", ReportState.FINISHED, 3, 1.5, "42")
+    assert conversions.execution_report(conversions.report_message(report)) == report
+
+
+def test_an_unknown_report_state_lists_the_known_ones() -> None:
+    with pytest.raises(RequestError, match=r"0 \(ALIVE\), 1 \(STARTED\).*, not 77"):
+        conversions.execution_report(msg.ExecutionReport(state=77))
+
+
+def test_a_segment_keeps_its_calls() -> None:
+    calls = (SkillCall("s", ("cat",), 1.5275), SkillCall("mf", (50,), 2.1744))
+    message = conversions.segment_message(Segment("r", "a", 2, "text", calls, 3.7, True, 1))
+    assert (message.request_id, message.agent, message.index, message.epoch) == ("r", "a", 2, 1)
+    assert (message.text, message.predicted, message.final) == ("text", 3.7, True)
+    assert [(c.name, list(c.arguments)) for c in message.calls] == [("s", ["cat"]), ("mf", ["50"])]
+
+
+def test_a_result_carries_code_plan_times_and_counts() -> None:
+    result = PlanResult("r", "a", ErrorCode.TOO_LONG, "why", "mf(50);", 1, 0.2, 0.3, 1.0, 100, 9, 2)
+    message = conversions.plan_result(result)
+    assert (message.error_code, message.error_msg, message.plan) == (7, "why", "mf(50);")
+    assert (message.response_time, message.waiting_time, message.utility) == (0.2, 0.3, 1.0)
+    assert (message.prompt_tokens, message.generated_tokens, message.recomputed_tokens) == (
+        100,
+        9,
+        2,
+    )

@@ -1,0 +1,76 @@
+"""Parameters are declared, described, ranged and checked."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.parameter import Parameter as RosParameter
+
+from timely_llm.core.errors import RequestError
+from timely_llm.ros import plan_server_setup, robot_fleet
+from timely_llm.ros.parameters import Parameter, declare
+
+PARAMETERS = (
+    Parameter("count", 3, "how many", 1, 10),
+    Parameter("period_s", 0.5, "how long", 0.1, 60.0),
+    Parameter("color", "red", "which", choices=("red", "blue")),
+    Parameter("files", [""], "which files"),
+)
+
+
+@pytest.fixture
+def context() -> Iterator[Context]:
+    made = Context()
+    rclpy.init(context=made, domain_id=91)
+    yield made
+    rclpy.shutdown(context=made)
+
+
+def declared(context: Context, **overrides: Any) -> dict[str, Any]:
+    given = [RosParameter(name, value=value) for name, value in overrides.items()]
+    node = rclpy.create_node("parameters", context=context, parameter_overrides=given)
+    try:
+        return declare(node, PARAMETERS)
+    finally:
+        node.destroy_node()
+
+
+def test_defaults_and_overrides(context: Context) -> None:
+    assert declared(context) == {"count": 3, "period_s": 0.5, "color": "red", "files": [""]}
+    assert declared(context, count=10, period_s=2, files=["a", "b"]) == {
+        "count": 10, "period_s": 2.0, "color": "red", "files": ["a", "b"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"count": 11}, "parameter count must be from 1 to 10"),
+        ({"count": "many"}, "parameter count must be a whole number, not 'many'"),
+        ({"count": 2.5}, "parameter count must be a whole number, not 2.5"),
+        ({"period_s": 0}, "parameter period_s must be from 0.1 to 60, not 0.0"),
+        ({"color": "green"}, "parameter color must be one of red, blue, not 'green'"),
+        ({"color": 3}, "parameter color must be a text, not 3"),
+        ({"files": "a"}, "parameter files must be a list of texts, not 'a'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(
+    context: Context, overrides: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError) as raised:
+        declared(context, **overrides)
+    assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("table", [plan_server_setup.PARAMETERS, robot_fleet.PARAMETERS])
+def test_every_parameter_is_described_and_its_default_is_allowed(
+    context: Context, table: tuple[Parameter, ...]
+) -> None:
+    node = rclpy.create_node("all_parameters", context=context)
+    values = declare(node, table)
+    for parameter in table:
+        assert values[parameter.name] == parameter.default
+        assert len(node.describe_parameter(parameter.name).description) > 10
+    node.destroy_node()

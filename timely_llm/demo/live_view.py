@@ -1,0 +1,162 @@
+"""The terminal while a demo runs: who runs, who is suspended, what is due."""
+
+from __future__ import annotations
+
+import math
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from timely_llm.demo.history import Delivered, History, Request
+from timely_llm.demo.progress import step_rate
+from timely_llm.demo.settings import Settings
+
+BAR = 12
+TICKER = 5
+GENERATION_STYLE = {
+    "queued": "yellow",
+    "running": "bold green",
+    "suspended": "magenta",
+    "done": "dim",
+}
+
+
+class LiveView:
+    """A table with a row for each robot, drawn anew several times a second."""
+
+    def __init__(self, settings: Settings, policy: str, console: Console) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._console = console
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, vertical_overflow="crop"
+        )
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def starting(self, elapsed_s: float) -> None:
+        """Show that the server is not ready yet."""
+        text = Text.assemble(
+            ("timely-llm demo ", "bold"),
+            f"loading {self._settings.model_name} … {elapsed_s:.0f} s",
+        )
+        self._live.update(Panel(text, border_style="dim"), refresh=True)
+
+    def update(self, history: History, now_s: float) -> None:
+        """Show what is known at `now_s`."""
+        self._live.update(self.render(history, now_s), refresh=True)
+
+    def render(self, history: History, now_s: float) -> RenderableType:
+        """Return the whole view."""
+        return Group(
+            Panel(_header(self._settings, self._policy, history, now_s), border_style="dim"),
+            _robots(history, now_s, max(self._console.height - TICKER - 8, 4)),
+            _ticker(history),
+        )
+
+
+def _header(settings: Settings, policy: str, history: History, now_s: float) -> RenderableType:
+    elapsed_s = max(now_s - history.origin_s, 0.0) if history.asked else 0.0
+    left = Text.assemble(
+        (policy, "bold cyan"),
+        f"  {settings.model_name}",
+        (f", paced as {settings.pace}" if settings.pace else "", "dim"),
+        (f"  ROS_DOMAIN_ID={settings.domain}", "dim"),
+    )
+    right = Text.assemble(
+        (f"{elapsed_s:.0f}", "bold"), f" of {settings.duration_s:g} s   ",
+        step_rate(history, now_s), "   ",
+        (f"{history.served}/{len(history.asked)}", "bold"), " served",
+    )  # fmt: skip
+    grid = Table.grid(expand=True, padding=(0, 1))
+    grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    grid.add_column(justify="right", no_wrap=True)
+    grid.add_row(left, right)
+    return grid
+
+
+def _robots(history: History, now_s: float, height: int) -> RenderableType:
+    table = Table(expand=True, box=None, padding=(0, 1), header_style="dim")
+    table.add_column("robot", no_wrap=True)
+    table.add_column("class", no_wrap=True, width=6)
+    table.add_column("does", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("", no_wrap=True, width=BAR)
+    table.add_column("generation", no_wrap=True, width=10)
+    table.add_column("steps", justify="right", no_wrap=True, width=5)
+    table.add_column("segments", justify="right", no_wrap=True, width=8)
+    table.add_column("next due", justify="right", no_wrap=True, width=8)
+    rows = [(agent, history.current(agent)) for agent in history.robots]
+    if len(rows) > height:
+        rows.sort(key=lambda row: row[1] is None)
+    for agent, request in rows[:height]:
+        table.add_row(agent, *_row(request, now_s))
+    if len(rows) > height:
+        table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
+    return table
+
+
+def _row(request: Request | None, now_s: float) -> list[Text]:
+    if request is None:
+        return [Text(""), Text("idle", "dim")]
+    kind = Text("urgent", "bold red") if request.urgent else Text("normal", "blue")
+    generation = request.generation(now_s)
+    call = request.call_at(now_s)
+    if call is not None:
+        does = Text.assemble("executes ", (call.text, "bold"))
+        bar = _bar((now_s - call.start_s) / call.duration_s, "red" if request.urgent else "blue")
+    else:
+        does = Text.assemble(("waits", "yellow"), (f": {request.task}", "dim"))
+        since_s = max([request.asked_s, *(c.end_s for c in request.calls[-1:])])
+        bar = _bar((now_s - since_s) / (request.ert_s or 1.0), "yellow")
+    return [
+        kind, does, bar, Text(generation, GENERATION_STYLE[generation]), Text(str(request.steps)),
+        Text(str(len(request.delivered))), _due(request, now_s),
+    ]  # fmt: skip
+
+
+def _due(request: Request, now_s: float) -> Text:
+    left_s = request.due_s - now_s
+    if request.generated or math.isnan(left_s):
+        return Text("")
+    style = "bold red" if left_s < 0 else "yellow" if left_s < 0.5 else "green"
+    return Text(f"{left_s:+.1f} s", style)
+
+
+def _bar(share: float, style: str) -> Text:
+    full = round(BAR * min(max(share, 0.0), 1.0))
+    return Text.assemble(("━" * full, style), ("━" * (BAR - full), "grey23"))
+
+
+def _ticker(history: History) -> RenderableType:
+    table = Table.grid(padding=(0, 1), expand=True)
+    table.add_column(justify="right", no_wrap=True, width=8)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(justify="right", no_wrap=True, width=13)
+    last = history.published[-TICKER:]
+    for request, delivered in last:
+        style = "red" if request.urgent else "blue"
+        table.add_row(
+            Text(f"{delivered.at_s - history.origin_s:.1f} s", "dim"),
+            Text(request.agent, style), Text(delivered.text.strip()), _margin(delivered),
+        )  # fmt: skip
+    for _ in range(TICKER - len(last)):
+        table.add_row("")
+    return Panel(table, title="segments published", title_align="left", border_style="dim")
+
+
+def _margin(delivered: Delivered) -> Text:
+    early_s = delivered.due_s - delivered.at_s
+    if math.isnan(early_s):
+        return Text("")
+    if early_s < 0:
+        return Text(f"{-early_s:.2f} s late", "red")
+    return Text(f"{early_s:.2f} s early", "green")

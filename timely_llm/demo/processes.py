@@ -1,0 +1,173 @@
+"""Child processes that never outlive their parent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from timely_llm.core.errors import TimelyError
+
+GRACE = ((signal.SIGINT, 8.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
+"""What a child is sent, and how many seconds it gets to end."""
+POLL_S = 0.02
+
+
+class ProcessError(TimelyError):
+    """A child process could not be started, or ended when it should not."""
+
+
+class Interrupted(Exception):
+    """The user ended the run; `signum` is the signal."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+class Interrupts:
+    """Notes SIGINT, SIGTERM and SIGHUP instead of letting them break into start or clean-up.
+
+    Only in the main thread. Whoever holds it asks often, and raises where nothing is lost.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        for signum in self.SIGNALS:
+            self._before[signum] = signal.signal(signum, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for signum, handler in self._before.items():
+            signal.signal(signum, handler)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self.received.append(signum)
+
+    def check(self) -> None:
+        """Raise `Interrupted` if a signal has come."""
+        if self.received:
+            raise Interrupted(self.received[0])
+
+    @property
+    def in_a_hurry(self) -> bool:
+        """Whether the user has asked twice."""
+        return len(self.received) > 1
+
+
+class Child:
+    """A process in a session of its own, its output in a file.
+
+    Args:
+        name: what users call it.
+        command: program and arguments.
+        environment: variables beside those inherited.
+        log: the file for its output.
+
+    Raises:
+        ProcessError: it cannot be started.
+    """
+
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
+        self.name = name
+        self.log = log
+        tether = [sys.executable, "-m", "timely_llm.demo.tether", str(os.getpid())]
+        try:
+            with log.open("w") as output:
+                self._process = subprocess.Popen(
+                    [*tether, *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **environment},
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise ProcessError(f"cannot start the {name}: {error}") from error
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def send(self, signum: int) -> None:
+        """Send a signal to it and to all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signum)
+
+    def obituary(self) -> str:
+        """Return one sentence: how it ended and the last line it wrote."""
+        status = self.status or 0
+        how = f"ended with status {status}" if status >= 0 else f"was ended by {_name(-status)}"
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        words = f"its last words: {last}" if last else "it said nothing"
+        return f"the {self.name} {how}; {words} (all of them: {self.log})"
+
+
+class Children:
+    """Children that end with the block they were started in, whatever ends it."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+        self._children: list[Child] = []
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        stop(self._children, lambda: self._interrupts.in_a_hurry)
+
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> Child:
+        """Start a child.
+
+        Raises:
+            ProcessError: it cannot be started.
+            Interrupted: the user asked to end.
+        """
+        self._interrupts.check()
+        self._children.append(Child(name, command, environment, log))
+        return self._children[-1]
+
+
+def stop(children: Sequence[Child], in_a_hurry: Callable[[], bool] = lambda: False) -> None:
+    """End children and all that they started: ask, insist, kill, with bounded waits.
+
+    Args:
+        children: to end; the last started is asked first.
+        in_a_hurry: cuts the waits short.
+    """
+    for signum, grace_s in GRACE:
+        alive = [child for child in children if child.status is None]
+        for child in reversed(alive):
+            child.send(signum)
+        deadline_s = time.monotonic() + grace_s
+        while any(child.status is None for child in alive) and time.monotonic() < deadline_s:
+            if in_a_hurry() and signum != signal.SIGKILL:
+                break
+            time.sleep(POLL_S)
+    for child in children:
+        child.send(signal.SIGKILL)
+
+
+def _name(signum: int) -> str:
+    try:
+        return signal.Signals(signum).name
+    except ValueError:
+        return f"signal {signum}"

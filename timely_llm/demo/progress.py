@@ -1,0 +1,62 @@
+"""A run of the demo as lines of text, for pipes and log files."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+
+from timely_llm.demo.history import History
+from timely_llm.demo.settings import Settings
+
+
+class ProgressLines:
+    """Prints a line every few seconds."""
+
+    def __init__(
+        self, settings: Settings, policy: str, console: Console, every_s: float = 5.0
+    ) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._console = console
+        self._every_s = every_s
+        self._next_s = 0.0
+
+    def __enter__(self) -> ProgressLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def starting(self, elapsed_s: float) -> None:
+        """Say that the server is not ready yet."""
+        if self._due():
+            self._say(f"{self._policy}: loading {self._settings.model_name}, {elapsed_s:.0f} s")
+
+    def update(self, history: History, now_s: float) -> None:
+        """Say how far the run is."""
+        if history.asked and self._due():
+            running = sum(r.generation(now_s) == "running" for r in history.asked)
+            self._say(
+                f"{self._policy}: {now_s - history.origin_s:.0f} s, {len(history.asked)} requests, "
+                f"{history.served} served, {running} generating, {step_rate(history, now_s)}"
+            )
+
+    def _due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            return False
+        self._next_s = now_s + self._every_s
+        return True
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def step_rate(history: History, now_s: float, window_s: float = 2.0) -> str:
+    """Return steps a second and the mean step time of the last `window_s` seconds, in words."""
+    steps = history.recent_steps(now_s - window_s)
+    if not steps:
+        return "engine idle"
+    mean_ms = 1000 * sum(step.duration_s for step in steps) / len(steps)
+    return f"{len(steps) / window_s:.0f} steps/s of {mean_ms:.0f} ms"

@@ -1,0 +1,110 @@
+"""One run of the demo: server up, fleet up, watch both logs until the fleet is done."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from timely_llm.demo.history import History
+from timely_llm.demo.log_reader import LogReader
+from timely_llm.demo.processes import Child, Children, Interrupts, ProcessError
+from timely_llm.demo.settings import Files, Settings
+
+START_LIMIT_S = 900.0
+"""A model from the hub may have to be downloaded first."""
+END_LIMIT_S = 90.0
+"""Finding the server and finishing plans: what a fleet may take beyond its duration."""
+REFRESH_S = 0.125
+
+
+class Display(Protocol):
+    """Shows a run while it happens; called about eight times a second."""
+
+    def __enter__(self) -> Display: ...
+    def __exit__(self, *_: object) -> None: ...
+
+    def starting(self, elapsed_s: float) -> None:
+        """Show that the server is not ready yet."""
+        ...
+
+    def update(self, history: History, now_s: float) -> None:
+        """Show what is known at `now_s`, seconds of the monotonic clock."""
+        ...
+
+
+@dataclass
+class _Watch:
+    """Brings a history up to date and notices what must not go on."""
+
+    files: Files
+    interrupts: Interrupts
+
+    def __post_init__(self) -> None:
+        self.history = History()
+        self._readers = (LogReader(self.files.fleet_log), LogReader(self.files.journal))
+
+    def read(self) -> None:
+        for reader in self._readers:
+            for event in reader.read():
+                self.history.add(event)
+
+    def pause(self, server: Child) -> None:
+        """Let a moment pass; raise if the user or the server ended."""
+        end_s = time.monotonic() + REFRESH_S
+        while time.monotonic() < end_s:
+            self.interrupts.check()
+            if server.status is not None:
+                raise ProcessError(server.obituary())
+            time.sleep(REFRESH_S / 5)
+        self.read()
+
+
+def run(settings: Settings, policy: str, display: Display) -> History:
+    """Run the demo with one policy and return what happened; no process is left behind.
+
+    Raises:
+        ProcessError: a process could not be started, died, or did not come to an end.
+        OutputError: the output folder cannot be written.
+        Interrupted: the user asked to end.
+    """
+    files = Files.fresh(settings.output, policy)
+    with Interrupts() as interrupts, display, Children(interrupts) as children:
+        watch = _Watch(files, interrupts)
+        history = watch.history
+        server = children.start(
+            "plan server",
+            settings.server_command(policy, files),
+            settings.environment,
+            files.server_output,
+        )
+        began_s = time.monotonic()
+        while history.ready_s is None:
+            display.starting(elapsed_s := time.monotonic() - began_s)
+            if elapsed_s > START_LIMIT_S:
+                raise ProcessError(
+                    f"the plan server was not ready after {START_LIMIT_S:g} s; "
+                    f"see {files.server_output}"
+                )
+            watch.pause(server)
+        fleet = children.start(
+            "robot fleet",
+            settings.fleet_command(files),
+            settings.environment,
+            files.fleet_output,
+        )
+        limit_s = time.monotonic() + settings.duration_s + END_LIMIT_S
+        while fleet.status is None:
+            if time.monotonic() > limit_s:
+                raise ProcessError(
+                    f"the robot fleet did not end {END_LIMIT_S:g} s after the robots stopped "
+                    f"asking; see {files.fleet_output}"
+                )
+            watch.pause(server)
+            display.update(history, time.monotonic())
+        if fleet.status != 0:
+            raise ProcessError(fleet.obituary())
+        watch.read()
+        display.update(history, time.monotonic())
+    watch.read()
+    return history

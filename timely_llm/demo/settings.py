@@ -1,0 +1,151 @@
+"""What a demo is asked to do, and the commands and files that follow from it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from timely_llm.core.errors import TimelyError
+
+SERVER = (sys.executable, "-m", "timely_llm.ros.plan_server")
+FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
+
+
+class OutputError(TimelyError):
+    """The output folder cannot be used."""
+
+
+def random_domain() -> int:
+    """Return a ROS_DOMAIN_ID from 1 to 100 that nobody else is likely to use now."""
+    return 1 + secrets.randbelow(100)
+
+
+def ros_command(command: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
+    """Return a node's command line; parameters that are None keep the node's default.
+
+    Values are written as JSON, which is YAML: a model called "1e3" stays a text.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    pairs = [f"{name}:={json.dumps(value)}" for name, value in given.items()]
+    return [*command, "--ros-args", *(word for pair in pairs for word in ("-p", pair))]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where one policy's run leaves its traces."""
+
+    journal: Path
+    fleet_log: Path
+    server_output: Path
+    fleet_output: Path
+
+    @classmethod
+    def fresh(cls, folder: Path, policy: str) -> Files:
+        """Return the files of a run, none of which exists.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        files = cls(
+            journal=folder / f"server-{policy}.jsonl",
+            fleet_log=folder / f"fleet-{policy}.jsonl",
+            server_output=folder / f"server-{policy}.log",
+            fleet_output=folder / f"fleet-{policy}.log",
+        )
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in (files.journal, files.fleet_log, files.server_output, files.fleet_output):
+                path.unlink(missing_ok=True)
+                path.touch()
+        except OSError as error:
+            raise OutputError(f"cannot write to the folder {folder}: {error.strerror}") from error
+        return files
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One demo.
+
+    Attributes:
+        duration_s: seconds in which robots ask.
+        seed: of everything random in the fleet.
+        model: folder or hub id; empty for the embedded one.
+        pace: profile that every step keeps to; empty for none.
+        output: folder for logs and pictures.
+        domain: ROS_DOMAIN_ID of both processes.
+    """
+
+    robots: int = 8
+    duration_s: float = 60.0
+    seed: int = 0
+    engine: str = "transformers"
+    model: str = ""
+    pace: str = ""
+    output: Path = Path("demo")
+    domain: int = field(default_factory=random_domain)
+    server: tuple[str, ...] = SERVER
+    fleet: tuple[str, ...] = FLEET
+
+    @property
+    def model_name(self) -> str:
+        """What to call the model in tables and pictures."""
+        if self.engine == "simulated":
+            return "simulated"
+        return Path(self.model).name if self.model else "tiny_planner"
+
+    @property
+    def pace_name(self) -> str:
+        """What to call the pace in tables and pictures."""
+        return self.pace or "none"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables of both processes: a ROS domain of their own, on this machine only."""
+        return {
+            "ROS_DOMAIN_ID": str(self.domain),
+            "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def server_command(self, policy: str, files: Files) -> list[str]:
+        """Return the command line of the plan server."""
+        return ros_command(
+            self.server,
+            {
+                "policy": policy,
+                "engine": self.engine,
+                "model": self.model or None,
+                "pace": self.pace or None,
+                "journal": str(files.journal.resolve()),
+            },
+        )
+
+    def fleet_command(self, files: Files) -> list[str]:
+        """Return the command line of the robots."""
+        return ros_command(
+            self.fleet,
+            {
+                "robots": self.robots,
+                "duration_s": float(self.duration_s),
+                "seed": self.seed,
+                "server": "plan_server",
+                "log": str(files.fleet_log.resolve()),
+            },
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts of a run that `--json` writes beside the numbers."""
+        return {
+            "robots": self.robots,
+            "duration_s": self.duration_s,
+            "seed": self.seed,
+            "engine": self.engine,
+            "model": self.model_name,
+            "pace": self.pace_name,
+        }
