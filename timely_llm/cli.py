@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -197,10 +198,10 @@ def _become(command: list[str]) -> NoReturn:
     os.execv(command[0], command)
 
 
-def main() -> NoReturn:
-    """Run the command; every error is one line that says what to do."""
+def exit_with(work: Callable[[], object]) -> NoReturn:
+    """Do the work and exit; every error is one line that says what to do."""
     try:
-        cli.main(prog_name="timely-llm", standalone_mode=False)
+        work()
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -216,6 +217,11 @@ def main() -> NoReturn:
         sys.exit(0)
     print(f"timely-llm: {' '.join(words.split())}", file=sys.stderr)
     sys.exit(status)
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    exit_with(lambda: cli.main(prog_name="timely-llm", standalone_mode=False))
 
 
 if __name__ == "__main__":

@@ -180,14 +180,14 @@ def main(parameters: dict[str, str]) -> None:
         int(parameters["seed"]),
         whole="fcfs" in log.name,
     ):
-        event = shifted(event, begin_s)
+        event = moved(event, begin_s, float(parameters.get("speed", "1")))
         time.sleep(max(event["t"] - time.monotonic(), 0.0))
         write(log if file == "fleet" else journal, event)
 
 
-def shifted(event: Event, by_s: float) -> Event:
-    """Return the event as it would be `by_s` later."""
-    times = {name: event[name] + by_s for name in ("t", "due_s") if name in event}
+def moved(event: Event, by_s: float, speed: float) -> Event:
+    """Return the event as it would be in a run that is faster and begins later."""
+    times: Event = {name: event[name] / speed + by_s for name in ("t", "due_s") if name in event}
     return {**event, **times}
 
 

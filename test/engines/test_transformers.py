@@ -144,7 +144,8 @@ def test_close_frees_the_memory(llama: Path) -> None:
     ("name", "options", "reason"),
     [
         ("Mamba", {"state_size": 4}, "not supported"),
-        ("Bloom", {}, "not supported"),
+        ("Bloom", {}, "attention interface"),
+        ("Falcon", {"alibi": False}, "attention interface"),
         ("T5", {}, "encoder-decoder|decoder"),
         ("GptOss", {"num_local_experts": 2, "num_experts_per_tok": 1, "head_dim": 16}, "s_aux"),
     ],

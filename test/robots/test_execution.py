@@ -112,3 +112,22 @@ def test_a_complete_plan_adds_nothing_to_what_has_come() -> None:
     assert run.ended
     assert run.segments == 1
     assert calls(run.drain()) == ["tp()"]
+
+
+def test_a_final_segment_that_overtakes_others_waits_for_them() -> None:
+    run = start()
+    run.receive(2, "->True;", True, 10.1)
+    run.receive(0, "tp();", False, 10.2)
+    assert not run.ended
+    run.receive(1, "l('Hi');", False, 10.3)
+    assert calls(finish(run)) == ["tp()", "l('Hi')"]
+    assert run.ended
+
+
+def test_a_lost_segment_in_the_middle_is_made_up_for_by_the_whole_plan() -> None:
+    run = start()
+    run.receive(0, "tp();", False, 10.1)
+    run.receive(2, "->True;", True, 10.2)
+    run.complete("tp();l('Hi');->True;", 10.3)
+    assert calls(finish(run)) == ["tp()", "l('Hi')"]
+    assert run.ended

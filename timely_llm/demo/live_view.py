@@ -15,6 +15,8 @@ from timely_llm.demo.progress import step_rate
 from timely_llm.demo.settings import Settings
 
 BAR = 12
+WIDE = 110
+"""Terminals of fewer columns are shown less."""
 TICKER = 5
 GENERATION_STYLE = {
     "queued": "yellow",
@@ -56,54 +58,63 @@ class LiveView:
 
     def render(self, history: History, now_s: float) -> RenderableType:
         """Return the whole view."""
+        wide = self._console.width >= WIDE
+        header = Table.grid(expand=True, padding=(0, 1))
+        header.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+        header.add_column(justify="right", no_wrap=True)
+        facts, counts = (
+            _facts(self._settings, self._policy),
+            _counts(self._settings, history, now_s),
+        )
+        for row in [(facts, counts)] if wide else [(facts, ""), (counts, "")]:
+            header.add_row(*row)
         return Group(
-            Panel(_header(self._settings, self._policy, history, now_s), border_style="dim"),
-            _robots(history, now_s, max(self._console.height - TICKER - 8, 4)),
+            Panel(header, border_style="dim"),
+            _robots(history, now_s, max(self._console.height - TICKER - 9, 4), wide),
             _ticker(history),
         )
 
 
-def _header(settings: Settings, policy: str, history: History, now_s: float) -> RenderableType:
-    elapsed_s = max(now_s - history.origin_s, 0.0) if history.asked else 0.0
-    left = Text.assemble(
+def _facts(settings: Settings, policy: str) -> Text:
+    return Text.assemble(
         (policy, "bold cyan"),
         f"  {settings.model_name}",
         (f", paced as {settings.pace}" if settings.pace else "", "dim"),
         (f"  ROS_DOMAIN_ID={settings.domain}", "dim"),
     )
-    right = Text.assemble(
+
+
+def _counts(settings: Settings, history: History, now_s: float) -> Text:
+    elapsed_s = max(now_s - history.origin_s, 0.0) if history.asked else 0.0
+    return Text.assemble(
         (f"{elapsed_s:.0f}", "bold"), f" of {settings.duration_s:g} s   ",
         step_rate(history, now_s), "   ",
         (f"{history.served}/{len(history.asked)}", "bold"), " served",
     )  # fmt: skip
-    grid = Table.grid(expand=True, padding=(0, 1))
-    grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    grid.add_column(justify="right", no_wrap=True)
-    grid.add_row(left, right)
-    return grid
 
 
-def _robots(history: History, now_s: float, height: int) -> RenderableType:
+def _robots(history: History, now_s: float, height: int, wide: bool) -> RenderableType:
     table = Table(expand=True, box=None, padding=(0, 1), header_style="dim")
     table.add_column("robot", no_wrap=True)
     table.add_column("class", no_wrap=True, width=6)
     table.add_column("does", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("", no_wrap=True, width=BAR)
     table.add_column("generation", no_wrap=True, width=10)
-    table.add_column("steps", justify="right", no_wrap=True, width=5)
-    table.add_column("segments", justify="right", no_wrap=True, width=8)
+    if wide:
+        table.add_column("steps", justify="right", no_wrap=True, width=5)
+        table.add_column("segments", justify="right", no_wrap=True, width=8)
     table.add_column("next due", justify="right", no_wrap=True, width=8)
     rows = [(agent, history.current(agent)) for agent in history.robots]
     if len(rows) > height:
         rows.sort(key=lambda row: row[1] is None)
     for agent, request in rows[:height]:
-        table.add_row(agent, *_row(request, now_s))
+        table.add_row(agent, *_row(request, now_s, wide))
     if len(rows) > height:
         table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
     return table
 
 
-def _row(request: Request | None, now_s: float) -> list[Text]:
+def _row(request: Request | None, now_s: float, wide: bool) -> list[Text]:
     if request is None:
         return [Text(""), Text("idle", "dim")]
     kind = Text("urgent", "bold red") if request.urgent else Text("normal", "blue")
@@ -116,10 +127,9 @@ def _row(request: Request | None, now_s: float) -> list[Text]:
         does = Text.assemble(("waits", "yellow"), (f": {request.task}", "dim"))
         since_s = max([request.asked_s, *(c.end_s for c in request.calls[-1:])])
         bar = _bar((now_s - since_s) / (request.ert_s or 1.0), "yellow")
-    return [
-        kind, does, bar, Text(generation, GENERATION_STYLE[generation]), Text(str(request.steps)),
-        Text(str(len(request.delivered))), _due(request, now_s),
-    ]  # fmt: skip
+    counts = [Text(str(request.steps)), Text(str(len(request.delivered)))] if wide else []
+    state = Text(generation, GENERATION_STYLE[generation])
+    return [kind, does, bar, state, *counts, _due(request, now_s)]
 
 
 def _due(request: Request, now_s: float) -> Text:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -32,7 +33,7 @@ GENERATION, EXECUTION, DUE = (0.08, 0.30), (-0.40, 0.04), 0.40
 
 def busiest(history: History, length_s: float = BURST_S) -> Span:
     """Return the window with the most work on the engine, in seconds from the first request."""
-    if not history.steps:
+    if not history.steps or not history.asked:
         return 0.0, length_s
     starts = np.array([step.start_s for step in history.steps]) - history.origin_s
     work = np.array([step.duration_s * step.sequences for step in history.steps])
@@ -81,7 +82,7 @@ def _draw_batch(axes: Axes, history: History, window: Span) -> None:
     next_s = [step.start_s for step in history.steps[1:]] + [np.inf]
     spans = [
         (step.start_s - origin_s, (n if n - step.end_s < HAIRLINE_S else step.end_s) - origin_s)
-        for step, n in zip(history.steps, next_s, strict=True)
+        for step, n in zip(history.steps, next_s, strict=False)
     ]
     heights = [step.sequences for step in history.steps]
     boxes = _boxes(spans, [(0.0, float(height)) for height in heights])
@@ -194,7 +195,7 @@ def _legend(figure: Figure, y: float) -> None:
         return Line2D([], [], linestyle="", marker=marker, color=INK, markerfacecolor=face,
                       markersize=5)  # fmt: skip
 
-    entries = {
+    entries: dict[str, Any] = {
         "generation (normal, urgent)": pair(DARK, DARK),
         "execution (normal, urgent)": pair(PALE, DARK),
         "robot waits": Patch(facecolor=WAIT_FACE, edgecolor=WAIT_HATCH, hatch="//////", lw=0),

@@ -162,6 +162,8 @@ def _load(name: str, dtype: torch.dtype, device: str) -> Any:
     except ModelError:
         raise
     except Exception as error:  # whatever a broken file or a hub out of reach leads to
+        if NAME in str(error):
+            raise _unsupported(name, "it does not use the attention interface") from error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         where = "check its files" if folder.is_dir() else "check the id and the way to the hub"
         raise ModelError(f"cannot load the model {name!r}, {where}: {lines[0]}") from error

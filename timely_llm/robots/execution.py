@@ -65,8 +65,7 @@ class PlanRun:
         self._asked_s = asked_s
         self._began_s: dict[int, float] = {}
         self._happenings: list[Happening] = []
-        self._closed = False
-        self._lengths: dict[int, int] = {}
+        self.segments = 0
         self.wake_s: float | None = None
         self.response_s = -1.0
         self.waiting_s = 0.0
@@ -75,11 +74,8 @@ class PlanRun:
 
     def receive(self, index: int, text: str, final: bool, now: float) -> None:
         """Take a segment; one that came before changes nothing."""
-        self._lengths[index] = max(len(text), self._lengths.get(index, 0))
-        self._interpreter.add(index, text)
-        if final:
-            self._closed = True
-            self._interpreter.close()
+        self.segments = max(self.segments, index + 1)
+        self._interpreter.add(index, text, final)
         if self.wake_s is None and not self.ended:
             self._go_on(now)
 
@@ -92,12 +88,10 @@ class PlanRun:
         self._go_on(now)
 
     def complete(self, plan: str, now: float) -> None:
-        """Take a whole plan whose segments may not all have come; adds what is missing."""
-        if self._closed:
-            return
-        missing = plan[sum(self._lengths.values()) :]
-        last = max(self.segments - (not missing), 0)
-        self.receive(last, missing, True, now)
+        """Take a whole plan, for segments of it that got lost on the way."""
+        self._interpreter.complete(plan)
+        if self.wake_s is None and not self.ended:
+            self._go_on(now)
 
     def drain(self) -> list[Happening]:
         """Return what happened since the last call."""
@@ -146,11 +140,6 @@ class PlanRun:
                 self._happenings.append(
                     Happening("finished", event.index, now, took_s, event.skipped)
                 )
-
-    @property
-    def segments(self) -> int:
-        """How many segments have come."""
-        return len(self._lengths)
 
     @property
     def next_wake_s(self) -> float:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from timely_llm.core.documents import load_document
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.robots.world import World
@@ -84,14 +84,4 @@ def load_task_set(path: str | Path) -> TaskSet:
     Raises:
         TaskSetError: one line naming the place and what is allowed there.
     """
-    try:
-        return TaskSet.model_validate(yaml.safe_load(Path(path).read_text(encoding="utf-8")))
-    except OSError as error:
-        raise TaskSetError(f"cannot read task set {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise TaskSetError(f"{path} is not valid YAML") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "top level"
-        message = first["msg"].removeprefix("Value error, ")
-        raise TaskSetError(f"{path}: at {place}: {message}") from error
+    return load_document(path, TaskSet, "task set", TaskSetError)

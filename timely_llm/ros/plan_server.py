@@ -59,7 +59,12 @@ class PlanServer(Node):
             # Reentrant: a service that waits for the engine's thread holds nobody up.
             self.create_service(kind, name, callback, callback_group=ReentrantCallbackGroup())
         self._action = ActionServer(
-            self, Plan, "plan", self._execute, cancel_callback=self._on_cancel
+            self,
+            Plan,
+            "plan",
+            self._execute,
+            cancel_callback=self._on_cancel,
+            feedback_pub_qos_profile=reliable,
         )
         self.create_timer(values["stats_period_s"], self._publish_stats)
         self.get_logger().info(

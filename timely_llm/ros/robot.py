@@ -62,8 +62,10 @@ class Robot(Node):
         self._job: Job | None = None
         self._count = 0
         self._timer: Timer | None = None
-        self._client: ActionClient[Any, Any, Any] = ActionClient(self, Plan, "plan")
         reliable = QoSProfile(depth=256, reliability=ReliabilityPolicy.RELIABLE)
+        self._client: ActionClient[Any, Any, Any] = ActionClient(
+            self, Plan, "plan", feedback_sub_qos_profile=reliable
+        )
         topic = f"{server}/execution_reports"
         self._reports = self.create_publisher(msg.ExecutionReport, topic, reliable)
         journal.write("robot", time.monotonic(), agent=agent)

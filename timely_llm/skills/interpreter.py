@@ -78,7 +78,9 @@ class Interpreter:
         self._checker = MiniSpecChecker(skill_set)
         self._waiting: dict[int, str] = {}
         self._taken: list[str] = []
+        self._last: int | None = None
         self._closed = False
+        self._complete = False
         self._ops: list[tuple[Op, int]] = []
         self._next = 0
         self._frames: list[_Frame] = []
@@ -91,17 +93,31 @@ class Interpreter:
         self._events: list[Event] = []
         self._ended: Ended | None = None
 
-    def add(self, index: int, text: str) -> None:
-        """Take a segment's text."""
+    def add(self, index: int, text: str, final: bool = False) -> None:
+        """Take a segment's text; after the final one and all before it, nothing more comes."""
         if index == len(self._taken) - 1 and len(text) > len(self._taken[index]):
             longer, self._taken[index] = text[len(self._taken[index]) :], text
             self._extend(index, self._checker.feed(longer))
-        elif index >= len(self._taken):
-            self._waiting.setdefault(index, text)
+        elif index >= len(self._taken) and len(text) > len(self._waiting.get(index, "")):
+            self._waiting[index] = text
         while len(self._taken) in self._waiting:
             index = len(self._taken)
             self._taken.append(self._waiting.pop(index))
             self._extend(index, self._checker.feed(self._taken[index]))
+        if final:
+            self._last = index
+        if self._last is not None and len(self._taken) > self._last:
+            self.close()
+
+    def complete(self, plan: str) -> None:
+        """Take a whole plan: what of it has not come as a segment is executed as one more."""
+        if self._closed or self._ended is not None:
+            return
+        self._waiting.clear()
+        missing = plan[sum(len(text) for text in self._taken) :]
+        if missing:
+            self.add(len(self._taken), missing)
+        self.close()
 
     def close(self) -> None:
         """Take note that the last segment has come."""
@@ -155,7 +171,7 @@ class Interpreter:
 
     def _at_the_end(self) -> NeedMore | Ended:
         self._finish(self._segment)
-        if not self._closed:
+        if not self._complete:
             return NeedMore()
         self._ended = Ended()
         return self._ended

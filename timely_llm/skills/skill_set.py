@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from timely_llm.core.documents import load_document, read_document
 from timely_llm.core.errors import SkillSetError
-from timely_llm.skills.durations import Duration
+from timely_llm.skills.durations import Duration, Finite
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+LITERALS = frozenset(("True", "False", "true", "false"))
 
 
 class _Strict(BaseModel):
@@ -29,8 +30,8 @@ class Argument(_Strict):
     name: str
     type: Literal["integer", "number", "text"]
     unit: str = ""
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: Finite | None = None
+    maximum: Finite | None = None
     maximum_length: Annotated[int, Field(ge=1, le=10_000)] = 200
 
     @model_validator(mode="after")
@@ -51,12 +52,14 @@ class Argument(_Strict):
             return None
         if isinstance(value, str):
             return f"{self.name} must be a number, not the text {value!r}"
+        if isinstance(value, bool):
+            return f"{self.name} must be a number, not {value}"
         if self.type == "integer" and not isinstance(value, int):
             return f"{self.name} must be a whole number, not {value!r}"
         low = -float("inf") if self.minimum is None else self.minimum
         high = float("inf") if self.maximum is None else self.maximum
         if not low <= value <= high:
-            return f"{self.name} must be {self.allowed()}, not {value:g}"
+            return f"{self.name} must be {self.allowed()}, not {value}"
         return None
 
     def allowed(self) -> str:
@@ -112,6 +115,8 @@ class SkillSet(_Strict):
                 raise ValueError(
                     f"name {name!r} must start with a letter and hold only letters, digits and _"
                 )
+            if name in LITERALS:
+                raise ValueError(f"name {name!r} means a value in plans: choose another")
         return self
 
     def prompt_text(self) -> str:
@@ -132,23 +137,7 @@ def parse_skill_set(text: str, source: str = "skill set") -> SkillSet:
     Raises:
         SkillSetError: one line naming the place in `source` and what is allowed there.
     """
-    try:
-        data: Any = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise SkillSetError(f"{source}:{where} is not valid YAML: {problem}") from error
-    if not isinstance(data, dict):
-        raise SkillSetError(f"{source}: must be a mapping with name, prompt and skills")
-    try:
-        return SkillSet.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "top level"
-        message = first["msg"].removeprefix("Value error, ")
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise SkillSetError(f"{source}: at {place}: {message}{more}") from error
+    return read_document(text, SkillSet, source, SkillSetError)
 
 
 def load_skill_set(path: str | Path) -> SkillSet:
@@ -157,9 +146,4 @@ def load_skill_set(path: str | Path) -> SkillSet:
     Raises:
         SkillSetError: the file cannot be read or is not a valid skill set.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise SkillSetError(f"cannot read skill set {path}: {reason}") from error
-    return parse_skill_set(text, str(path))
+    return load_document(path, SkillSet, "skill set", SkillSetError)

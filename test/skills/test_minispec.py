@@ -1,0 +1,307 @@
+"""Plans are cut where a robot can begin to execute; what is no plan is refused."""
+
+from __future__ import annotations
+
+import random
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from test.skills.plans import ALPHABET, DRONE, Written, is_allowed, plans
+from timely_llm.core.errors import PlanError
+from timely_llm.core.segment import SkillCall
+from timely_llm.skills.minispec import MiniSpecChecker, check_plan
+from timely_llm.skills.stop_checker import BlockEnd, Call, If, Piece, Repeat, Return, Term
+
+MOVE_S, TURN_S = 1.8144 + 0.0072 * 100, 0.784 + 0.0165 * 90
+FIND = SkillCall("s", ("cat",), 1.5275)
+GO = SkillCall("g", ("cat",), 2.5)
+
+
+def read(*chunks: str) -> tuple[list[Piece], str]:
+    """Return all pieces of a plan that comes in chunks, and its tail."""
+    checker = MiniSpecChecker(DRONE)
+    pieces = [piece for chunk in chunks for piece in checker.feed(chunk)]
+    last, tail = checker.finish()
+    return pieces + ([last] if last else []), tail
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "tail"),
+    [
+        ("?s('cat')==True{g('cat')};", ["?s('cat')==True{", "g('cat')}"], ";"),
+        (
+            "?iv('keys')&iv('wallet')->{l('Yes');->True;}l('No');->False;",
+            ["?iv('keys')&iv('wallet')->{", "l('Yes');", "->True;", "}l('No');", "->False;"],
+            "",
+        ),
+        (
+            "mu(40);?iv('book')==True{tp()}->False",
+            ["mu(40);", "?iv('book')==True{", "tp()}", "->False"],
+            "",
+        ),
+        (
+            "md(40);?iv('toy')==True{g('toy')}->False",
+            ["md(40);", "?iv('toy')==True{", "g('toy')}", "->False"],
+            "",
+        ),
+        ("tc(45);", ["tc(45);"], ""),
+        (
+            "?iv('boy')==True{tc(45)}->False;",
+            ["?iv('boy')==True{", "tc(45)}", "->False;"],
+            "",
+        ),
+        (
+            "4{mf(100);tc(90);};tp();->True;",
+            ["4{mf(100);", "tc(90);", "}", ";tp();", "->True;"],
+            "",
+        ),
+        ("?iv('a'){?iv('b'){tp();};};\n", ["?iv('a'){", "?iv('b'){", "tp();"], "};};\n"),
+        ("2{?iv('a'){tp();}};", ["2{?iv('a'){", "tp();", "}}"], ";"),
+        ("3{}", ["3{}"], ""),
+        ("?iv('a'){}", ["?iv('a'){"], "}"),
+        ("l('a;}{\\'?');tp()  ", ["l('a;}{\\'?');", "tp()  "], ""),
+    ],
+)
+def test_a_plan_is_cut_after_each_call_return_condition_and_loop(
+    text: str, pieces: list[str], tail: str
+) -> None:
+    found, left = read(text)
+    assert [piece.text for piece in found] == pieces
+    assert left == tail
+    assert [piece.text for piece in check_plan(DRONE, text)] == pieces
+
+
+def test_a_piece_says_what_to_execute() -> None:
+    assert [(piece.calls, piece.ops) for piece in check_plan(DRONE, "?s('cat'){g('cat')}->1")] == [
+        ((FIND,), (If(((Term(FIND, "==", True),),)),)),
+        ((GO,), (Call(GO), BlockEnd())),
+        ((), (Return(1),)),
+    ]
+
+
+def test_and_binds_tighter_than_or() -> None:
+    (piece, *_) = check_plan(DRONE, "?tp()|tp()!=2&tp()<'x'{tp();}")
+    photo = SkillCall("tp", (), 0.001)
+    alternatives = ((Term(photo),), (Term(photo, "!=", 2), Term(photo, "<", "x")))
+    assert piece.ops == (If(alternatives),)
+
+
+def test_a_loop_is_predicted_once_by_its_body_and_the_rest_by_its_end() -> None:
+    pieces = check_plan(DRONE, "4{mf(100);tc(90);};tp();->True;")
+    rest_s = 3 * (MOVE_S + TURN_S)
+    assert [p.predicted_s for p in pieces] == pytest.approx([MOVE_S, TURN_S, rest_s, 0.001, 0])
+    assert pieces[0].ops[0] == Repeat(4)
+
+
+def test_the_last_call_of_a_loop_without_its_mark_carries_the_rest() -> None:
+    (piece,) = check_plan(DRONE, "4{mf(100)}")
+    assert piece.predicted_s == pytest.approx(4 * MOVE_S)
+
+
+def test_loops_in_loops_are_multiplied() -> None:
+    pieces = check_plan(DRONE, "2{3{mf(100);}tc(90);}")
+    assert sum(p.predicted_s for p in pieces) == pytest.approx(2 * (3 * MOVE_S + TURN_S))
+
+
+def test_a_condition_is_predicted_by_its_first_call_which_is_sure_to_be_made() -> None:
+    assert check_plan(DRONE, "?s('cat')&s('dog')|s('cow'){}")[0].predicted_s == 1.5275
+
+
+def test_a_return_outside_all_blocks_ends_the_plan_and_the_rest_is_not_read() -> None:
+    checker = MiniSpecChecker(DRONE)
+    assert not checker.feed("->Tru")
+    assert not checker.done
+    (piece,) = checker.feed("e; I hope that helps {{{")
+    assert (piece.text, checker.done) == ("->True;", True)
+    assert checker.feed("((((") == []
+    assert checker.finish() == (None, "")
+
+
+def test_a_return_in_a_block_does_not_end_the_plan() -> None:
+    checker = MiniSpecChecker(DRONE)
+    checker.feed("?iv('a'){->True;}")
+    assert not checker.done
+    assert checker.finish() == (None, "}")
+
+
+def test_a_return_at_the_end_of_the_text_is_done() -> None:
+    checker = MiniSpecChecker(DRONE)
+    assert checker.feed("->-1.5") == []
+    piece, tail = checker.finish()
+    assert piece == Piece("->-1.5", (), 0.0, (Return(-1.5),))
+    assert (tail, checker.done) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fly(10);", "character 4 of the plan: unknown skill 'fly': drone has mf, mb, ml, mr, mu,"),
+        ("True{tp();}", "unknown skill 'True': drone has mf"),
+        ("mf();", "character 4 of the plan: mf takes 1 arguments, not 0"),
+        ("tp(1);", "tp takes 0 arguments, not 1"),
+        ("mf(10,20);", "mf takes 1 arguments, not 2"),
+        ("mf(9);", "character 5 of the plan: mf: distance must be 10 to 500 cm, not 9"),
+        ("mf(-10);", "mf: distance must be 10 to 500 cm, not -10"),
+        ("mu(301);", "mu: distance must be 10 to 300 cm, not 301"),
+        ("?tc(361){}", "tc: angle must be 1 to 360 deg, not 361"),
+        ("mf(10.5);", "mf: distance must be a whole number, not 10.5"),
+        ("mf('10');", "mf: distance must be a number, not the text '10'"),
+        ("d(True);", "d: time must be a number, not True"),
+        ("g(10);", "g: object must be a quoted text, not 10"),
+        ("g(cat);", "expected an argument, not 'cat'"),
+        ("g('');", "g: object must have 1 to 40 characters, not 0"),
+        (f"g('{'x' * 41}');", "g: object must have 1 to 40 characters, not 41"),
+        ("mf(10;", r"expected '\)', not ';'|expected ',', not ';'"),
+        ("mf(,);", "expected an argument, not ','"),
+        ("mf 10;", r"expected '\(', not '10'"),
+        ("mf(10)mf(10);", "expected ';', not 'mf'"),
+        ("mf(10)->True;", "expected ';', not '->'"),
+        ("'cat';", "expected a statement, not 'cat'"),
+        (")", r"expected a statement, not '\)'"),
+        ("tp();}", "character 6 of the plan: '}' without a block to close"),
+        ("2{tp();", "the plan ends with 1 open blocks: '}' missing"),
+        ("2{?tp(){tp()", "the plan ends with 2 open blocks: '}' missing"),
+        ("l('Hello", "the plan ends inside a quoted text"),
+        ("l('Hello\\'", "the plan ends inside a quoted text"),
+        ("l('Hello\\", "the plan ends inside a quoted text"),
+        ("mf(10", "the plan ends in the middle of a statement"),
+        ("mf", "the plan ends in the middle of a statement"),
+        ("?iv('a')", "the plan ends in the middle of a statement"),
+        ("?iv('a')>", "the plan ends in the middle of a statement"),
+        ("3", "the plan ends in the middle of a statement"),
+        ("->", "the plan ends in the middle of a statement"),
+        ("", "the plan is empty"),
+        (" ;\n; ", "the plan is empty"),
+        ("1{" * 17, "character 34 of the plan: blocks are nested deeper than 16"),
+        ("?tp(){" * 17, "blocks are nested deeper than 16"),
+        ("1000{11{", "character 8 of the plan: loops repeat a statement more than 10000 times"),
+        ("1001{", "a loop repeats 1 to 1000 times, a whole number, not 1001"),
+        ("0{", "a loop repeats 1 to 1000 times, a whole number, not 0"),
+        ("-2{", "a loop repeats 1 to 1000 times, a whole number, not -2"),
+        ("2.0{", "a loop repeats 1 to 1000 times, a whole number, not 2.0"),
+        ("3(", "expected '{', not '\\('"),
+        ("x" * 65, "character 65 of the plan: a name is longer than 64 characters"),
+        ("1" * 17, "character 17 of the plan: a number is longer than 16 characters"),
+        ("l('" + "x" * 10_001, "a text is longer than 10000 characters"),
+        ("mf(1.2.3);", "'1.2.3' is not a number"),
+        ("#", "character 1 of the plan: '#' cannot be part of a plan"),
+        ("tp();\0", r"'\\x00' cannot be part of a plan"),
+        ("mf(１０);", "'１' cannot be part of a plan"),  # noqa: RUF001
+        ("é", "'é' cannot be part of a plan"),
+        ("?tp()=True{", "'=' must be followed by '='"),
+        ("?tp()!{", "'!' must be followed by '='"),
+        ("tp();-", "'-' must be followed by '>'"),
+        ("?True{", "expected a skill, not 'True'"),
+        ("?{", "expected a skill, not '{'"),
+        ("?tp()&&tp(){", "expected a skill, not '&'"),
+        ("?tp()==maybe{", "expected True, False, a number or a text, not 'maybe'"),
+        ("?tp();", "expected '{', not ';'"),
+        ("->;", "expected True, False, a number or a text, not ';'"),
+        ("->True}", "'}' without a block to close"),
+    ],
+)
+def test_what_is_no_plan_gets_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message) as error:
+        check_plan(DRONE, text)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["1{" * 16 + "}" * 16, "1000{10{tp();}}", f"g('{'x' * 40}')"])
+def test_the_largest_that_is_allowed_is_read(text: str) -> None:
+    assert check_plan(DRONE, text)
+
+
+@settings(deadline=None, max_examples=150)
+@given(plans())
+def test_any_way_of_writing_a_plan_gives_the_same_pieces(plan: Written) -> None:
+    pieces, tail = read(plan.text)
+    assert [piece.text for piece in pieces] == [text for text, _ in plan.pieces]
+    assert tail == plan.tail
+    predicted = [seconds for _, seconds in plan.pieces]
+    assert [piece.predicted_s for piece in pieces] == pytest.approx(predicted)
+    for piece in pieces:
+        assert all(is_allowed(call.name, call.arguments) for call in piece.calls)
+
+
+@settings(deadline=None, max_examples=100)
+@given(plans(), st.data())
+def test_where_the_text_is_split_makes_no_difference(plan: Written, data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(plan.text)), max_size=6).map(sorted))
+    chunks = [plan.text[a:b] for a, b in pairwise([0, *cuts, len(plan.text)])]
+    assert read(*chunks) == read(plan.text) == read(*plan.text)
+
+
+def unsafe_places(text: str) -> set[int]:
+    """Return the places inside a condition, arguments or a quoted text."""
+    unsafe, quote, arguments, condition, escaped = set(), "", False, False, False
+    for place, char in enumerate(text):
+        if quote or arguments or condition:
+            unsafe.add(place)
+        if quote:
+            if not escaped and char == quote:
+                quote = ""
+            escaped = char == "\\" and not escaped
+        elif char in "'\"":
+            quote = char
+        elif char in "()":
+            arguments = char == "("
+        elif char in "?{":
+            condition = char == "?"
+    return unsafe
+
+
+@settings(deadline=None, max_examples=100)
+@given(plans())
+def test_no_boundary_is_inside_a_condition_an_argument_or_a_text(plan: Written) -> None:
+    pieces, tail = read(plan.text)
+    assert "".join(piece.text for piece in pieces) + tail == plan.text
+    ends = set(accumulate(len(piece.text) for piece in pieces))
+    assert not ends & unsafe_places(plan.text)
+
+
+FRAGMENTS = [
+    "mf(", "mf(100)", "d(True)", "tc(0)", "tc(360)", "?", "iv('a')", "s(\"b\")", "->", "==", "<",
+    "!=", "&", "|", "{", "}", "}", ";", ";", "(", ")", ",", "3", "0", "-7", "1.5", "True", "'c'",
+    "'", "\\", " ", "tp()", "l('x')", "_", "é", "\n", "1000{", "-", "=",
+]  # fmt: skip
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """A plan with some characters lost, doubled, replaced or put in."""
+    text = draw(plans()).text
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    for _ in range(draw(st.integers(1, 4))):
+        place, length = rng.randrange(len(text) + 1), rng.randrange(3)
+        middle = rng.choice(["", text[place : place + 5], rng.choice(FRAGMENTS)])
+        text = text[:place] + middle + text[place + length :]
+    return text
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.text(max_size=30)
+    | st.text(ALPHABET + "mftcivgsp", max_size=30)
+    | st.lists(st.sampled_from(FRAGMENTS), max_size=15).map("".join)
+    | damaged()
+)
+def test_any_text_is_a_plan_or_refused_and_never_breaks_a_limit(text: str) -> None:
+    checker, found = MiniSpecChecker(DRONE), []
+    try:
+        for char in text:
+            found += checker.feed(char)
+        last, tail = checker.finish()
+    except PlanError as error:
+        assert str(error)
+        with pytest.raises(PlanError):
+            check_plan(DRONE, text)
+    else:
+        found += [last] if last else []
+        rebuilt = "".join(piece.text for piece in found) + tail
+        assert text.startswith(rebuilt) if checker.done else rebuilt == text
+    for piece in found:
+        assert all(is_allowed(call.name, call.arguments) for call in piece.calls)
+        assert piece.predicted_s >= 0
