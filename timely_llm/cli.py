@@ -207,7 +207,7 @@ def exit_with(work: Callable[[], object]) -> NoReturn:
         sys.exit(error.exit_code)
     except click.ClickException as error:
         words, status = error.format_message(), error.exit_code
-    except TimelyError as error:
+    except (TimelyError, OSError) as error:
         words, status = str(error), 1
     except Interrupted as error:
         words, status = f"ended by {error}; nothing is left running", 128 + error.signum

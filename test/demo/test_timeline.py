@@ -2,12 +2,22 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.axes import Axes
 
 from test.demo.plausible import events
 from test.demo.test_summary import history
-from timely_llm.demo.timeline import BURST_S, WIDTH_PX, busiest, draw
+from timely_llm.demo.log_reader import Event
+from timely_llm.demo.timeline import (
+    BURST_S,
+    WIDTH_PX,
+    busiest,
+    busiest_window,
+    draw,
+    draw_timeline,
+)
 
 
 def size_px(png: Path) -> tuple[int, int]:
@@ -15,6 +25,29 @@ def size_px(png: Path) -> tuple[int, int]:
     assert data.startswith(b"\x89PNG")
     width, height = struct.unpack(">II", data[16:24])
     return width, height
+
+
+def logs(robots: int = 3, duration_s: float = 8.0) -> tuple[list[Event], list[Event]]:
+    """Return a plausible journal and fleet log."""
+    made = events(robots, duration_s)
+    return (
+        [event for file, event in made if file == "server"],
+        [event for file, event in made if file == "fleet"],
+    )
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is written into the axes."""
+    texts: list[str] = []
+    text = Axes.text
+
+    def noted(self: Axes, x: float, y: float, s: str, *args: Any, **kwargs: Any) -> Any:
+        texts.append(s)
+        return text(self, x, y, s, *args, **kwargs)
+
+    monkeypatch.setattr(Axes, "text", noted)
+    return texts
 
 
 @pytest.mark.parametrize("robots", [1, 6])
@@ -50,3 +83,36 @@ def test_the_busiest_window_holds_the_most_work() -> None:
     begin_s, end_s = busiest(run)
     assert begin_s < 30.0 < 34.0 < end_s
     assert end_s - begin_s == pytest.approx(BURST_S)
+
+
+def test_two_logs_give_a_picture_with_labelled_calls(tmp_path: Path, written: list[str]) -> None:
+    journal, fleet = logs()
+    window = busiest_window(journal, fleet, 4.0)
+    assert window[1] - window[0] == pytest.approx(4.0)
+    draw_timeline(journal, fleet, tmp_path / "burst.png", "burst", window)
+    assert size_px(tmp_path / "burst.png")[0] == WIDTH_PX
+    assert set(written) & {event["call"] for event in fleet if event["event"] == "call"}
+    assert "no requests" not in written
+
+
+def test_empty_logs_give_a_picture_that_says_so(tmp_path: Path, written: list[str]) -> None:
+    assert busiest_window([], [], 5.0) == (0.0, 5.0)
+    draw_timeline([], [], tmp_path / "empty.png", "empty")
+    assert size_px(tmp_path / "empty.png")[0] == WIDTH_PX
+    assert written == ["no requests"]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("shorter", ["journal", "fleet", "both"])
+def test_logs_that_stop_in_the_middle_can_be_drawn(
+    tmp_path: Path, share: float, shorter: str
+) -> None:
+    journal, fleet = logs()
+    if shorter != "fleet":
+        journal = journal[: int(share * len(journal))]
+    if shorter != "journal":
+        fleet = fleet[: int(share * len(fleet))]
+    window = busiest_window(journal, fleet, 3.0)
+    draw_timeline(journal, fleet, tmp_path / "cut.png", "cut", window)
+    draw_timeline(journal, fleet, tmp_path / "cut.png", "cut")
+    assert size_px(tmp_path / "cut.png")[0] == WIDTH_PX

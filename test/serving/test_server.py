@@ -13,7 +13,8 @@ from timely_llm.core.segment import Segment
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
-from timely_llm.serving.loop import Loop, Sink
+from timely_llm.serving.announcer import Sink
+from timely_llm.serving.loop import Loop
 from timely_llm.serving.server import Limits, Server
 
 YAML = resource("config/skill_sets/drone.yaml").read_text()

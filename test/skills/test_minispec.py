@@ -214,7 +214,7 @@ def test_the_largest_that_is_allowed_is_read(text: str) -> None:
     assert check_plan(DRONE, text)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(plans())
 def test_any_way_of_writing_a_plan_gives_the_same_pieces(plan: Written) -> None:
     pieces, tail = read(plan.text)
@@ -226,7 +226,7 @@ def test_any_way_of_writing_a_plan_gives_the_same_pieces(plan: Written) -> None:
         assert all(is_allowed(call.name, call.arguments) for call in piece.calls)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(plans(), st.data())
 def test_where_the_text_is_split_makes_no_difference(plan: Written, data: st.DataObject) -> None:
     cuts = data.draw(st.lists(st.integers(0, len(plan.text)), max_size=6).map(sorted))
@@ -253,7 +253,7 @@ def unsafe_places(text: str) -> set[int]:
     return unsafe
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(plans())
 def test_no_boundary_is_inside_a_condition_an_argument_or_a_text(plan: Written) -> None:
     pieces, tail = read(plan.text)
@@ -281,7 +281,7 @@ def damaged(draw: st.DrawFn) -> str:
     return text
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=200)
 @given(
     st.text(max_size=30)
     | st.text(ALPHABET + "mftcivgsp", max_size=30)

@@ -29,7 +29,7 @@ def read_document(
     """
     try:
         data: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # PyYAML lets every kind out: KeyError for "!!bool maybe"
         raise error_class(f"{source}{_yaml_problem(error)}") from error
     if not isinstance(data, dict):
         needed = [name for name, field in model.model_fields.items() if field.is_required()]
@@ -72,10 +72,10 @@ def _yaml_problem(error: Exception) -> str:
     where = f": line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     if isinstance(error, RecursionError):
         problem = "too deeply nested"
-    elif isinstance(error, yaml.YAMLError):
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
-    else:  # a date, say, that looks like one but does not exist
+    elif isinstance(error, ValueError):  # a date, say, that looks like one but does not exist
         problem = str(error)
+    else:
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
     return f"{where} is not valid YAML: {problem}"
 
 

@@ -140,6 +140,7 @@ class History:
 
     def __init__(self) -> None:
         self.ready_s: float | None = None
+        self.began_s: float | None = None
         self.robots: list[str] = []
         self.requests: dict[str, Request] = {}
         self.steps: list[Step] = []
@@ -183,6 +184,7 @@ class History:
                 self.ready_s = event["t"]
             case "robot":
                 self.robots.append(event["agent"])
+                self.began_s = self.began_s or event["t"]
             case "step":
                 self._step(event)
             case "request" | "ask" | "segment" | "report" | "end" | "call" | "done":

@@ -72,6 +72,8 @@ class LiveView:
             Panel(header, border_style="dim"),
             _robots(history, now_s, max(self._console.height - TICKER - 9, 4), wide),
             _ticker(history),
+            # The cursor rests here: a ^C that the terminal echoes must not wrap into a new line.
+            Text(""),
         )
 
 
@@ -85,9 +87,11 @@ def _facts(settings: Settings, policy: str) -> Text:
 
 
 def _counts(settings: Settings, history: History, now_s: float) -> Text:
-    elapsed_s = max(now_s - history.origin_s, 0.0) if history.asked else 0.0
+    elapsed_s = now_s - (history.began_s or now_s)
+    asking = elapsed_s < settings.duration_s
     return Text.assemble(
-        (f"{elapsed_s:.0f}", "bold"), f" of {settings.duration_s:g} s   ",
+        (f"{elapsed_s:.0f}", "bold"),
+        f" of {settings.duration_s:g} s   " if asking else " s, finishing plans   ",
         step_rate(history, now_s), "   ",
         (f"{history.served}/{len(history.asked)}", "bold"), " served",
     )  # fmt: skip

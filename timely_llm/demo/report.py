@@ -127,7 +127,7 @@ def _number(value: float | None) -> str:
 
 
 def _definitions() -> RenderableType:
-    grid = Table.grid(padding=(0, 1))
+    grid = Table.grid(padding=(0, 2))
     for word, meaning in DEFINITIONS:
         grid.add_row(Text(word, "bold dim"), Text(meaning, "dim"))
     return Group(grid, Text(""))

@@ -15,20 +15,51 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from timely_llm.demo.history import Delivered, History, Request
+from timely_llm.demo.history import Call, History, Request
+from timely_llm.demo.log_reader import Event
 
 Span = tuple[float, float]
 """Start and end, seconds."""
 
 WIDTH_PX, DPI = 1600, 150
-FONT_PT, LABEL_PT = 8.5, 7.0
+LEFT, RIGHT = 0.065, 0.99
+MIN_PX = 2.0
+FONT_PT, LABELS_PT = 8.5, (7.0, 6.0)
 BURST_S, HAIRLINE_S = 10.0, 0.01
 # Blue and vermillion of Okabe and Ito: distinct for all common kinds of colour vision.
 DARK = {False: "#0072B2", True: "#D55E00"}
 PALE = {False: "#BFDDF0", True: "#F8CDB0"}
 WAIT_FACE, WAIT_HATCH, INK = "#F4F4F4", "#B4B4B4", "#222222"
 # Within a robot's row of height 1, measured upwards from its middle.
-GENERATION, EXECUTION, DUE = (0.08, 0.30), (-0.40, 0.04), 0.40
+GENERATION, EXECUTION, DELIVERY, DUE = (0.06, 0.23), (-0.42, 0.02), (0.25, 0.34), 0.42
+
+
+def draw_timeline(
+    journal: Iterable[Event], fleet: Iterable[Event], path: Path, title: str,
+    window: Span | None = None,
+) -> None:  # fmt: skip
+    """Write the timeline of a run; see `draw`.
+
+    Args:
+        journal: the server's events.
+        fleet: the fleet's events.
+        path: the file.
+        title: one line.
+        window: seconds from the first request; the whole run if None.
+    """
+    draw(_history(journal, fleet), title, path, window)
+
+
+def busiest_window(journal: Iterable[Event], fleet: Iterable[Event], length_s: float) -> Span:
+    """Return the window with the most work on the engine; see `busiest`."""
+    return busiest(_history(journal, fleet), length_s)
+
+
+def _history(journal: Iterable[Event], fleet: Iterable[Event]) -> History:
+    history = History()
+    for event in (*journal, *fleet):
+        history.add(event)
+    return history
 
 
 def busiest(history: History, length_s: float = BURST_S) -> Span:
@@ -62,13 +93,13 @@ def draw(history: History, title: str, path: Path, window: Span | None = None) -
         2, 1, sharex=True, gridspec_kw={"height_ratios": [0.9, rows], "hspace": 0.04}
     )
     figure.subplots_adjust(
-        left=0.065, right=0.99, top=1 - 0.62 / height_in, bottom=0.42 / height_in
+        left=LEFT, right=RIGHT, top=1 - 0.62 / height_in, bottom=0.42 / height_in
     )
     window = window or (-0.2, max(history.end_s - history.origin_s, 1.0))
     _draw_batch(batch, history, window)
     _draw_robots(robots, history, window)
     figure.suptitle(
-        title, x=0.065, y=1 - 0.06 / height_in, ha="left", va="top", fontsize=FONT_PT + 1.5,
+        title, x=LEFT, y=1 - 0.06 / height_in, ha="left", va="top", fontsize=FONT_PT + 1.5,
         fontweight="bold",
     )  # fmt: skip
     _legend(figure, 1 - 0.27 / height_in)
@@ -100,74 +131,80 @@ def _draw_robots(axes: Axes, history: History, window: Span) -> None:
     for y in list(row.values())[:-1]:
         axes.axhline(y - 0.5, color="#E2E2E2", linewidth=0.6, zorder=0)
     axes.set_xlim(*window)
-    axes.set_ylim(-len(row) + 0.5, 0.5)
+    axes.set_ylim(0.5 - max(len(row), 1), 0.5)
     axes.set_yticks(list(row.values()), list(row), fontsize=FONT_PT)
     axes.set_xlabel("seconds since the first request", fontsize=FONT_PT, labelpad=2)
     _plain(axes)
     axes.tick_params(axis="y", length=0)
-    for request in history.asked:
-        if request.agent in row:
-            _draw_request(axes, request, float(row[request.agent]), history, window)
+    if not history.asked:
+        axes.text(0.5, 0.5, "no requests", transform=axes.transAxes, fontsize=FONT_PT + 2,
+                  ha="center", va="center", color="#777777")  # fmt: skip
+    placed = [(r, float(row[r.agent])) for r in history.asked if r.agent in row]
+    for urgent in (False, True):
+        _draw_spans(axes, [(r, y) for r, y in placed if r.urgent == urgent], history, window)
+    _draw_marks(axes, placed, history.origin_s)
 
 
-def _draw_request(axes: Axes, request: Request, y: float, history: History, window: Span) -> None:
-    origin_s = history.origin_s
+def _draw_spans(
+    axes: Axes, placed: list[tuple[Request, float]], history: History, window: Span
+) -> None:
+    """Draw generation, execution and waiting of requests of one class, each with its row."""
+    waits: list[tuple[Span, float]] = []
+    slices: list[tuple[Span, float]] = []
+    calls: list[tuple[Span, float]] = []
 
-    def shifted(spans: Iterable[Span]) -> list[Span]:
-        moved = [(start_s - origin_s, end_s - origin_s) for start_s, end_s in spans]
-        return [span for span in moved if _in(span, window)]
+    def enter(spans: list[tuple[Span, float]], start_s: float, end_s: float, y: float) -> bool:
+        span = start_s - history.origin_s, end_s - history.origin_s
+        spans += [(span, y)] if _in(span, window) else []
+        return _in(span, window)
 
-    waits = shifted(request.waits(history.end_s))
-    _band(axes, waits, y, EXECUTION, face=WAIT_FACE, edge=WAIT_HATCH, hatch="//////", zorder=1)
-    slices = shifted((piece.start_s, piece.end_s) for piece in request.slices)
-    _band(axes, slices, y, GENERATION, face=DARK[request.urgent], edge="none", zorder=2)
-    dark, pale = DARK[request.urgent], PALE[request.urgent]
-    for call in request.execution():
-        for span in shifted([(call.start_s, call.end_s)]):
-            _band(axes, [span], y, EXECUTION, face=pale, edge=dark, zorder=2)
-            _label(axes, call.text, span, y, window)
-    for delivered in request.delivered:
-        _draw_delivery(axes, delivered, origin_s, y)
-    if request.outcome and request.outcome.kind == "canceled":
-        axes.plot(
-            request.outcome.at_s - origin_s, y + sum(EXECUTION) / 2, "x", color=INK,
-            markersize=5, markeredgewidth=1.3, zorder=5, clip_on=True,
-        )  # fmt: skip
-
-
-def _draw_delivery(axes: Axes, delivered: Delivered, origin_s: float, y: float) -> None:
-    at_s, due_s = delivered.at_s - origin_s, delivered.due_s - origin_s
-    axes.plot([at_s, at_s], [y + EXECUTION[1], y + GENERATION[1] + 0.05], color=INK,
-              linewidth=1.1, solid_capstyle="butt", zorder=4)  # fmt: skip
-    late = at_s > due_s
-    axes.plot(due_s, y + DUE, marker="v", markersize=4.2, markerfacecolor=INK if late else "white",
-              markeredgecolor=INK, markeredgewidth=0.7, zorder=4)  # fmt: skip
+    for request, y in placed:
+        for start_s, end_s in request.waits(history.end_s):
+            enter(waits, start_s, end_s, y)
+        for piece in request.slices:
+            enter(slices, piece.start_s, piece.end_s, y)
+        for call in request.execution():
+            if enter(calls, call.start_s, call.end_s, y):
+                _label(axes, call, calls[-1][0], y, window)
+    dark, pale = (colors[bool(placed and placed[0][0].urgent)] for colors in (DARK, PALE))
+    least_s = MIN_PX * (window[1] - window[0]) / (WIDTH_PX * (RIGHT - LEFT))
+    styled: list[tuple[list[tuple[Span, float]], Span, dict[str, Any]]] = [
+        (waits, EXECUTION, {"fc": WAIT_FACE, "ec": WAIT_HATCH, "hatch": "//////", "lw": 0}),
+        (slices, GENERATION, {"fc": dark, "lw": 0, "zorder": 2}),
+        (calls, EXECUTION, {"fc": pale, "ec": dark, "lw": 0.7, "zorder": 2}),
+    ]
+    for spans, band, style in styled:
+        across = [(start, max(end, start + least_s)) for (start, end), _ in spans]
+        up = [(y + band[0], y + band[1]) for _, y in spans]
+        axes.add_collection(PolyCollection(_boxes(across, up), **style))
 
 
-def _label(axes: Axes, text: str, span: Span, y: float, window: Span) -> None:
+def _draw_marks(axes: Axes, placed: list[tuple[Request, float]], origin_s: float) -> None:
+    """Mark when segments were delivered and due, and where requests were dropped."""
+    delivered = [(piece, y) for request, y in placed for piece in request.delivered]
+    at_s = np.array([piece.at_s - origin_s for piece, _ in delivered])
+    due_s = np.array([piece.due_s - origin_s for piece, _ in delivered])
+    ys = np.array([y for _, y in delivered])
+    axes.vlines(at_s, ys + DELIVERY[0], ys + DELIVERY[1], color=INK, linewidth=0.7, zorder=4)
+    for late, face in ((at_s <= due_s, "white"), (at_s > due_s, INK)):
+        axes.plot(due_s[late], ys[late] + DUE, "v", markersize=3.8, markerfacecolor=face,
+                  markeredgecolor=INK, markeredgewidth=0.6, zorder=4)  # fmt: skip
+    for request, y in placed:
+        if request.outcome and request.outcome.kind == "canceled":
+            axes.plot(request.outcome.at_s - origin_s, y + sum(EXECUTION) / 2, "x", color=INK,
+                      markersize=5, markeredgewidth=1.3, zorder=5)  # fmt: skip
+
+
+def _label(axes: Axes, call: Call, span: Span, y: float, window: Span) -> None:
     """Write what is executed into its box, if there is room."""
     start_s, end_s = max(span[0], window[0]), min(span[1], window[1])
-    room_pt = (end_s - start_s) / (window[1] - window[0]) * WIDTH_PX * 0.925 / DPI * 72
-    if len(text) * LABEL_PT * 0.56 + 3 < room_pt:
-        axes.text((start_s + end_s) / 2, y + sum(EXECUTION) / 2, text, fontsize=LABEL_PT,
-                  ha="center", va="center", color=INK, zorder=3, clip_on=True)  # fmt: skip
-
-
-def _band(
-    axes: Axes, spans: list[Span], y: float, band: Span, *, face: str, edge: str, zorder: int,
-    hatch: str | None = None,
-) -> None:  # fmt: skip
-    if spans:
-        axes.add_collection(
-            PolyCollection(
-                _boxes(spans, [(y + band[0], y + band[1])] * len(spans)),
-                facecolors=face,
-                edgecolors=edge,
-                hatch=hatch,
-                zorder=zorder,
-                linewidths=0.0 if hatch else 0.7,
-            )
-        )
+    share = (end_s - start_s) / (window[1] - window[0])
+    room_pt = share * WIDTH_PX * (RIGHT - LEFT) / DPI * 72 - 3.5
+    for size_pt in LABELS_PT:
+        if len(call.text) * size_pt * 0.61 < room_pt:
+            axes.text((start_s + end_s) / 2, y + sum(EXECUTION) / 2, call.text, color=INK,
+                      fontsize=size_pt, ha="center", va="center", zorder=3)  # fmt: skip
+            return
 
 
 def _boxes(across: list[Span], up: list[Span]) -> list[list[Span]]:

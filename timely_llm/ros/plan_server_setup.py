@@ -15,8 +15,9 @@ from timely_llm.engines.registry import ENGINES, make_engine
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.resources import resource
 from timely_llm.ros.parameters import Parameter
+from timely_llm.serving.announcer import Sink
 from timely_llm.serving.journal import FileJournal, Journal, NoJournal
-from timely_llm.serving.loop import Loop, Sink
+from timely_llm.serving.loop import Loop
 from timely_llm.serving.server import Limits, Server
 
 EMBEDDED_MODEL = "models/tiny_planner"

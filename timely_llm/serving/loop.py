@@ -9,16 +9,15 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError, PlanError, RequestError
 from timely_llm.core.generation import Generation, State
-from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, PlanResult, ReportState
-from timely_llm.core.segment import Segment
+from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, ReportState
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import Policy, StepPlan
 from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.announcer import Announcer, Sink
 from timely_llm.serving.delivery import Delivery, correct
 from timely_llm.serving.journal import Journal, NoJournal
 from timely_llm.serving.prompts import Prompts
@@ -27,18 +26,6 @@ from timely_llm.skills.minispec import MiniSpecChecker
 from timely_llm.skills.skill_set import SkillSet
 
 log = logging.getLogger(__name__)
-
-
-class Sink(Protocol):
-    """Where deliveries go; called from the loop's thread, must not block."""
-
-    def segment(self, segment: Segment) -> None:
-        """Publish a segment, in the step in which its boundary was matched."""
-        ...
-
-    def ended(self, result: PlanResult) -> None:
-        """Tell how a request ended; nothing more comes of it."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -72,18 +59,21 @@ class Loop:
     ) -> None:
         self._engine = engine
         self._policy = policy
-        self._sink = sink
         self._clock = clock
-        self._journal = journal or NoJournal()
+        self._announcer = Announcer(sink, journal or NoJournal(), clock)
         self._deliveries: dict[str, Delivery] = {}
         self.step_time = step_time or StepTime()
         self.prompts = Prompts(engine)
-        self.stats = Stats()
 
     @property
     def generations(self) -> list[Generation]:
         """The generations being served, in order of arrival."""
         return [delivery.generation for delivery in self._deliveries.values()]
+
+    @property
+    def stats(self) -> Stats:
+        """Counts and recent times."""
+        return self._announcer.stats
 
     @property
     def free_kv_tokens(self) -> int:
@@ -111,19 +101,13 @@ class Loop:
         now = self._clock.now() if arrival_s is None else arrival_s
         token_ids, prefix = self.prompts.build(request)
         generation = Generation(key, request, now, len(token_ids), len(token_ids))
-        self.stats.requests += 1
-        self.stats.prompt_tokens += len(token_ids)
         self._deliveries[key] = Delivery(
             generation,
             self._engine.tokenizer,
             MiniSpecChecker(skill_set),
             self._policy.whole_plans,
         )
-        utility = request.time_utility
-        self._journal.write(
-            "request", now, id=key, agent=request.agent, task=request.task, beta=utility.beta,
-            alpha=utility.alpha, ert_s=utility.ert_s,
-        )  # fmt: skip
+        self._announcer.admitted(generation)
         try:
             generation.to_compute = self._engine.add(key, token_ids, prefix)
         except EngineError as error:
@@ -153,10 +137,7 @@ class Loop:
             self._end(generation, ErrorCode.EXECUTION_FAILED, reason)
         else:
             correct(generation, report, now)
-            self._journal.write(
-                "report", now, id=generation.key, index=report.index,
-                state=report.state.name.lower(), due_s=round(generation.due_s, 6),
-            )  # fmt: skip
+            self._announcer.reported(report, generation)
 
     def close(self) -> None:
         """Free the engine."""
@@ -170,6 +151,7 @@ class Loop:
         if not plan:
             if ready and plan.wake_s == math.inf:
                 self._end_stuck(ready[0])
+                return Turn(stepped=False, wake_s=now)
             return Turn(stepped=False, wake_s=plan.wake_s)
         try:
             self._engine.submit(plan)
@@ -193,15 +175,7 @@ class Loop:
         rows = sum(1 for n in result.computed.values() if n == 1)
         context = sum(self._deliveries[key].generation.context_tokens for key in plan.keys)
         self.step_time.observe(result.duration_s, rows, prefill, context)
-        generated = sum(len(tokens) for tokens in result.tokens.values())
-        self.stats.step(result.duration_s, generated, sum(result.recomputed.values()))
-        now = self._clock.now()
-        self._journal.write(
-            "step",
-            now - result.duration_s,
-            s=round(result.duration_s, 6),
-            ids=list(result.computed),
-        )
+        self._announcer.stepped(result)
 
     def _deliver(self, plan: StepPlan, result: StepResult) -> None:
         """Bring the generations up to date with a step, and hand out what it completed."""
@@ -235,7 +209,7 @@ class Loop:
                 self._end(generation, ErrorCode.MALFORMED_PLAN, str(error))
                 return
             for segment in segments:
-                self._publish(segment, generation)
+                self._announcer.delivered(segment, generation)
             if delivery.complete:
                 self._end(generation, ErrorCode.NONE, "")
                 return
@@ -245,15 +219,6 @@ class Loop:
                 self._end(generation, ErrorCode.TOO_LONG, reason)
                 return
 
-    def _publish(self, segment: Segment, generation: Generation) -> None:
-        self.stats.segments += 1
-        self._sink.segment(segment)
-        self._journal.write(
-            "segment", self._clock.now(), id=segment.request_id, index=segment.index,
-            text=segment.text, predicted_s=round(segment.predicted_s, 6), final=segment.final,
-            due_s=round(generation.due_s, 6),
-        )  # fmt: skip
-
     def _fail(self, plan: StepPlan, reason: str) -> None:
         for key in plan.keys:
             self._end(self._deliveries[key].generation, ErrorCode.ENGINE_FAILED, reason)
@@ -262,24 +227,4 @@ class Loop:
         generation.state = State.ENDED
         del self._deliveries[generation.key]
         self._engine.remove(generation.key)
-        served = generation.response_s >= 0
-        utility = generation.request.time_utility.value(generation.response_s) if served else 0.0
-        result = PlanResult(
-            request_id=generation.request.request_id,
-            agent=generation.request.agent,
-            error_code=code,
-            error_msg=reason,
-            plan="".join(segment.text for segment in generation.segments),
-            segments=len(generation.segments),
-            response_s=generation.response_s,
-            waiting_s=generation.waiting_s,
-            utility=utility,
-            prompt_tokens=generation.prompt_tokens,
-            generated_tokens=len(generation.token_ids),
-            recomputed_tokens=generation.recomputed_tokens,
-        )
-        self.stats.end(result)
-        self._sink.ended(result)
-        self._journal.write(
-            "end", self._clock.now(), id=generation.key, code=code.name.lower(), message=reason
-        )
+        self._announcer.ended(generation, code, reason)

@@ -20,7 +20,8 @@ from timely_llm.core.request import (
     Rejected,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.serving.loop import Loop, Sink
+from timely_llm.serving.announcer import Sink
+from timely_llm.serving.loop import Loop
 from timely_llm.skills.skill_set import parse_skill_set
 
 log = logging.getLogger(__name__)

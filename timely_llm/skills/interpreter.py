@@ -49,7 +49,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Event:
-    """A segment was started or finished; skipped if none of its calls was made."""
+    """A segment was started or finished; skipped if the condition of its block did not hold.
+
+    A loop that goes back to a segment is no event: what counts is the first time.
+    """
 
     kind: Literal["started", "finished"]
     index: int
@@ -80,7 +83,6 @@ class Interpreter:
         self._taken: list[str] = []
         self._last: int | None = None
         self._closed = False
-        self._complete = False
         self._ops: list[tuple[Op, int]] = []
         self._next = 0
         self._frames: list[_Frame] = []
@@ -98,12 +100,12 @@ class Interpreter:
         if index == len(self._taken) - 1 and len(text) > len(self._taken[index]):
             longer, self._taken[index] = text[len(self._taken[index]) :], text
             self._extend(index, self._checker.feed(longer))
-        elif index >= len(self._taken) and len(text) > len(self._waiting.get(index, "")):
+        elif index >= len(self._taken) and len(text) >= len(self._waiting.get(index, "")):
             self._waiting[index] = text
         while len(self._taken) in self._waiting:
-            index = len(self._taken)
-            self._taken.append(self._waiting.pop(index))
-            self._extend(index, self._checker.feed(self._taken[index]))
+            taken = len(self._taken)
+            self._taken.append(self._waiting.pop(taken))
+            self._extend(taken, self._checker.feed(self._taken[taken]))
         if final:
             self._last = index
         if self._last is not None and len(self._taken) > self._last:
@@ -171,7 +173,7 @@ class Interpreter:
 
     def _at_the_end(self) -> NeedMore | Ended:
         self._finish(self._segment)
-        if not self._complete:
+        if not self._closed:
             return NeedMore()
         self._ended = Ended()
         return self._ended

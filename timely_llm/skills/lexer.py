@@ -10,7 +10,6 @@ from timely_llm.core.segment import Value
 
 MAX_NAME = 64
 MAX_NUMBER = 16
-MAX_TEXT = 10_000
 
 _SINGLE = frozenset("(){},;?&|")
 _DOUBLE = {"-": ">", "=": "=", "!": "=", "<": "=", ">": "="}
@@ -27,17 +26,22 @@ class Token:
 
 
 class Lexer:
-    """Turns characters into tokens; each character is looked at once or twice."""
+    """Turns characters into tokens; each character is looked at once or twice.
 
-    def __init__(self) -> None:
+    Args:
+        max_text: characters of the longest quoted text.
+    """
+
+    def __init__(self, max_text: int) -> None:
+        self._max_text = max_text
         self._open = ""  # what is being read: "word", "number", "text", "escape", "mark" or nothing
         self._read: list[str] = []
         self._quote = ""
 
     @property
-    def inside(self) -> str:
-        """What the text so far is in the middle of: "text", "mark", "word", "number" or nothing."""
-        return "text" if self._open == "escape" else self._open
+    def inside_text(self) -> bool:
+        """Whether a quoted text is open."""
+        return self._open in ("text", "escape")
 
     def push(self, char: str) -> list[Token]:
         """Return the tokens that `char` completes.
@@ -45,7 +49,7 @@ class Lexer:
         Raises:
             PlanError: the character cannot be part of a plan.
         """
-        if self._open in ("text", "escape"):
+        if self.inside_text:
             return self._in_text(char)
         tokens = []
         if self._open:
@@ -103,9 +107,11 @@ class Lexer:
             value = "".join(self._read)
             self._open, self._read = "", []
             return [Token("text", value, value)]
+        if not char.isprintable():
+            raise PlanError(f"a text must not contain the control character {char!r}")
         self._read.append(char)
-        if len(self._read) > MAX_TEXT:
-            raise PlanError(f"a text is longer than {MAX_TEXT} characters")
+        if len(self._read) > self._max_text:
+            raise PlanError(f"a text is longer than {self._max_text} characters")
         return []
 
     def _complete(self) -> list[Token]:

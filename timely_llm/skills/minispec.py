@@ -14,37 +14,17 @@ condition, and with the "}" of a loop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import NoReturn
 
 from timely_llm.core.errors import PlanError
-from timely_llm.core.segment import SkillCall, Value
+from timely_llm.core.segment import Value
 from timely_llm.skills.lexer import Lexer, Token
-from timely_llm.skills.skill_set import Skill, SkillSet
-from timely_llm.skills.stop_checker import BlockEnd, Call, If, Op, Piece, Repeat, Return, Term
+from timely_llm.skills.plan_builder import PlanBuilder
+from timely_llm.skills.skill_set import SkillSet
+from timely_llm.skills.stop_checker import Piece, Term
 
-MAX_DEPTH = 16
 MAX_COUNT = 1000
-MAX_REPETITIONS = 10_000
 COMPARISONS = frozenset(("==", "!=", "<", ">", "<=", ">="))
-
-
-@dataclass
-class _Block:
-    """An open block: how often its body runs (0 for a condition), and the body's seconds."""
-
-    count: int = 0
-    predicted_s: float = 0.0
-
-
-@dataclass
-class _Draft:
-    """The piece being read."""
-
-    text: list[str] = field(default_factory=list)
-    calls: list[SkillCall] = field(default_factory=list)
-    predicted_s: float = 0.0
-    ops: list[Op] = field(default_factory=list)
 
 
 class MiniSpecChecker:
@@ -56,12 +36,10 @@ class MiniSpecChecker:
 
     def __init__(self, skill_set: SkillSet) -> None:
         self._skill_set = skill_set
-        self._lexer = Lexer()
+        self._lexer = Lexer(max_text=_longest_text(skill_set))
+        self._built = PlanBuilder()
         self._position = 0
-        self._draft = _Draft()
-        self._pieces: list[Piece] = []
-        self._count = 0
-        self._blocks = [_Block(count=1)]
+        self._error: PlanError | None = None
         self._expect: Callable[[Token], None] = self._statement
         self._after_call: Callable[[Token], None] = self._end_of_call
         self._name = ""
@@ -73,37 +51,47 @@ class MiniSpecChecker:
 
     def feed(self, text: str) -> list[Piece]:
         """Read some text and return the pieces that it completes; see `StopChecker.feed`."""
-        for char in text:
-            if self.done:
-                break
-            self._position += 1
-            self._draft.text.append(char)
-            self._read(self._lexer.push, char)
-        return self._taken()
+        self._raise_late_error()
+        try:
+            for char in text:
+                if self.done:
+                    break
+                self._position += 1
+                self._built.text(char)
+                self._read(self._lexer.push, char)
+        except PlanError as error:
+            # What was complete before the fault is delivered, however the text was split.
+            self._error = error
+        pieces = self._built.take()
+        if not pieces:
+            self._raise_late_error()
+        return pieces
 
     def finish(self) -> tuple[Piece | None, str]:
         """End the text; see `StopChecker.finish`."""
+        self._raise_late_error()
         if self.done:
             return None, ""
-        inside = self._lexer.inside
-        if inside == "text":
+        if self._lexer.inside_text:
             raise PlanError("the plan ends inside a quoted text")
         self._read(lambda _: self._lexer.flush(), "")
         if self._expect in (self._end_of_call, self._end_of_return):
             self._end_statement()
-            self._cut()
+            self._built.cut()
         if self._expect != self._statement:
             raise PlanError("the plan ends in the middle of a statement")
-        if len(self._blocks) > 1:
-            raise PlanError(f"the plan ends with {len(self._blocks) - 1} open blocks: '}}' missing")
-        if not self._count:
+        if self._built.open_blocks:
+            raise PlanError(
+                f"the plan ends with {self._built.open_blocks} open blocks: '}}' missing"
+            )
+        if not self._built.cuts:
             raise PlanError("the plan is empty")
-        pieces = self._taken()
-        return (pieces[0] if pieces else None), "".join(self._draft.text)
+        pieces = self._built.take()
+        return (pieces[0] if pieces else None), self._built.tail
 
-    def _taken(self) -> list[Piece]:
-        pieces, self._pieces = self._pieces, []
-        return pieces
+    def _raise_late_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
     def _read(self, lex: Callable[[str], list[Token]], char: str) -> None:
         try:
@@ -125,8 +113,8 @@ class MiniSpecChecker:
         elif token.text == "->" and token.kind == "mark":
             self._expect = self._returned
         elif token.text == "}" and token.kind == "mark":
-            if self._close_block():
-                self._cut()
+            if self._built.close_block():
+                self._built.cut()
         elif token.text != ";" or token.kind != "mark":
             _unexpected(token, "a statement")
 
@@ -191,17 +179,14 @@ class MiniSpecChecker:
 
     def _block_open(self, token: Token) -> None:
         _take(token, "{")
-        self._draft.ops.append(If(tuple(tuple(terms) for terms in self._alternatives)))
-        # Only the first call is sure to be made: the lower bound.
-        self._lengthen(self._alternatives[0][0].call.predicted_s)
-        self._open_block(0)
-        self._cut()
+        self._built.condition(self._alternatives)
+        self._built.cut()
+        self._expect = self._statement
 
     def _loop_open(self, token: Token) -> None:
         _take(token, "{")
-        count = int(self._value)
-        self._draft.ops.append(Repeat(count))
-        self._open_block(count)
+        self._built.loop(int(self._value))
+        self._expect = self._statement
 
     # What is done at each end.
 
@@ -215,13 +200,9 @@ class MiniSpecChecker:
 
     def _end_call(self) -> None:
         skill = self._skill_set.skills[self._name]
-        _check_arguments(self._name, skill, self._arguments)
-        arguments = tuple(self._arguments)
-        seconds = skill.duration.predict_s(arguments)
-        call = SkillCall(self._name, arguments, seconds, skill.blocking)
-        self._draft.calls.append(call)
+        self._call = self._built.named(self._name, skill, self._arguments)
         if self._after_call == self._after_term:
-            self._alternatives[-1].append(Term(call))
+            self._alternatives[-1].append(Term(self._call))
         self._expect = self._after_call
 
     def _begin_loop(self, token: Token) -> None:
@@ -237,52 +218,15 @@ class MiniSpecChecker:
             _unexpected(token, "';'")
         self._end_statement()
         if token.text == "}":
-            self._close_block()
-        self._cut()
+            self._built.close_block()
+        self._built.cut()
 
     def _end_statement(self) -> None:
         if self._expect == self._end_of_return:
-            self._draft.ops.append(Return(self._value))
-            self.done = len(self._blocks) == 1
+            self.done = self._built.returned(self._value)
         else:
-            call = self._draft.calls[-1]
-            self._draft.ops.append(Call(call))
-            self._lengthen(call.predicted_s)
+            self._built.call(self._call)
         self._expect = self._statement
-
-    def _open_block(self, count: int) -> None:
-        self._blocks.append(_Block(count))
-        if len(self._blocks) > MAX_DEPTH + 1:
-            raise PlanError(f"blocks are nested deeper than {MAX_DEPTH}")
-        repetitions = 1
-        for block in self._blocks:
-            repetitions *= block.count or 1
-        if repetitions > MAX_REPETITIONS:
-            raise PlanError(f"loops repeat a statement more than {MAX_REPETITIONS} times")
-        self._expect = self._statement
-
-    def _close_block(self) -> bool:
-        """Close the innermost block; return whether it is a loop."""
-        if len(self._blocks) == 1:
-            raise PlanError("'}' without a block to close")
-        block = self._blocks.pop()
-        self._draft.ops.append(BlockEnd())
-        self._blocks[-1].predicted_s += block.predicted_s
-        if block.count:
-            self._lengthen((block.count - 1) * block.predicted_s)
-        self._expect = self._statement
-        return block.count > 0
-
-    def _lengthen(self, seconds: float) -> None:
-        self._draft.predicted_s += seconds
-        self._blocks[-1].predicted_s += seconds
-
-    def _cut(self) -> None:
-        draft, self._draft = self._draft, _Draft()
-        self._count += 1
-        self._pieces.append(
-            Piece("".join(draft.text), tuple(draft.calls), draft.predicted_s, tuple(draft.ops))
-        )
 
 
 def check_plan(skill_set: SkillSet, text: str) -> tuple[Piece, ...]:
@@ -297,12 +241,10 @@ def check_plan(skill_set: SkillSet, text: str) -> tuple[Piece, ...]:
     return (*pieces, last) if last else tuple(pieces)
 
 
-def _check_arguments(name: str, skill: Skill, arguments: list[int | float | str]) -> None:
-    if len(arguments) != len(skill.arguments):
-        raise PlanError(f"{name} takes {len(skill.arguments)} arguments, not {len(arguments)}")
-    for argument, value in zip(skill.arguments, arguments, strict=True):
-        if problem := argument.problem(value):
-            raise PlanError(f"{name}: {problem}")
+def _longest_text(skill_set: SkillSet) -> int:
+    """Return the characters of the longest text that any skill takes."""
+    arguments = (a for skill in skill_set.skills.values() for a in skill.arguments)
+    return max((a.maximum_length for a in arguments if a.type == "text"), default=40)
 
 
 def _literal(token: Token, expected: str) -> Value:

@@ -1,0 +1,177 @@
+"""Skill sets: what is read, what the model is told, and what users are told of mistakes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from test.skills.plans import DRONE, NUMBERS, TEXTS
+from timely_llm.core.errors import SkillSetError
+from timely_llm.skills.minispec import check_plan
+from timely_llm.skills.skill_set import Argument, load_skill_set, parse_skill_set
+
+LINES = [
+    "mf(distance): move forward, distance 10 to 500 cm",
+    "mb(distance): move back, distance 10 to 500 cm",
+    "ml(distance): move left, distance 10 to 500 cm",
+    "mr(distance): move right, distance 10 to 500 cm",
+    "mu(distance): move up, distance 10 to 300 cm",
+    "md(distance): move down, distance 10 to 300 cm",
+    "tc(angle): turn right, angle 1 to 360 deg",
+    "tu(angle): turn left, angle 1 to 360 deg",
+    "d(time): wait, time 1 to 60 s",
+    "s(object): look around for an object, true if found",
+    "iv(object): is the object in view",
+    "g(object): go to the object",
+    "tp(): take a picture",
+    "l(text): say a text",
+]
+
+
+def document(argument: dict[str, Any] | None = None, **values: object) -> str:
+    """Return a small skill set in YAML, with some values replaced; None takes one out."""
+    distance = {"name": "distance", "type": "integer", "minimum": 1, "maximum": 5} | (
+        argument or {}
+    )
+    go = {"description": "go", "arguments": [distance], "duration": {"polynomial": [1]}}
+    fields = {"name": "cart", "prompt": "You control a cart.", "skills": {"go": go}} | values
+    return yaml.safe_dump({name: value for name, value in fields.items() if value is not None})
+
+
+def skill(**values: object) -> str:
+    """Return a small skill set whose only skill has these values."""
+    fields = {"description": "go", "duration": {"polynomial": [1]}} | values
+    return document(skills={"go": fields})
+
+
+def test_the_shipped_drone_has_its_skills_and_limits() -> None:
+    assert (DRONE.name, DRONE.language) == ("drone", "minispec")
+    assert sorted(DRONE.skills) == sorted([*NUMBERS, *TEXTS, "tp"])
+    for name, limits in NUMBERS.items():
+        (argument,) = DRONE.skills[name].arguments
+        assert (argument.type, argument.minimum, argument.maximum) == ("integer", *limits)
+    for name, length in TEXTS.items():
+        (argument,) = DRONE.skills[name].arguments
+        assert (argument.type, argument.maximum_length) == ("text", length)
+    returning = [name for name, skill in DRONE.skills.items() if skill.returns == "boolean"]
+    assert returning == ["s", "iv"]
+
+
+def test_the_shipped_examples_are_plans() -> None:
+    for example in DRONE.examples:
+        assert check_plan(DRONE, example.plan)
+
+
+def test_the_prompt_has_a_line_for_each_skill_then_rules_and_examples() -> None:
+    lines = DRONE.prompt_text().splitlines()
+    assert lines[:2] == [DRONE.prompt, "Skills:"]
+    assert lines[2 : 2 + len(LINES)] == LINES
+    assert lines[2 + len(LINES) :] == [
+        "Rules:",
+        *DRONE.guidance,
+        "Examples:",
+        *(line for e in DRONE.examples for line in (*e.task.splitlines(), f"Plan: {e.plan}")),
+    ]
+    assert DRONE.prompt_text().endswith("->True;\n")
+
+
+def test_a_prompt_without_rules_and_examples_ends_with_the_skills() -> None:
+    text = parse_skill_set(document()).prompt_text()
+    assert text == "You control a cart.\nSkills:\ngo(distance): go, distance 1 to 5\n"
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"minimum": 1, "maximum": 2.5, "unit": "m"}, "1 to 2.5 m"),
+        ({"minimum": 0}, "at least 0"),
+        ({"maximum": -1, "unit": "m"}, "at most -1 m"),
+        ({}, "any number"),
+        ({"unit": "m"}, "any number m"),
+    ],
+)
+def test_bounds_are_put_in_words(values: dict[str, Any], words: str) -> None:
+    assert Argument(name="x", type="number", **values).allowed() == words
+
+
+@pytest.mark.parametrize("value", [0, 0.5, 1])
+def test_a_number_on_or_between_the_bounds_is_fine(value: float) -> None:
+    assert Argument(name="x", type="number", minimum=0, maximum=1).problem(value) is None
+
+
+def test_a_value_just_out_of_bounds_is_told_exactly() -> None:
+    argument = Argument(name="x", type="number", minimum=0, maximum=500)
+    assert argument.problem(500.0000001) == "x must be 0 to 500, not 500.0000001"
+
+
+@pytest.mark.parametrize("kind", ["integer", "number", "text"])
+def test_a_truth_value_is_no_argument(kind: Any) -> None:
+    assert Argument(name="x", type=kind).problem(True) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (document(prompt=5), "cart.yaml: at prompt: Input should be a valid string"),
+        (document(prompt=None), "at prompt: Field required"),
+        (document(skils={}), "at skils: Extra inputs are not permitted"),
+        (document(language="python"), "at language: Input should be 'minispec'"),
+        (document(skills={}), "at skills: Dictionary should have at least 1 item"),
+        (document(skills=None), "at skills: Field required"),
+        (document(skills=[1]), "at skills: Input should be a valid dictionary"),
+        (document({"type": "real"}), "at skills.go.arguments.0.type: .*'integer', 'number' or"),
+        (document({"units": "m"}), "at skills.go.arguments.0.units: Extra inputs"),
+        (document({"minimum": "low"}), "at skills.go.arguments.0.minimum: .* a valid number"),
+        (document({"minimum": 6}), "at skills.go.arguments.0: minimum 6 is above maximum 5"),
+        (document({"minimum": float("nan")}), "arguments.0.minimum: .* a finite number"),
+        (document({"maximum": float("inf")}), "arguments.0.maximum: .* a finite number"),
+        (document({"maximum_length": 0}), "maximum_length: .* greater than or equal to 1"),
+        (document(name="my cart"), "at top level: name 'my cart' must start with a letter and"),
+        (document(name="1st"), "name '1st' must start with a letter"),
+        (document(name="cart\n"), "must start with a letter"),
+        (document(skills={"go-to": {"description": "", "duration": {"polynomial": [1]}}}), "go-to"),
+        (document(skills={"True": {"description": "", "duration": {"polynomial": [1]}}}),
+         "name 'True' means a value in plans: choose another"),
+        (document(skills={7: {}}), r"at skills.7.\[key\]: Input should be a valid string"),
+        (skill(returns="object"), "at skills.go.returns: Input should be 'nothing', 'boolean'"),
+        (skill(duration={"polynomial": [float("nan")]}),
+         "at skills.go.duration.polynomial.0: Input should be a finite number"),
+        (skill(duration={"polynomial": []}), "polynomial needs at least one coefficient"),
+        (skill(duration={}), "at skills.go.duration: a duration is either {polynomial"),
+        (skill(duration={"polynomial": [1], "step_s": 1, "steps": [1, 2]}), "a duration is either"),
+        (skill(duration={"polynomial": [1], "step_s": 1}), "a duration is either"),
+        (skill(duration={"steps": [1, 2]}), "a duration is either"),
+        (skill(duration={"step_s": 1, "steps": [3, 2]}),
+         r"steps must be \[low, high\] with 1 <= low <= high, not \[3, 2\]"),
+        (skill(duration={"step_s": 1, "steps": [0, 2]}), r"not \[0, 2\]"),
+        (skill(duration={"step_s": 0, "steps": [1, 2]}), "step_s: .* greater than 0"),
+        (skill(duration=None), "at skills.go.duration: Input should be"),
+        (document(prompt=5, name=6), r"at name: .* \(and 1 more\)"),
+        ("name: cart\nskills: [1, 2\n", "cart.yaml: line 3, column 1 is not valid YAML: expected"),
+        ("name: cart\n\tskills: 1\n", "line 2, column 1 is not valid YAML: found character '.t'"),
+        ("- name: cart", "cart.yaml: must be a mapping with name, prompt and skills"),
+        ("", "must be a mapping with name, prompt and skills"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_place_and_what_is_allowed(text: str, message: str) -> None:
+    with pytest.raises(SkillSetError, match=message) as error:
+        parse_skill_set(text, "cart.yaml")
+    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("cart.yaml: ")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SkillSetError, match=r"cannot read skill set .*none.yaml: No such file"):
+        load_skill_set(tmp_path / "none.yaml")
+
+
+def test_the_file_is_named_in_its_mistakes(tmp_path: Path) -> None:
+    path = tmp_path / "cart.yaml"
+    path.write_text(document(skills={}))
+    with pytest.raises(SkillSetError, match=r"cart.yaml: at skills: "):
+        load_skill_set(str(path))
+    path.write_text(document())
+    assert load_skill_set(path).name == "cart"
