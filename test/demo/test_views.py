@@ -61,7 +61,7 @@ def test_progress_lines_say_how_far_it_is() -> None:
     assert f"{len(RUN.asked)} requests, {RUN.served} served" in line
 
 
-def test_two_policies_stand_side_by_side() -> None:
+def test_policies_stand_one_below_the_other_in_one_table() -> None:
     failed = history(
         ask(0.0, "a1", True),
         done(1.0, "a1", -1.0, outcome="error", error_code=8, error_msg="out of memory"),
@@ -71,8 +71,10 @@ def test_two_policies_stand_side_by_side() -> None:
     text = written(screen)
     assert text.index("fcfs") < text.index("timely")
     assert text.count("urgent") >= 2
-    assert "fcfs: a1: out of memory (ENGINE_FAILED)" in text
+    assert "fcfs: share served 0.00" in text
+    assert "a1: out of memory (ENGINE_FAILED)" in text
     assert "demo/timeline.png" in text
+    assert max(len(line) for line in text.splitlines()) <= 80
 
 
 def test_json_is_flat_for_one_policy_and_by_policy_for_several() -> None:

@@ -9,6 +9,8 @@ from timely_llm.demo.log_reader import Event
 
 RUNNING_S = 0.15
 """A generation counts as running for this long after its last step."""
+REST_S = 0.05
+"""An engine that makes no step for this long rests."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,10 @@ class Slice:
     start_s: float
     end_s: float
     last_step: int
+
+    def goes_on_with(self, step: Step, number: int) -> bool:
+        """Whether a step follows with neither another one nor a rest of the engine between."""
+        return self.last_step == number - 1 and step.start_s - self.end_s < REST_S
 
 
 @dataclass(frozen=True)
@@ -197,7 +203,7 @@ class History:
         for request_id in event["ids"]:
             request = self.requests.setdefault(request_id, Request(request_id))
             request.steps += 1
-            if request.slices and request.slices[-1].last_step == number - 1:
+            if request.slices and request.slices[-1].goes_on_with(step, number):
                 request.slices[-1].end_s = step.end_s
                 request.slices[-1].last_step = number
             else:

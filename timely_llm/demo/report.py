@@ -70,8 +70,10 @@ def print_report(console: Console, settings: Settings, runs: Runs, files: list[P
     console.print(Text(f"\n{_facts(settings)}", "dim"))
     console.print(_table(summaries))
     for policy, summary in summaries.items():
+        console.print(_totals(policy, summary), soft_wrap=True)
         for message in summary.error_messages:
-            console.print(Text.assemble((f"{policy}: ", "red"), message), soft_wrap=True)
+            console.print(Text.assemble("  ", (message, "red")), soft_wrap=True)
+    console.print()
     console.print(_definitions())
     for path in files:
         console.print(Text(str(path)), soft_wrap=True)
@@ -86,40 +88,29 @@ def _facts(settings: Settings) -> str:
 
 
 def _table(summaries: Mapping[str, Summary]) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="")
-    table.add_column("", no_wrap=True)
-    for policy in summaries:
-        for name, kind, style in (
-            (policy, "urgent", "red"),
-            ("", "normal", "blue"),
-            ("", "all", ""),
-        ):
-            header = Text.assemble((name, "bold cyan"), "\n", (kind, style))
-            table.add_column(header, justify="right", no_wrap=True)
-    for rows in zip(*(_rows(summary) for summary in summaries.values()), strict=True):
-        table.add_row(rows[0][0], *(cell for row in rows for cell in row[1:]))
+    """Return two rows for each policy, so that any number of them fits a narrow terminal."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="dim")
+    for name in ("policy", "requests"):
+        table.add_column(name, no_wrap=True)
+    for name in ("asked", "served", "response\np50 (s)", "\np95 (s)", "waiting\n(s)", "utility"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for policy, summary in summaries.items():
+        table.add_row(Text(policy, "bold cyan"), Text("urgent", "red"), *_cells(summary.urgent))
+        table.add_row("", Text("normal", "blue"), *_cells(summary.normal), end_section=True)
     return table
 
 
-def _rows(summary: Summary) -> list[tuple[str, str, str, str]]:
-    """Return the rows of one policy: name, urgent, normal, all."""
-    urgent, normal = summary.urgent, summary.normal
-    return [
-        ("requests", str(urgent.requests), str(normal.requests), str(summary.requests)),
-        ("served", str(urgent.served), str(normal.served), str(summary.served)),
-        ("share served", _share(urgent), _share(normal), _number(summary.share_served)),
-        ("response p50 (s)", _number(urgent.p50_s), _number(normal.p50_s), ""),
-        ("response p95 (s)", _number(urgent.p95_s), _number(normal.p95_s), ""),
-        ("waiting (s)", _number(urgent.waiting_s), _number(normal.waiting_s), ""),
-        ("utility", _number(urgent.utility), _number(normal.utility), ""),
-        ("segments", "", "", str(summary.segments)),
-        ("recomputed tokens", "", "", str(summary.recomputed_tokens)),
-        ("errors", "", "", str(len(summary.error_messages))),
-    ]
+def _cells(summary: ClassSummary) -> list[str]:
+    times = (summary.p50_s, summary.p95_s, summary.waiting_s, summary.utility)
+    return [str(summary.requests), str(summary.served), *(_number(value) for value in times)]
 
 
-def _share(summary: ClassSummary) -> str:
-    return _number(summary.served / summary.requests if summary.requests else None)
+def _totals(policy: str, summary: Summary) -> Text:
+    return Text.assemble(
+        (policy, "bold cyan"),
+        f": share served {_number(summary.share_served)}, {summary.segments} segments, "
+        f"{summary.recomputed_tokens} tokens recomputed, {len(summary.error_messages)} errors",
+    )
 
 
 def _number(value: float | None) -> str:

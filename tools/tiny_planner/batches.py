@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -49,12 +50,17 @@ class Batches:
             chat: tokenizer(f"<|system|>{text}").input_ids for chat, text in system_texts().items()
         }
 
-    def pool(self, with_system: float) -> list[Batch]:
-        """Return the batches of the next samples; a share of them shows the system text."""
-        drawn = [next(self._stream) for _ in range(POOL)]
-        self.samples += POOL
+    def draw(self, count: int) -> list[corpus.Sample]:
+        """Return the next samples of the stream and record them."""
+        drawn = list(islice(self._stream, count))
+        self.samples += count
         for one in drawn:
             self.digest.update(one.prompt_hash)
+        return drawn
+
+    def pool(self, with_system: float) -> list[Batch]:
+        """Return the batches of the next samples; a share of them shows the system text."""
+        drawn = self.draw(POOL)
         asks = self._tokenizer([f"<|user|>{s.user}\n<|assistant|>" for s in drawn]).input_ids
         answers = self._tokenizer([f"{s.answer}<|end|>" for s in drawn]).input_ids
         batches: list[Batch] = []

@@ -21,7 +21,13 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoTokenizer,
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from tools.tiny_planner import corpus
 from tools.tiny_planner.batches import Batch, Batches, system_texts
@@ -47,6 +53,7 @@ class Settings:
     copy_steps: int = 250  # first steps, which only copy
     with_system: float = 0.15  # share of steps
     snapshot_minutes: float = 0.0  # 0: none
+    go_on: str = ""  # a folder that this tool wrote: go on from it with the same seed
     seed: int = 1
     threads: int = 2
 
@@ -103,12 +110,19 @@ class Training:
         torch.set_num_threads(settings.threads)
         torch.manual_seed(settings.seed)
         self._settings = settings
-        self._tokenizer = train_tokenizer(tokenizer_texts(settings.seed), settings.vocabulary)
-        self._model = make_model(self._tokenizer, settings)
+        self._before: dict[str, Any] = {}
+        if settings.go_on:
+            self._before = json.loads((Path(settings.go_on) / RECORD).read_text(encoding="utf-8"))
+            self._tokenizer = AutoTokenizer.from_pretrained(settings.go_on)
+            self._model = LlamaForCausalLM.from_pretrained(settings.go_on, dtype=torch.float32)
+        else:
+            self._tokenizer = train_tokenizer(tokenizer_texts(settings.seed), settings.vocabulary)
+            self._model = make_model(self._tokenizer, settings)
         self._optimizers = make_optimizers(self._model, settings.learning_rate)
         self._batches = Batches(
             self._tokenizer, settings.seed, settings.tokens, settings.prompt_weight
         )
+        self._batches.draw(self._before.get("samples", 0))
         self._start = time.monotonic()
         self._steps = 0
         self._tokens = 0
@@ -125,12 +139,13 @@ class Training:
         return {
             "samples": self._batches.samples,
             "digest": self._batches.digest.hexdigest(),
-            "steps": self._steps,
-            "tokens": self._tokens,
+            "steps": self._steps + self._before.get("steps", 0),
+            "tokens": self._tokens + self._before.get("tokens", 0),
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "loss": round(self._loss, 4),
             "seed": self._settings.seed,
             "settings": asdict(self._settings),
+            "before": self._before.get("settings"),
         }
 
     def steps(self) -> Iterator[Batch]:
