@@ -14,9 +14,7 @@ def modules() -> set[str]:
     package = ROOT / "timely_llm"
     paths = (path.relative_to(package) for path in package.rglob("*.py"))
     return {
-        str(path)
-        for path in paths
-        if path.name != "__init__.py" and path.parts[0] not in GENERATED
+        str(path) for path in paths if path.name != "__init__.py" and path.parts[0] not in GENERATED
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
@@ -81,7 +81,7 @@ class Written:
         return "".join(text for text, _ in self.pieces) + self.tail
 
 
-ALPHABET = "ab 'é\"\\;{}()&|?->=\n3"
+ALPHABET = "ab 'é\"\\;{}()&|?->=3"
 words = st.text(ALPHABET, min_size=1, max_size=8)
 numbers = st.integers(-999, 999) | st.integers(-9999, 9999).map(lambda n: n / 100)
 values: st.SearchStrategy[Value] = st.booleans() | numbers | words
@@ -115,7 +115,8 @@ statements: st.SearchStrategy[Node] = st.recursive(
 @st.composite
 def plans(draw: st.DrawFn) -> Written:
     """Any valid plan, written in any tolerated way."""
-    nodes = _until_answer(draw(st.lists(statements, min_size=1, max_size=4)))
+    some = st.lists(statements, min_size=1, max_size=4).filter(_has_statement)
+    nodes = _until_answer(draw(some))
     return _Writer(random.Random(draw(st.integers(0, 2**32)))).plan(nodes)
 
 
@@ -123,6 +124,11 @@ def _until_answer(nodes: list[Node]) -> tuple[Node, ...]:
     """Nothing is read after a return outside all blocks."""
     ends = [place for place, node in enumerate(nodes, start=1) if isinstance(node, Answer)]
     return tuple(nodes[: ends[0]] if ends else nodes)
+
+
+def _has_statement(nodes: Sequence[Node]) -> bool:
+    """Whether there is more than loops around nothing."""
+    return any(not isinstance(node, Times) or _has_statement(node.body) for node in nodes)
 
 
 class _Writer:
@@ -186,7 +192,7 @@ class _Writer:
             self._put(";")
         self._put("}")
         self._seconds += max(count - 1, 0) * seconds
-        if unfinished or count:
+        if unfinished or (count > 1 and _has_statement(nodes)):
             self._cut()
         return seconds
 

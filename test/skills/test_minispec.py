@@ -60,7 +60,10 @@ def read(*chunks: str) -> tuple[list[Piece], str]:
         ),
         ("?iv('a'){?iv('b'){tp();};};\n", ["?iv('a'){", "?iv('b'){", "tp();"], "};};\n"),
         ("2{?iv('a'){tp();}};", ["2{?iv('a'){", "tp();", "}}"], ";"),
-        ("3{}", ["3{}"], ""),
+        ("1{tp();};", ["1{tp();"], "};"),
+        ("2{1{tp();}}", ["2{1{tp();", "}}"], ""),
+        ("2{?tp(){}}", ["2{?tp(){", "}}"], ""),
+        ("tp();3{};", ["tp();"], "3{};"),
         ("?iv('a'){}", ["?iv('a'){"], "}"),
         ("l('a;}{\\'?');tp()  ", ["l('a;}{\\'?');", "tp()  "], ""),
     ],
@@ -175,6 +178,7 @@ def test_a_return_at_the_end_of_the_text_is_done() -> None:
         ("->", "the plan ends in the middle of a statement"),
         ("", "the plan is empty"),
         (" ;\n; ", "the plan is empty"),
+        ("3{2{};}", "the plan is empty"),
         ("1{" * 17, "character 34 of the plan: blocks are nested deeper than 16"),
         ("?tp(){" * 17, "blocks are nested deeper than 16"),
         ("1000{11{", "character 8 of the plan: loops repeat a statement more than 10000 times"),
@@ -185,7 +189,9 @@ def test_a_return_at_the_end_of_the_text_is_done() -> None:
         ("3(", "expected '{', not '\\('"),
         ("x" * 65, "character 65 of the plan: a name is longer than 64 characters"),
         ("1" * 17, "character 17 of the plan: a number is longer than 16 characters"),
-        ("l('" + "x" * 10_001, "a text is longer than 10000 characters"),
+        ("l('" + "x" * 121, "character 124 of the plan: a text is longer than 120 characters"),
+        ("l('a\nb');", r"a text must not contain the control character '\\n'"),
+        ("l('a\\\0');", r"a text must not contain the control character '\\x00'"),
         ("mf(1.2.3);", "'1.2.3' is not a number"),
         ("#", "character 1 of the plan: '#' cannot be part of a plan"),
         ("tp();\0", r"'\\x00' cannot be part of a plan"),
@@ -209,9 +215,21 @@ def test_what_is_no_plan_gets_one_sentence(text: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["1{" * 16 + "}" * 16, "1000{10{tp();}}", f"g('{'x' * 40}')"])
+@pytest.mark.parametrize(
+    "text", ["1{" * 16 + "tp();" + "}" * 16, "1000{10{tp();}}", f"l('{'x' * 120}')"]
+)
 def test_the_largest_that_is_allowed_is_read(text: str) -> None:
     assert check_plan(DRONE, text)
+
+
+def test_what_is_complete_before_a_fault_comes_first() -> None:
+    checker = MiniSpecChecker(DRONE)
+    assert [piece.text for piece in checker.feed("tp();mf(10);#;tp();")] == ["tp();", "mf(10);"]
+    for _ in range(2):
+        with pytest.raises(PlanError, match="character 13 of the plan: '#' cannot be"):
+            checker.feed("tp();")
+    with pytest.raises(PlanError, match="character 13 of the plan: '#' cannot be"):
+        checker.finish()
 
 
 @settings(deadline=None, max_examples=100)
@@ -295,9 +313,7 @@ def test_any_text_is_a_plan_or_refused_and_never_breaks_a_limit(text: str) -> No
             found += checker.feed(char)
         last, tail = checker.finish()
     except PlanError as error:
-        assert str(error)
-        with pytest.raises(PlanError):
-            check_plan(DRONE, text)
+        assert pieces_before(error, text) == found
     else:
         found += [last] if last else []
         rebuilt = "".join(piece.text for piece in found) + tail
@@ -305,3 +321,13 @@ def test_any_text_is_a_plan_or_refused_and_never_breaks_a_limit(text: str) -> No
     for piece in found:
         assert all(is_allowed(call.name, call.arguments) for call in piece.calls)
         assert piece.predicted_s >= 0
+
+
+def pieces_before(error: PlanError, text: str) -> list[Piece]:
+    """Return the pieces before the same error if the text comes all at once."""
+    checker, found = MiniSpecChecker(DRONE), []
+    with pytest.raises(PlanError) as again:
+        found += checker.feed(text)
+        checker.finish()
+    assert str(again.value) == str(error)
+    return found

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.utils import logging
 
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.engines.transformers_interface import NAME, Attention, Call
@@ -151,6 +152,7 @@ def _load(name: str, dtype: torch.dtype, device: str) -> Any:
         raise ModelError(f"there is no model folder {name!r}: give a folder or an id of the hub")
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelError(f"{name!r} is no model folder: it has no config.json")
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # a node's log is no terminal
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if config.is_encoder_decoder:

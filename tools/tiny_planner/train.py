@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch.nn import functional
 from transformers import (
-    AutoTokenizer,
     DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
@@ -113,7 +112,7 @@ class Training:
         self._before: dict[str, Any] = {}
         if settings.go_on:
             self._before = json.loads((Path(settings.go_on) / RECORD).read_text(encoding="utf-8"))
-            self._tokenizer = AutoTokenizer.from_pretrained(settings.go_on)
+            self._tokenizer = PreTrainedTokenizerFast.from_pretrained(settings.go_on)
             self._model = LlamaForCausalLM.from_pretrained(settings.go_on, dtype=torch.float32)
         else:
             self._tokenizer = train_tokenizer(tokenizer_texts(settings.seed), settings.vocabulary)
