@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,7 +108,7 @@ class Lexer:
             value = "".join(self._read)
             self._open, self._read = "", []
             return [Token("text", value, value)]
-        if not char.isprintable():
+        if unicodedata.category(char) == "Cc":
             raise PlanError(f"a text must not contain the control character {char!r}")
         self._read.append(char)
         if len(self._read) > self._max_text:

@@ -16,7 +16,7 @@ from timely_llm.core.documents import load_document, read_document
 from timely_llm.core.errors import SkillSetError
 from timely_llm.skills.durations import Duration, Finite
 
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 LITERALS = frozenset(("True", "False", "true", "false"))
 
 
@@ -113,7 +113,7 @@ class SkillSet(_Strict):
         for name in (self.name, *self.skills):
             if not IDENTIFIER.match(name):
                 raise ValueError(
-                    f"name {name!r} must start with a letter and hold only letters, digits and _"
+                    f"name {name!r} must start with a letter and hold at most 64 letters, digits and _"
                 )
             if name in LITERALS:
                 raise ValueError(f"name {name!r} means a value in plans: choose another")
