@@ -18,7 +18,7 @@ from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.ros.conversions import time_utility_message
 
 WAIT_S = 30.0
-FIND = "Scene: [chair]\nTask: [A] Find the cat and go to it. Take a picture of it."
+FIND = "Scene: []\nTask: [A] Check for a cat or a cup."
 LONG = "Scene: []\nTask: [A] Go up 50 cm, wait 3 seconds, move left 100 cm and then take a picture."
 
 

@@ -33,7 +33,7 @@ def test_a_goal_is_answered_in_segments_that_make_up_the_plan(client: Client) ->
     assert (result.error_code, result.error_msg) == (ErrorCode.NONE, "")
     by_index = {segment.index: segment.text for segment in client.feedback}
     assert "".join(by_index[i] for i in sorted(by_index)) == result.plan
-    assert result.plan.startswith("?s('cat'){")
+    assert result.plan.startswith("?s('cat')|s('cup'){")
     assert result.segments == len(by_index) >= 3
     assert client.feedback[-1].final
     assert 0 < result.response_time < 5
@@ -49,7 +49,7 @@ def test_a_segment_names_its_skills_and_how_long_they_take(client: Client) -> No
     client.plan(client.goal("skills"))
     search = client.feedback[0]
     assert (search.agent, search.request_id, search.index) == ("tester", "skills", 0)
-    assert [call.name for call in search.calls] == ["s"]
+    assert [call.name for call in search.calls] == ["s", "s"]
     assert list(search.calls[0].arguments) == ["cat"]
     assert search.predicted == pytest.approx(1.5275)
 

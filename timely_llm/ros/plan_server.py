@@ -11,11 +11,9 @@ import uuid
 from concurrent.futures import Future as ConcurrentFuture
 from typing import Any, TypeVar, cast
 
-import rclpy
 from rclpy.action import ActionServer, CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
@@ -29,10 +27,15 @@ from timely_llm.core.segment import Segment
 from timely_llm.ros import conversions, observation
 from timely_llm.ros.parameters import declare
 from timely_llm.ros.plan_server_setup import PARAMETERS, make_server
+from timely_llm.ros.spinning import exit_status, ros, spin, undisturbed
 from timely_llm.serving.loop import Loop
 
 T = TypeVar("T")
 QUEUE = 256
+FAREWELL_S = 2.0
+"""How long goals may take to end when the server stops."""
+SENDING_S = 0.2
+"""How long rclpy then may take to send their results."""
 
 
 class PlanServer(Node):
@@ -74,6 +77,10 @@ class PlanServer(Node):
     def stop(self) -> None:
         """End all requests and the engine; their clients are told."""
         self._server.close()
+
+    def has_goals(self) -> bool:
+        """Whether a goal waits for its result to be sent."""
+        return bool(self._goals)
 
     # The loop's sink: called from the engine's thread.
 
@@ -202,24 +209,21 @@ def _code(error: TimelyError) -> ErrorCode:
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is interrupted; return the exit status."""
-    rclpy.init(args=args)
-    node = None
-    try:
-        node = PlanServer()
-        executor = SingleThreadedExecutor()
-        executor.add_node(node)
-        executor.spin()
-    except TimelyError as error:
-        print(f"plan_server: {error}", file=sys.stderr)
-        return 1
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        if node is not None:
-            node.stop()
-            node.destroy_node()
-        rclpy.try_shutdown()
-    return 0
+
+    def work() -> None:
+        with ros(args) as executor:
+            node = PlanServer()
+            executor.add_node(node)
+            try:
+                spin(executor)
+            finally:
+                with undisturbed():
+                    node.stop()
+                    spin(executor, node.has_goals, FAREWELL_S)
+                    spin(executor, timeout_s=SENDING_S)
+                    node.destroy_node()
+
+    return exit_status("plan_server", work)
 
 
 if __name__ == "__main__":

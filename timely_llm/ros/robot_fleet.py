@@ -6,20 +6,22 @@ import sys
 import time
 
 import numpy as np
-import rclpy
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from timely_llm.core.errors import RequestError, TimelyError
+from timely_llm.core.errors import RequestError
 from timely_llm.resources import resource
 from timely_llm.robots.arrivals import Burst, bursts
 from timely_llm.robots.tasks import TaskSet, load_task_set
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.robot import Robot
+from timely_llm.ros.spinning import exit_status, ros, spin, undisturbed
 from timely_llm.serving.journal import FileJournal, Journal, NoJournal
 from timely_llm.skills.skill_set import load_skill_set
 
 DRAIN_S = 15.0
+TICK_S = 0.02
+FAREWELL_S = 0.3
 PARAMETERS = (
     Parameter("robots", 8, "simulated robots", 1, 512),
     Parameter("duration_s", 60.0, "seconds in which robots ask for plans", 0.1, 1e6),
@@ -107,32 +109,20 @@ class RobotFleet(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Run the fleet until it has finished or is interrupted; return the exit status."""
-    rclpy.init(args=args)
-    executor = SingleThreadedExecutor()
-    fleet = None
-    try:
-        fleet = RobotFleet(executor)
-        fleet.begin()
-        while rclpy.ok() and fleet.tick():
-            executor.spin_once(timeout_sec=0.02)
-        fleet.stop()
-        _spin_for(executor, 0.3)
-    except TimelyError as error:
-        print(f"robot_fleet: {error}", file=sys.stderr)
-        return 1
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        executor.shutdown(timeout_sec=0)
-        rclpy.try_shutdown()
-    return 0
 
+    def work() -> None:
+        with ros(args) as executor:
+            fleet = RobotFleet(executor)
+            try:
+                fleet.begin()
+                spin(executor, fleet.tick, poll_s=TICK_S)
+            finally:
+                with undisturbed():
+                    # Cancellations must reach the server.
+                    fleet.stop()
+                    spin(executor, timeout_s=FAREWELL_S)
 
-def _spin_for(executor: SingleThreadedExecutor, seconds: float) -> None:
-    """Let cancellations reach the server."""
-    end_s = time.monotonic() + seconds
-    while rclpy.ok() and time.monotonic() < end_s:
-        executor.spin_once(timeout_sec=0.05)
+    return exit_status("robot_fleet", work)
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ class Training:
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "loss": round(self._loss, 4),
             "seed": self._settings.seed,
-            "settings": asdict(self._settings),
+            "settings": asdict(self._settings) | {"go_on": Path(self._settings.go_on).name},
             "before": self._before.get("settings"),
         }
 
