@@ -64,7 +64,7 @@ class RobotFleet(Node):
         self._duration_s = values["duration_s"]
         self._timeout_s = values["server_timeout_s"]
         self._next: Burst = next(self._bursts)
-        self._began_s = 0.0
+        self._began_s = self._skipped_s = 0.0
 
     def begin(self) -> None:
         """Wait for the server and start the clock.
@@ -79,13 +79,15 @@ class RobotFleet(Node):
                     f"no plan server answered within {self._timeout_s:g} s: is it running, "
                     "in the same ROS_DOMAIN_ID?"
                 )
+        # The clock starts with the first burst: nobody wants to watch idle robots.
         self._began_s = time.monotonic()
+        self._skipped_s = self._next.time_s
         self.get_logger().info(f"{len(self.robots)} robots ask for {self._duration_s:g} s")
 
     def tick(self) -> bool:
         """Hand out tasks that are due; return whether there is more to do."""
         elapsed_s = time.monotonic() - self._began_s
-        while self._next.time_s <= min(elapsed_s, self._duration_s):
+        while self._next.time_s - self._skipped_s <= min(elapsed_s, self._duration_s):
             self._give(self._next)
             self._next = next(self._bursts)
         if elapsed_s < self._duration_s:
