@@ -28,6 +28,8 @@ from timely_llm.policies.registry import POLICIES
 NO_PACE = "none"
 ROBOTS = click.IntRange(1, 512)
 DURATION = click.FloatRange(0.1, 86_400)
+RATE = click.FloatRange(0.001, 1000.0)
+LEAD = click.FloatRange(0.0, 3600.0)
 SEED = click.IntRange(0, 2**31 - 1)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -61,6 +63,7 @@ def cli() -> None:
 @cli.command()
 @click.option("--robots", type=ROBOTS, default=8, help="Simulated robots.")
 @click.option("--duration", type=DURATION, default=60.0, help="Seconds in which robots ask.")
+@click.option("--bursts", type=RATE, default=0.5, help="Mean bursts of tasks a second.")
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random in the fleet.")
 @click.option(
     "--policy",
@@ -85,6 +88,14 @@ def cli() -> None:
     default=DEFAULT_PROFILE,
     help="Let every step take as long as on this hardware.",
 )
+@click.option(
+    "--lead",
+    "lead_s",
+    type=LEAD,
+    default=0.0,
+    help="Resume a suspended plan this long before its robot will be idle; 0: as soon as there is"
+    " room. Policy timely.",
+)
 @click.option("--output", type=FOLDER, default=Path("demo"), help="Folder for logs and pictures.")
 @click.option("--json", "json_file", type=FILE, help="Write the numbers to this file.")
 @click.option("--plain", "--no-view", is_flag=True, help="Lines of text instead of the live view.")
@@ -92,8 +103,9 @@ def cli() -> None:
     "--domain", type=click.IntRange(0, 232), help="ROS_DOMAIN_ID; a random one if not given."
 )
 def demo(
-    robots: int, duration: float, seed: int, policies: tuple[str, ...], model: str, engine: str,
-    pace: str, output: Path, json_file: Path | None, plain: bool, domain: int | None,
+    robots: int, duration: float, bursts: float, seed: int, policies: tuple[str, ...], model: str,
+    engine: str, pace: str, lead_s: float, output: Path, json_file: Path | None, plain: bool,
+    domain: int | None,
 ) -> None:  # fmt: skip
     """Run a plan server and a fleet of robots, and show what each robot gets when."""
     _need_ros()
@@ -102,10 +114,12 @@ def demo(
     settings = Settings(
         robots=robots,
         duration_s=duration,
+        bursts_per_s=bursts,
         seed=seed,
         engine=engine,
         model=model,
         pace="" if pace == NO_PACE else pace,
+        lead_s=lead_s,
         output=output,
         domain=random_domain() if domain is None else domain,
     )

@@ -82,7 +82,8 @@ def print_report(console: Console, settings: Settings, runs: Runs, files: list[P
 def _facts(settings: Settings) -> str:
     paced = f"every step paced as {settings.pace}" if settings.pace else "no pace"
     return (
-        f"{settings.robots} robots asked for {settings.duration_s:g} s, seed {settings.seed}; "
+        f"{settings.robots} robots asked for {settings.duration_s:g} s in "
+        f"{settings.bursts_per_s:g} bursts a second, seed {settings.seed}; "
         f"{settings.engine} engine, {settings.model_name}, {paced}"
     )
 

@@ -73,19 +73,24 @@ class Settings:
 
     Attributes:
         duration_s: seconds in which robots ask.
+        bursts_per_s: mean bursts of tasks a second.
         seed: of everything random in the fleet.
         model: folder or hub id; empty for the embedded one.
         pace: profile that every step keeps to; empty for none.
+        lead_s: how long before its robot will be idle a suspended plan is resumed; 0 for as early
+            as there is room.
         output: folder for logs and pictures.
         domain: ROS_DOMAIN_ID of both processes.
     """
 
     robots: int = 8
     duration_s: float = 60.0
+    bursts_per_s: float = 0.5
     seed: int = 0
     engine: str = "transformers"
     model: str = ""
     pace: str = ""
+    lead_s: float = 0.0
     output: Path = Path("demo")
     domain: int = field(default_factory=random_domain)
     server: tuple[str, ...] = SERVER
@@ -122,6 +127,7 @@ class Settings:
                 "engine": self.engine,
                 "model": self.model or None,
                 "pace": self.pace or None,
+                "lead_s": float(self.lead_s),
                 "journal": str(files.journal.resolve()),
             },
         )
@@ -133,6 +139,7 @@ class Settings:
             {
                 "robots": self.robots,
                 "duration_s": float(self.duration_s),
+                "events_per_s": float(self.bursts_per_s),
                 "seed": self.seed,
                 "server": "plan_server",
                 "log": str(files.fleet_log.resolve()),
@@ -144,8 +151,10 @@ class Settings:
         return {
             "robots": self.robots,
             "duration_s": self.duration_s,
+            "bursts_per_s": self.bursts_per_s,
             "seed": self.seed,
             "engine": self.engine,
             "model": self.model_name,
             "pace": self.pace_name,
+            "lead_s": self.lead_s,
         }

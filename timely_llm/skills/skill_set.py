@@ -113,7 +113,8 @@ class SkillSet(_Strict):
         for name in (self.name, *self.skills):
             if not IDENTIFIER.match(name):
                 raise ValueError(
-                    f"name {name!r} must start with a letter and hold at most 64 letters, digits and _"
+                    f"name {name!r} must start with a letter and hold at most 64 letters,"
+                    " digits and _"
                 )
             if name in LITERALS:
                 raise ValueError(f"name {name!r} means a value in plans: choose another")
