@@ -33,6 +33,7 @@ class Job:
         self.handle: ClientGoalHandle[Any, Any, Any] | None = None
         self.result: Plan.Result | None = None
         self.canceled = False
+        self.said_returned = False
 
 
 class Robot(Node):
@@ -154,7 +155,8 @@ class Robot(Node):
         if job.run.wake_s is not None and self._timer is None:
             pause_s = max(job.run.wake_s - time.monotonic(), 0.0)
             self._timer = self.create_timer(pause_s, lambda: self._wake(job))
-        if job.run.ended and job.run.returned and job.result is None:
+        if job.run.returned and job.result is None and not job.said_returned:
+            job.said_returned = True
             self._send(job, ReportState.RETURNED, 0, 0.0)
         if job.result is None:
             return
