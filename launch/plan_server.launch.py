@@ -14,7 +14,6 @@ PARAMETERS = {
     "policy": (str, "who takes part in each step: timely, stream, fcfs"),
     "pace": (str, "profile of the machine whose step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
-    "use_sim_time": (bool, "take the time from /clock: true, false"),
 }
 
 

@@ -29,7 +29,7 @@ NO_PACE = "none"
 ROBOTS = click.IntRange(1, 512)
 DURATION = click.FloatRange(0.1, 86_400)
 RATE = click.FloatRange(0.001, 1000.0)
-LEAD = click.FloatRange(0.0, 3600.0)
+LEAD = click.FloatRange(-1.0, 3600.0)
 SEED = click.IntRange(0, 2**31 - 1)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -92,9 +92,9 @@ def cli() -> None:
     "--lead",
     "lead_s",
     type=LEAD,
-    default=0.0,
-    help="Resume a suspended plan this long before its robot will be idle; 0: as soon as there is"
-    " room. Policy timely.",
+    default=0.5,
+    help="Resume a suspended plan so many seconds before its robot will be idle; negative: as soon"
+    " as there is room. Policy timely.",
 )
 @click.option("--output", type=FOLDER, default=Path("demo"), help="Folder for logs and pictures.")
 @click.option("--json", "json_file", type=FILE, help="Write the numbers to this file.")
@@ -118,7 +118,7 @@ def demo(
         seed=seed,
         engine=engine,
         model=model,
-        pace="" if pace == NO_PACE else pace,
+        pace=_pace(pace, engine),
         lead_s=lead_s,
         output=output,
         domain=random_domain() if domain is None else domain,
@@ -195,6 +195,13 @@ def fleet(
         "log": None if log is None else str(log.resolve()),
     }
     _become([*ros_command(FLEET, parameters), *ros_arguments])
+
+
+def _pace(pace: str, engine: str) -> str:
+    """Return the profile in force, empty for none; the simulated engine always has one."""
+    if pace != NO_PACE:
+        return pace
+    return DEFAULT_PROFILE if engine == "simulated" else ""
 
 
 def _need_ros() -> None:

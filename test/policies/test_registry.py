@@ -2,7 +2,7 @@
 
 import pytest
 
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.registry import POLICIES, make_policy
 
 
@@ -13,5 +13,5 @@ def test_every_policy_can_be_made() -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(RequestError, match="unknown policy 'best': choose one of fcfs, stream"):
+    with pytest.raises(ConfigurationError, match="unknown policy 'best': choose one of fcfs"):
         make_policy("best")

@@ -6,34 +6,36 @@ import pytest
 
 from test.policies.builders import ROOMY, generation, running, suspended
 from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.contract import Capacity
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import Timely
 
+G = 0.09
 STEP = StepTime(0.0216, 0.00015, 0.00011)
 
 
 def test_priority_is_utility_over_generation_time_and_slack() -> None:
-    policy = Timely(segment_s=0.09)
+    policy = Timely()
     normal, urgent = generation("n"), generation("u", utility=URGENT)
     # Eq. 4 at the moment of arrival: slack is the expected response time.
-    assert policy.priority(normal, 0.0) == pytest.approx(1.0 / (0.09 * 1.0))
-    assert policy.priority(urgent, 0.0) == pytest.approx(2.0 / (0.09 * 0.2))
+    assert policy.priority(normal, 0.0, G) == pytest.approx(1.0 / (G * 1.0))
+    assert policy.priority(urgent, 0.0, G) == pytest.approx(2.0 / (G * 0.2))
 
 
 def test_a_later_segment_has_the_slack_of_its_robots_execution() -> None:
-    policy = Timely(segment_s=0.09)
+    policy = Timely()
     busy, nearly_idle = suspended("b", robot_free_s=5.0), suspended("i", robot_free_s=0.3)
-    assert policy.priority(busy, 0.0) == pytest.approx(1.0 / (0.09 * 5.0))
-    assert policy.priority(nearly_idle, 0.0) > policy.priority(busy, 0.0)
+    assert policy.priority(busy, 0.0, G) == pytest.approx(1.0 / (G * 5.0))
+    assert policy.priority(nearly_idle, 0.0, G) > policy.priority(busy, 0.0, G)
     # Idle for 0.4 s when the segment would be ready: TUF1 with an expected response time of zero.
     late = suspended("l", robot_free_s=0.0)
-    assert policy.priority(late, 0.31) == pytest.approx(0.2 / (0.09 * policy.least_slack_s))
+    assert policy.priority(late, 0.31, G) == pytest.approx(0.2 / (G * policy.least_slack_s))
 
 
 def test_negative_utility_over_a_small_slack_does_not_come_first() -> None:
     policy = Timely()
     hopeless, fresh = generation("h", arrival_s=0.0), generation("f", arrival_s=9.0)
-    assert policy.priority(hopeless, 9.0) < 0 < policy.priority(fresh, 9.0)
+    assert policy.priority(hopeless, 9.0, G) < 0 < policy.priority(fresh, 9.0, G)
 
 
 def test_the_urgent_request_joins_first_and_one_at_a_time() -> None:
@@ -74,3 +76,17 @@ def test_with_nothing_to_do_it_never_asks_to_be_woken() -> None:
     plan = Timely().plan(0.0, [], STEP, ROOMY)
     assert not plan
     assert plan.wake_s == math.inf
+
+
+def test_memory_of_a_sleeping_plan_is_there_for_an_urgent_one() -> None:
+    sleeping = suspended("s", robot_free_s=30.0)
+    full = Capacity(free_tokens=10, max_rows=8, max_step_tokens=512)
+    plan = Timely(lead_s=0.5).plan(0.0, [sleeping, generation("u")], STEP, full)
+    assert plan.keys == {"u"}
+    assert plan.evictable == ("s",)
+
+
+def test_attending_to_long_contexts_counts_in_the_worst_case() -> None:
+    slow = StepTime(0.0216, 0.00015, 0.00011, context_token_s=0.001)
+    urgent = running("u", utility=URGENT, segment_tokens=1)
+    assert Timely().plan(0.0, [urgent, generation("n")], slow, ROOMY).keys == {"u"}

@@ -7,7 +7,7 @@ from timely_llm.action import Plan
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment, SkillCall
-from timely_llm.core.time_utility import URGENT
+from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.ros import conversions
 
 
@@ -18,12 +18,12 @@ def test_a_goal_and_a_flat_message_are_the_same_request() -> None:
         "task": "fly",
         "time_utility": conversions.time_utility_message(URGENT),
     }
-    goal = conversions.plan_request(Plan.Goal(**fields), "made-up")
-    flat = conversions.plan_request(msg.PlanRequest(**fields), "made-up")
+    goal = conversions.plan_request(Plan.Goal(**fields), "made-up", 99)
+    flat = conversions.plan_request(msg.PlanRequest(**fields), "made-up", 99)
     assert goal == flat
     assert goal.request_id == "made-up"
     assert goal.time_utility == URGENT
-    assert goal.max_tokens == conversions.DEFAULT_MAX_TOKENS
+    assert goal.max_tokens == 99
 
 
 def test_reports_survive_the_way_there_and_back() -> None:
@@ -54,3 +54,8 @@ def test_a_result_carries_code_plan_times_and_counts() -> None:
         9,
         2,
     )
+
+
+def test_a_message_without_a_time_utility_gets_the_default() -> None:
+    message = msg.PlanRequest(agent="a", skill_set="drone", task="fly")
+    assert conversions.plan_request(message, "r", 99).time_utility == NORMAL

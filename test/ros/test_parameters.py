@@ -8,7 +8,7 @@ import rclpy
 from rclpy.context import Context
 from rclpy.parameter import Parameter as RosParameter
 
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import plan_server_setup, robot_fleet
 from timely_llm.ros.parameters import Parameter, declare
 
@@ -59,7 +59,7 @@ def test_defaults_and_overrides(context: Context) -> None:
 def test_a_wrong_value_is_named_with_what_is_allowed(
     context: Context, overrides: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RequestError) as raised:
+    with pytest.raises(ConfigurationError) as raised:
         declared(context, **overrides)
     assert str(raised.value) == message
 

@@ -54,12 +54,12 @@ class Scene:
     """A loop whose requests, named by their ids, are answered with the given plans."""
 
     def __init__(
-        self, plans: Mapping[str, str], policy: Policy | None = None, kv_tokens: int = 131_072
+        self, plans: Mapping[str, str], policy: Policy | None = None, **limits: int
     ) -> None:
         self.clock = VirtualClock()
         self.sink = Recorder()
         self.engine = SimulatedEngine(
-            PROFILE, lambda key, prompt: plans[key], self.clock, Limits(kv_tokens=kv_tokens)
+            PROFILE, lambda key, prompt: plans[key], self.clock, Limits(**limits)
         )
         self.loop = Loop(self.engine, policy or Timely(), self.sink, self.clock)
         self.prefix_tokens = self.loop.register(DRONE)

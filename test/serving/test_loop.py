@@ -253,3 +253,42 @@ def test_a_prompt_that_can_never_fit_ends_instead_of_waiting_for_ever(policy: Po
     assert result.error_code is ErrorCode.ENGINE_FAILED
     assert "tokens of KV" in result.error_msg
     assert scene.sink.results["r"].plan == FIND
+
+
+def test_a_robot_that_is_still_searching_does_not_wait() -> None:
+    scene = Scene({"r": FIND}, Timely(lead_s=0.1))
+    scene.loop.admit(request("r"))
+    while not scene.sink.segments:
+        scene.loop.turn()
+    generation = scene.loop.generations[0]
+    scene.loop.report(ExecutionReport("r", "agent-r", ReportState.STARTED, 0))
+    scene.clock.advance(8.0)  # predicted by its lower bound, 1.5 s
+    while len(scene.sink.segments) < 2:
+        scene.loop.turn()
+    assert generation.waiting_s == pytest.approx(generation.response_s)
+
+
+def test_a_token_that_cannot_be_read_is_one_requests_trouble(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene({"a": FIND, "b": FIND}, Stream())
+    for name in ("a", "b"):
+        scene.loop.admit(request(name))
+    stream = scene.loop._deliveries["a"]._stream
+
+    def fail(token_id: int) -> str:
+        raise ValueError("no such token")
+
+    monkeypatch.setattr(stream, "push", fail)
+    scene.run()
+    assert scene.sink.results["a"].error_code is ErrorCode.ENGINE_FAILED
+    assert "no such token" in scene.sink.results["a"].error_msg
+    assert scene.sink.results["b"].plan == FIND
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+def test_a_plan_is_cut_off_where_the_model_ends() -> None:
+    scene = Scene({"r": "tc(45);" * 50}, max_model_len=650)
+    scene.loop.admit(request("r"))
+    scene.run()
+    assert scene.sink.results["r"].error_code is ErrorCode.TOO_LONG

@@ -17,6 +17,10 @@ class RequestError(TimelyError):
     """A request cannot be accepted."""
 
 
+class ConfigurationError(TimelyError):
+    """Something was set up with a value that is not possible."""
+
+
 class EngineError(TimelyError):
     """An engine cannot be made, or cannot run what it was given."""
 

@@ -33,6 +33,8 @@ class Generation:
         shared_tokens: of these, tokens of a pinned prefix, whose KV is not its own.
         segment_tokens: tokens generated since the last boundary.
         robot_free_s: when the robot will have executed all that was delivered.
+        started, finished: the last segments that the robot reported so, -1 before the first.
+        max_tokens: most tokens it may generate.
     """
 
     key: str
@@ -48,6 +50,9 @@ class Generation:
     segment_tokens: int = 0
     recomputed_tokens: int = 0
     robot_free_s: float = math.nan
+    started: int = -1
+    finished: int = -1
+    max_tokens: int = 0
     response_s: float = -1.0
     waiting_s: float = 0.0
 
@@ -60,6 +65,15 @@ class Generation:
     def kv_tokens(self) -> int:
         """Tokens whose KV is its own: what an eviction would free."""
         return self.context_tokens - self.shared_tokens
+
+    def overrun(self, now: float) -> None:
+        """Take note of the time: a robot in the middle of a segment is not idle yet.
+
+        Searches are predicted by their lower bound; until the robot reports that one has
+        finished, it is busy, whatever was predicted.
+        """
+        if self.started > self.finished:
+            self.robot_free_s = max(self.robot_free_s, now)
 
     @property
     def due_s(self) -> float:

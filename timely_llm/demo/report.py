@@ -26,7 +26,7 @@ DEFINITIONS = (
     ("waiting", "mean time in which a robot with a task had nothing to execute, over served ones"),
     (
         "utility",
-        "mean worth of the responses, 0 if never answered; "
+        "mean worth of the responses, never below 0, 0 if never answered; "
         f"at most {URGENT.beta:g} (urgent), {NORMAL.beta:g} (normal)",
     ),
     ("recomputed", "tokens whose KV had to be computed a second time"),

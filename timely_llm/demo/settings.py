@@ -77,8 +77,8 @@ class Settings:
         seed: of everything random in the fleet.
         model: folder or hub id; empty for the embedded one.
         pace: profile that every step keeps to; empty for none.
-        lead_s: how long before its robot will be idle a suspended plan is resumed; 0 for as early
-            as there is room.
+        lead_s: how long before its robot will be idle a suspended plan is resumed; negative for
+            as early as there is room.
         output: folder for logs and pictures.
         domain: ROS_DOMAIN_ID of both processes.
     """
@@ -90,7 +90,7 @@ class Settings:
     engine: str = "transformers"
     model: str = ""
     pace: str = ""
-    lead_s: float = 0.0
+    lead_s: float = 0.5
     output: Path = Path("demo")
     domain: int = field(default_factory=random_domain)
     server: tuple[str, ...] = SERVER

@@ -26,7 +26,10 @@ class Ledger:
     @property
     def capacity(self) -> Capacity:
         """What the next step can take."""
-        return Capacity(self._free_tokens, self.limits.max_rows, self.limits.max_step_tokens)
+        limits = self.limits
+        return Capacity(
+            self._free_tokens, limits.max_rows, limits.max_step_tokens, limits.max_model_len
+        )
 
     def __getitem__(self, key: str) -> Track:
         if key not in self._tracks:

@@ -19,11 +19,13 @@ class Capacity:
         free_tokens: tokens of KV that can still be stored without an eviction.
         max_rows: most sequences in one step.
         max_step_tokens: most tokens computed in one step.
+        max_model_len: most tokens of one sequence, prompt and answer.
     """
 
     free_tokens: int
     max_rows: int
     max_step_tokens: int
+    max_model_len: int = 1 << 30
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Fcfs, Stream
 from timely_llm.policies.timely import Timely
@@ -20,8 +20,8 @@ def make_policy(name: str, **options: float) -> Policy:
         options: the policy's own parameters.
 
     Raises:
-        RequestError: there is no policy of that name.
+        ConfigurationError: there is no policy of that name.
     """
     if name not in POLICIES:
-        raise RequestError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
+        raise ConfigurationError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
     return POLICIES[name](**options)

@@ -53,7 +53,11 @@ class StepTime:
         weights = self._weights * self._scales
         # One odd step (a page fault, another process) must not throw the model off.
         error = float(
-            np.clip(seconds - x @ weights, -1.0, 3.0 * self.predict_s(rows, prefill_tokens))
+            np.clip(
+                seconds - x @ weights,
+                -1.0,
+                3.0 * self.predict_s(rows, prefill_tokens, context_tokens),
+            )
         )
         spread = self._covariance @ x
         gain = spread / (self._forgetting + x @ spread)

@@ -9,7 +9,7 @@ import numpy as np
 
 from timely_llm.core.segment import SkillCall, Value
 from timely_llm.robots.world import World
-from timely_llm.skills.interpreter import Do, Interpreter, NeedMore
+from timely_llm.skills.interpreter import Do, Ended, Interpreter, NeedMore
 from timely_llm.skills.skill_set import SkillSet
 
 INSTANT_S = 0.005
@@ -102,7 +102,7 @@ class PlanRun:
         """Execute until a call takes time, or there is nothing to execute."""
         while True:
             action = self._interpreter.next()
-            if isinstance(action, Do):
+            if isinstance(action, Do) or (isinstance(action, Ended) and action.returned):
                 self._busy(now)
             self._note_segments(now)
             if isinstance(action, NeedMore):

@@ -13,29 +13,32 @@ from timely_llm.core.request import (
     ReportState,
 )
 from timely_llm.core.segment import Segment, SkillCall
-from timely_llm.core.time_utility import TimeUtility
-
-DEFAULT_MAX_TOKENS = 256
+from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 
-def plan_request(message: Plan.Goal | msg.PlanRequest, request_id: str) -> PlanRequest:
+def plan_request(
+    message: Plan.Goal | msg.PlanRequest, request_id: str, max_tokens: int
+) -> PlanRequest:
     """Return the request in a goal or a flat message.
 
     Args:
         message: both types have the same fields.
         request_id: used if the message has none.
+        max_tokens: used if the message has none.
 
     Raises:
         RequestError: a field is empty, too large or not a sane number.
     """
-    utility = message.time_utility
+    given = message.time_utility
+    # A message that was not filled in is all zeros.
+    unset = given.beta == given.alpha == given.ert == 0.0
     return PlanRequest(
         request_id=message.request_id or request_id,
         agent=message.agent,
         skill_set=message.skill_set,
         task=message.task,
-        time_utility=TimeUtility(beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert),
-        max_tokens=message.max_tokens or DEFAULT_MAX_TOKENS,
+        time_utility=NORMAL if unset else TimeUtility(given.beta, given.alpha, given.ert),
+        max_tokens=message.max_tokens or max_tokens,
     )
 
 

@@ -10,7 +10,7 @@ from rcl_interfaces.msg import FloatingPointRange, IntegerRange, ParameterDescri
 from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import ConfigurationError
 
 Value = bool | int | float | str | list[str]
 _KINDS = {
@@ -60,7 +60,7 @@ def declare(node: Node, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
     """Declare the parameters on `node` and return their values by name.
 
     Raises:
-        RequestError: a value has the wrong type, is out of its range or is not a choice.
+        ConfigurationError: a value has the wrong type, is out of its range or is not a choice.
     """
     values: dict[str, Any] = {}
     for parameter in parameters:
@@ -69,7 +69,9 @@ def declare(node: Node, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
                 parameter.name, parameter.default, parameter.descriptor()
             ).value
         except ParameterException as error:
-            raise RequestError(f"parameter {parameter.name} must be {parameter.range}") from error
+            raise ConfigurationError(
+                f"parameter {parameter.name} must be {parameter.range}"
+            ) from error
         values[parameter.name] = _checked(parameter, value)
     return values
 
@@ -82,12 +84,18 @@ def _checked(parameter: Parameter, value: Any) -> Value:
     if kind is list and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return list(value)
     if type(value) is not kind:
-        raise RequestError(f"parameter {parameter.name} must be {_KINDS[kind]}, not {value!r}")
+        raise ConfigurationError(
+            f"parameter {parameter.name} must be {_KINDS[kind]}, not {value!r}"
+        )
     if parameter.choices and value not in parameter.choices:
         choices = ", ".join(parameter.choices)
-        raise RequestError(f"parameter {parameter.name} must be one of {choices}, not {value!r}")
+        raise ConfigurationError(
+            f"parameter {parameter.name} must be one of {choices}, not {value!r}"
+        )
     low = parameter.low
     if low is not None and not low <= value <= parameter.high:
-        raise RequestError(f"parameter {parameter.name} must be {parameter.range}, not {value!r}")
+        raise ConfigurationError(
+            f"parameter {parameter.name} must be {parameter.range}, not {value!r}"
+        )
     checked: Value = value
     return checked

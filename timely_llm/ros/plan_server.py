@@ -22,7 +22,7 @@ from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError, TimelyError
-from timely_llm.core.request import ErrorCode, PlanResult, Rejected
+from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult, Rejected
 from timely_llm.core.segment import Segment
 from timely_llm.ros import conversions, observation
 from timely_llm.ros.parameters import declare
@@ -44,6 +44,7 @@ class PlanServer(Node):
     def __init__(self) -> None:
         super().__init__("plan_server")
         values = declare(self, PARAMETERS)
+        self._max_tokens: int = values["max_tokens"]
         self._goals: dict[str, tuple[ServerGoalHandle[Any, Any, Any], Future[PlanResult]]] = {}
         reliable = QoSProfile(depth=QUEUE, reliability=ReliabilityPolicy.RELIABLE)
         self._segments = self.create_publisher(msg.Segment, "~/segments", reliable)
@@ -117,15 +118,16 @@ class PlanServer(Node):
 
     async def _execute(self, handle: ServerGoalHandle[Any, Any, Any]) -> Plan.Result:
         request_id = _goal_request_id(handle)
+        if request_id in self._goals:
+            handle.abort()
+            reason = f"a goal {request_id!r} is being served already"
+            return conversions.refusal(request_id, ErrorCode.DUPLICATE_REQUEST, reason)
         future: Future[PlanResult] = Future()
-        mine = request_id not in self._goals
-        if mine:
-            self._goals[request_id] = (handle, future)
+        self._goals[request_id] = (handle, future)
         try:
-            self._server.submit(conversions.plan_request(handle.request, request_id))
+            self._server.submit(self._request(handle.request, request_id))
         except RequestError as error:
-            if mine:
-                del self._goals[request_id]
+            del self._goals[request_id]
             handle.abort()
             return conversions.refusal(request_id, _code(error), str(error))
         if handle.is_cancel_requested:
@@ -141,14 +143,19 @@ class PlanServer(Node):
         return conversions.plan_result(result)
 
     def _on_cancel(self, handle: ServerGoalHandle[Any, Any, Any]) -> CancelResponse:
-        self._server.cancel(_goal_request_id(handle))
+        request_id = _goal_request_id(handle)
+        if request_id in self._goals and self._goals[request_id][0] is handle:
+            self._server.cancel(request_id)
         return CancelResponse.ACCEPT
+
+    def _request(self, message: Plan.Goal | msg.PlanRequest, request_id: str) -> PlanRequest:
+        return conversions.plan_request(message, request_id, self._max_tokens)
 
     # Topics and services.
 
     def _on_request(self, message: msg.PlanRequest) -> None:
         try:
-            self._server.submit(conversions.plan_request(message, uuid.uuid4().hex))
+            self._server.submit(self._request(message, uuid.uuid4().hex))
         except RequestError as error:
             self.get_logger().warning(f"refused a plan request of {message.agent!r}: {error}")
 
@@ -163,7 +170,7 @@ class PlanServer(Node):
     ) -> srv.SubmitPlan.Response:
         response.request_id = request.request.request_id or uuid.uuid4().hex
         try:
-            self._server.submit(conversions.plan_request(request.request, response.request_id))
+            self._server.submit(self._request(request.request, response.request_id))
         except RequestError as error:
             response.error_code, response.error_msg = int(_code(error)), str(error)
         return response
@@ -196,7 +203,7 @@ class PlanServer(Node):
 
     def _publish_stats(self) -> None:
         stamp = self.get_clock().now().to_msg()
-        self._server.call(lambda loop: self._stats.publish(observation.stats(loop, stamp)))
+        self._server.post(lambda loop: self._stats.publish(observation.stats(loop, stamp)))
 
 
 def _goal_request_id(handle: ServerGoalHandle[Any, Any, Any]) -> str:

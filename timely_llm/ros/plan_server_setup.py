@@ -10,18 +10,20 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import SkillSetError
+from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
+from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.resources import resource
 from timely_llm.ros.parameters import Parameter
 from timely_llm.serving.announcer import Sink
-from timely_llm.serving.journal import FileJournal, Journal, NoJournal
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server import Limits, Server
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
+DEFAULT_LEAD_S = 0.5
 
 PARAMETERS = (
     Parameter("engine", "transformers", "what runs the model", choices=tuple(ENGINES)),
@@ -32,11 +34,15 @@ PARAMETERS = (
     Parameter("threads", 1, "CPU threads of the model", 1, 256),
     Parameter("max_model_len", 2048, "most tokens of one prompt and its answer", 64, 1_000_000),
     Parameter("kv_tokens", 131_072, "tokens of KV cache for all requests", 256, 100_000_000),
+    Parameter("max_tokens", 256, "most tokens of a plan whose request says nothing", 1, 4096),
     Parameter("max_rows", 64, "most requests in one step", 1, 4096),
     Parameter("max_step_tokens", 2048, "most tokens computed in one step", 16, 1_000_000),
     Parameter("policy", "timely", "decides who takes part in each step", choices=tuple(POLICIES)),
-    Parameter("lead_s", 0.0, "resume a suspended plan this many seconds before its robot will be"
-              " idle (policy timely); 0: whenever there is room", 0.0, 3600.0),
+    Parameter("timely_rows", 8, "policy timely: most requests in one step", 1, 4096),
+    Parameter("timely_admissions", 1, "policy timely: most requests joining at one step", 1, 4096),
+    Parameter("timely_segment_tokens", 10, "policy timely: tokens of the longest segment", 1, 4096),
+    Parameter("lead_s", DEFAULT_LEAD_S, "policy timely: resume a suspended plan this many seconds"
+              " before its robot will be idle; negative: whenever there is room", -1.0, 3600.0),
     Parameter("pace", "none", "make every step take as long as on this profile",
               choices=("none", *PROFILES)),
     Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
@@ -68,10 +74,7 @@ def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: Rcutil
             max_step_tokens=values["max_step_tokens"],
             pace=None if values["pace"] == "none" else values["pace"],
         )
-        options = {}
-        if values["policy"] == "timely":
-            options["lead_s"] = values["lead_s"] or math.inf
-        return Loop(engine, make_policy(values["policy"], **options), watched, clock, None, journal)
+        return Loop(engine, _policy(values), watched, clock, None, journal)
 
     server = Server(make_loop, sink, clock, Limits(values["max_requests"]))
     server.wait_ready()
@@ -80,6 +83,18 @@ def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: Rcutil
         logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
     journal.write("ready", clock.now())
     return server
+
+
+def _policy(values: dict[str, Any]) -> Policy:
+    if values["policy"] != "timely":
+        return make_policy(values["policy"])
+    return make_policy(
+        "timely",
+        rows=values["timely_rows"],
+        admissions=values["timely_admissions"],
+        segment_tokens=values["timely_segment_tokens"],
+        lead_s=math.inf if values["lead_s"] < 0 else values["lead_s"],
+    )
 
 
 def _read_skill_sets(paths: list[str]) -> list[tuple[Path, str]]:

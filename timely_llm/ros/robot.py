@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,12 @@ from rclpy.timer import Timer
 
 from timely_llm import msg
 from timely_llm.action import Plan
+from timely_llm.core.errors import PlanError
+from timely_llm.core.journal import Journal
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.robots.execution import Happening, PlanRun
 from timely_llm.robots.tasks import Task
 from timely_llm.ros import conversions
-from timely_llm.serving.journal import Journal
 from timely_llm.skills.skill_set import SkillSet
 
 
@@ -130,8 +132,7 @@ class Robot(Node):
         self._journal.write(
             "receive", now, id=job.request_id, index=segment.index, final=segment.final
         )
-        job.run.receive(segment.index, segment.text, segment.final, now)
-        self._after(job)
+        self._execute(job, lambda: job.run.receive(segment.index, segment.text, segment.final, now))
 
     def _on_result(self, job: Job, result: Plan.Result) -> None:
         job.result = result
@@ -139,7 +140,19 @@ class Robot(Node):
             return
         if result.error_code == ErrorCode.NONE:
             # Feedback that was lost to discovery is made up for by the whole plan.
-            job.run.complete(result.plan, time.monotonic())
+            self._execute(job, lambda: job.run.complete(result.plan, time.monotonic()))
+        else:
+            self._after(job)
+
+    def _execute(self, job: Job, work: Callable[[], None]) -> None:
+        """Execute something of a plan; what this robot cannot read, it reports as failed."""
+        try:
+            work()
+        except PlanError as error:
+            self.get_logger().error(f"{job.request_id}: {error}")
+            self._send(job, ReportState.FAILED, value=str(error))
+            self._end(job, "failed")
+            return
         self._after(job)
 
     def _wake(self, job: Job) -> None:
@@ -157,7 +170,7 @@ class Robot(Node):
             self._timer = self.create_timer(pause_s, lambda: self._wake(job))
         if job.run.returned and job.result is None and not job.said_returned:
             job.said_returned = True
-            self._send(job, ReportState.RETURNED, 0, 0.0)
+            self._send(job, ReportState.RETURNED)
         if job.result is None:
             return
         if job.result.error_code != ErrorCode.NONE:
@@ -173,7 +186,7 @@ class Robot(Node):
             )  # fmt: skip
         elif happening.kind == "started":
             self._journal.write("start", happening.at_s, id=job.request_id, index=happening.index)
-            self._send(job, ReportState.STARTED, happening.index, 0.0)
+            self._send(job, ReportState.STARTED, happening.index)
         else:
             self._journal.write(
                 "finish", happening.at_s, id=job.request_id, index=happening.index,
@@ -181,8 +194,10 @@ class Robot(Node):
             )  # fmt: skip
             self._send(job, ReportState.FINISHED, happening.index, happening.duration_s)
 
-    def _send(self, job: Job, state: ReportState, index: int, duration_s: float) -> None:
-        report = ExecutionReport(job.request_id, self.agent, state, index, duration_s)
+    def _send(
+        self, job: Job, state: ReportState, index: int = 0, duration_s: float = 0.0, value: str = ""
+    ) -> None:
+        report = ExecutionReport(job.request_id, self.agent, state, index, duration_s, value)
         self._reports.publish(conversions.report_message(report))
 
     def _cancel(self, job: Job) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.resources import resource
 from timely_llm.robots.arrivals import Burst, bursts
 from timely_llm.robots.tasks import TaskSet, load_task_set
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.robot import Robot
 from timely_llm.ros.spinning import exit_status, ros, spin, undisturbed
-from timely_llm.serving.journal import FileJournal, Journal, NoJournal
 from timely_llm.skills.skill_set import load_skill_set
 
 DRAIN_S = 15.0
@@ -70,12 +70,12 @@ class RobotFleet(Node):
         """Wait for the server and start the clock.
 
         Raises:
-            RequestError: the server is not there in time.
+            ConfigurationError: the server is not there in time.
         """
         deadline_s = time.monotonic() + self._timeout_s
         for robot in self.robots:
             if not robot.wait_for_server(max(deadline_s - time.monotonic(), 0.0)):
-                raise RequestError(
+                raise ConfigurationError(
                     f"no plan server answered within {self._timeout_s:g} s: is it running, "
                     "in the same ROS_DOMAIN_ID?"
                 )

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.generation import Generation
+from timely_llm.core.journal import Journal
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult
 from timely_llm.core.segment import Segment
 from timely_llm.engines.contract import StepResult
-from timely_llm.serving.journal import Journal
 from timely_llm.serving.stats import Stats
 
 

@@ -97,6 +97,7 @@ def account(generation: Generation, segment: Segment, now: float) -> None:
         generation.response_s = generation.waiting_s = now - generation.arrival_s
         start_s = now
     else:
+        generation.overrun(now)
         generation.waiting_s += max(0.0, now - generation.robot_free_s)
         start_s = max(now, generation.robot_free_s)
     generation.segments.append(segment)
@@ -111,8 +112,10 @@ def correct(generation: Generation, report: ExecutionReport, now: float) -> None
     if report.index >= len(generation.segments):
         return
     if report.state is ReportState.STARTED:
+        generation.started = max(generation.started, report.index)
         ahead = generation.segments[report.index :]
     elif report.state is ReportState.FINISHED:
+        generation.finished = max(generation.finished, report.index)
         ahead = generation.segments[report.index + 1 :]
     else:
         return

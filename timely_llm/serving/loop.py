@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError, PlanError, RequestError
 from timely_llm.core.generation import Generation, State
+from timely_llm.core.journal import Journal, NoJournal
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, ReportState
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import Policy, StepPlan
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.announcer import Announcer, Sink
 from timely_llm.serving.delivery import Delivery, correct
-from timely_llm.serving.journal import Journal, NoJournal
 from timely_llm.serving.prompts import Prompts
 from timely_llm.serving.stats import Stats
 from timely_llm.skills.minispec import MiniSpecChecker
@@ -101,6 +101,16 @@ class Loop:
         now = self._clock.now() if arrival_s is None else arrival_s
         token_ids, prefix = self.prompts.build(request)
         generation = Generation(key, request, now, len(token_ids), len(token_ids))
+        most = self._engine.capacity.max_model_len - len(token_ids)
+        generation.max_tokens = min(request.max_tokens, most)
+        try:
+            generation.to_compute = self._engine.add(key, token_ids, prefix)
+        except EngineError as error:
+            self._announcer.admitted(generation)
+            self._announcer.ended(generation, ErrorCode.INVALID_REQUEST, str(error))
+            return
+        generation.shared_tokens = len(token_ids) - generation.to_compute
+        generation.context_tokens = generation.shared_tokens
         self._deliveries[key] = Delivery(
             generation,
             self._engine.tokenizer,
@@ -108,13 +118,6 @@ class Loop:
             self._policy.whole_plans,
         )
         self._announcer.admitted(generation)
-        try:
-            generation.to_compute = self._engine.add(key, token_ids, prefix)
-        except EngineError as error:
-            self._end(generation, ErrorCode.INVALID_REQUEST, str(error))
-            return
-        generation.shared_tokens = len(token_ids) - generation.to_compute
-        generation.context_tokens = generation.shared_tokens
 
     def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
         """End a request and free its memory; return whether it was there."""
@@ -145,8 +148,10 @@ class Loop:
 
     def turn(self) -> Turn:
         """Let the policy plan one step, run it, deliver what it made."""
-        ready = [g for g in self.generations if g.state is not State.BLOCKED]
         now = self._clock.now()
+        ready = [g for g in self.generations if g.state is not State.BLOCKED]
+        for generation in ready:
+            generation.overrun(now)
         plan = self._policy.plan(now, ready, self.step_time, self._engine.capacity)
         if not plan:
             if ready and plan.wake_s == math.inf:
@@ -208,13 +213,18 @@ class Loop:
             except PlanError as error:
                 self._end(generation, ErrorCode.MALFORMED_PLAN, str(error))
                 return
+            except Exception as error:  # one generation's trouble is nobody else's
+                log.exception("tokens of %r could not be delivered", generation.key)
+                reason = f"its tokens could not be read: {type(error).__name__}: {error}"
+                self._end(generation, ErrorCode.ENGINE_FAILED, reason)
+                return
             for segment in segments:
                 self._announcer.delivered(segment, generation)
             if delivery.complete:
                 self._end(generation, ErrorCode.NONE, "")
                 return
-            if len(generation.token_ids) >= generation.request.max_tokens:
-                limit = generation.request.max_tokens
+            if len(generation.token_ids) >= generation.max_tokens:
+                limit = generation.max_tokens
                 reason = f"the plan is not complete after {limit} tokens, the most it may have"
                 self._end(generation, ErrorCode.TOO_LONG, reason)
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -101,6 +102,13 @@ class Server:
             self._wake.notify()
         return future
 
+    def post(self, work: Callable[[Loop], object]) -> None:
+        """Run `work` on the loop between two steps; a server that stops does not any more."""
+        with self._wake:
+            if not self._closing:
+                self._inbox.append(lambda: work(self._made.result()))
+                self._wake.notify()
+
     def register(self, skill_set_yaml: str, source: str = "skill set") -> Future[tuple[str, int]]:
         """Pre-store a skill set; return its future (name, tokens of the shared prompt)."""
 
@@ -145,7 +153,7 @@ class Server:
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
-        self.call(lambda loop: loop.report(report))
+        self.post(lambda loop: loop.report(report))
 
     def cancel(
         self,
@@ -169,9 +177,13 @@ class Server:
         try:
             loop = make_loop(self._watched)
         except BaseException as error:
+            self._made.set_exception(error)
             with self._wake:
                 self._closing = True
-            self._made.set_exception(error)
+                work = list(self._inbox)
+            for item in work:
+                with contextlib.suppress(Exception):
+                    item()  # tells who waits for it
             return
         self._made.set_result(loop)
         while True:
@@ -215,7 +227,10 @@ class Server:
 
     def _end_all(self, loop: Loop, code: ErrorCode, reason: str) -> None:
         for generation in loop.generations:
-            loop.cancel(generation.key, code, reason)
+            try:
+                loop.cancel(generation.key, code, reason)
+            except Exception:
+                log.exception("request %r did not end cleanly", generation.key)
 
     def _forget(self, request_id: str) -> None:
         with self._wake:
@@ -233,5 +248,5 @@ class _Watched:
         self._sink.segment(segment)
 
     def ended(self, result: PlanResult) -> None:
-        self._ended(result.request_id)
         self._sink.ended(result)
+        self._ended(result.request_id)

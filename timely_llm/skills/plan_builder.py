@@ -73,7 +73,7 @@ class PlanBuilder:
             if problem := argument.problem(value):
                 raise PlanError(f"{name}: {problem}")
         given = tuple(arguments)
-        call = SkillCall(name, given, skill.duration.predict_s(given), skill.blocking)
+        call = SkillCall(name, given, skill.duration.predict_s(given))
         self._draft.calls.append(call)
         return call
 

@@ -81,7 +81,6 @@ class Skill(_Strict):
     arguments: tuple[Argument, ...] = ()
     duration: Duration
     returns: Literal["nothing", "boolean", "number", "text"] = "nothing"
-    blocking: bool = False
 
     def signature(self, name: str) -> str:
         """Return the skill's line in the prompt."""
