@@ -18,3 +18,26 @@ function(_forget_missing_include_dirs)
 endfunction()
 
 cmake_language(DEFER CALL _forget_missing_include_dirs)
+
+# An environment inside the source tree, such as .venv, puts NumPy's headers there too, and CMake
+# refuses to install a target that names them: whoever uses the installed target has no need to.
+function(_hide_include_dirs_of_the_source_tree)
+  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(dirs ${target} INTERFACE_INCLUDE_DIRECTORIES)
+    if(NOT dirs)
+      continue()
+    endif()
+    set(kept "")
+    foreach(dir IN LISTS dirs)
+      string(FIND "${dir}" "${CMAKE_CURRENT_SOURCE_DIR}/" place)
+      if(place EQUAL 0)
+        set(dir "$<BUILD_INTERFACE:${dir}>")
+      endif()
+      list(APPEND kept "${dir}")
+    endforeach()
+    set_target_properties(${target} PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${kept}")
+  endforeach()
+endfunction()
+
+cmake_language(DEFER CALL _hide_include_dirs_of_the_source_tree)
