@@ -11,7 +11,7 @@ from launch_ros.substitutions import FindPackageShare
 PARAMETERS = {
     "engine": (str, "what runs the model: transformers, simulated"),
     "model": (str, "folder or Hugging Face id of a causal model"),
-    "policy": (str, "who takes part in each step: timely, stream, fcfs"),
+    "policy": (str, "who takes part in each step: timely, edf, fcfs-segments, stream, fcfs"),
     "pace": (str, "profile of the machine whose step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
 }

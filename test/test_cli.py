@@ -39,7 +39,10 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         ("demo --robots 0", "'--robots': 0 is not in the range 1<=x<=512"),
         ("demo --robots many", "'--robots': 'many' is not a valid integer range"),
         ("demo --duration -1", "'--duration': -1.0 is not in the range 0.1<=x<=86400"),
-        ("demo --policy best", "'best' is not one of 'fcfs', 'stream', 'timely'"),
+        (
+            "demo --policy best",
+            "'best' is not one of 'fcfs', 'stream', 'fcfs-segments', 'edf', 'timely'",
+        ),
         ("demo --pace warp", "'warp' is not one of 'rtx4090-llama3-8b',"),
         ("demo --engine steam", "'steam' is not one of 'simulated', 'transformers'"),
         ("demo --fast", "No such option"),

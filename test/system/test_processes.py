@@ -17,7 +17,10 @@ from timely_llm.core.request import ErrorCode
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"policy": "best"}, "parameter policy must be one of fcfs, stream, timely, not 'best'"),
+        (
+            {"policy": "best"},
+            "parameter policy must be one of fcfs, stream, fcfs-segments, edf, timely, not 'best'",
+        ),
         ({"threads": 0}, "parameter threads must be from 1 to 256"),
         ({"threads": "many"}, "parameter threads must be a whole number, not 'many'"),
         ({"model": "/no/such/folder"}, "/no/such/folder"),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Fcfs, Stream
+from timely_llm.policies.segmented import Edf, FcfsSegments
 from timely_llm.policies.timely import Timely
 
-POLICIES: dict[str, Callable[..., Policy]] = {"fcfs": Fcfs, "stream": Stream, "timely": Timely}
+POLICIES: dict[str, type[Policy]] = {
+    "fcfs": Fcfs,
+    "stream": Stream,
+    "fcfs-segments": FcfsSegments,
+    "edf": Edf,
+    "timely": Timely,
+}
 
 
 def make_policy(name: str, **options: float) -> Policy:

@@ -15,6 +15,7 @@ from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import POLICIES, make_policy
+from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.ros.parameters import Parameter
 from timely_llm.serving.announcer import Sink
@@ -38,10 +39,14 @@ PARAMETERS = (
     Parameter("max_rows", 64, "most requests in one step", 1, 4096),
     Parameter("max_step_tokens", 2048, "most tokens computed in one step", 16, 1_000_000),
     Parameter("policy", "timely", "decides who takes part in each step", choices=tuple(POLICIES)),
-    Parameter("timely_rows", 8, "policy timely: most requests in one step", 1, 4096),
-    Parameter("timely_admissions", 1, "policy timely: most requests joining at one step", 1, 4096),
-    Parameter("timely_segment_tokens", 10, "policy timely: tokens of the longest segment", 1, 4096),
-    Parameter("lead_s", DEFAULT_LEAD_S, "policy timely: resume a suspended plan this many seconds"
+    Parameter("timely_rows", 8,
+              "timely, edf, fcfs-segments: most requests in one step", 1, 4096),
+    Parameter("timely_admissions", 1,
+              "timely, edf, fcfs-segments: most joining at one step", 1, 4096),
+    Parameter("timely_segment_tokens", 10,
+              "timely, edf, fcfs-segments: longest one, tokens", 1, 4096),
+    Parameter("lead_s", DEFAULT_LEAD_S,
+              "timely, edf, fcfs-segments: resume a suspended plan so many seconds"
               " before its robot will be idle; negative: whenever there is room", -1.0, 3600.0),
     Parameter("pace", "none", "make every step take as long as on this profile",
               choices=("none", *PROFILES)),
@@ -86,10 +91,10 @@ def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: Rcutil
 
 
 def _policy(values: dict[str, Any]) -> Policy:
-    if values["policy"] != "timely":
+    if not issubclass(POLICIES[values["policy"]], Timely):
         return make_policy(values["policy"])
     return make_policy(
-        "timely",
+        values["policy"],
         rows=values["timely_rows"],
         admissions=values["timely_admissions"],
         segment_tokens=values["timely_segment_tokens"],
