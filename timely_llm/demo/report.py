@@ -90,9 +90,9 @@ def _facts(settings: Settings) -> str:
 
 def _table(summaries: Mapping[str, Summary]) -> RenderableType:
     """Return two rows for each policy, so that any number of them fits a narrow terminal."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), header_style="dim")
-    for name in ("policy", "requests"):
-        table.add_column(name, no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim")
+    table.add_column("policy", min_width=max(map(len, summaries)), no_wrap=True)
+    table.add_column("class", no_wrap=True)
     for name in ("asked", "served", "response\np50 (s)", "\np95 (s)", "waiting\n(s)", "utility"):
         table.add_column(name, justify="right", no_wrap=True)
     for policy, summary in summaries.items():
