@@ -16,6 +16,7 @@ PARAMETERS = {
     "robots": (int, "8", "how many simulated robots"),
     "duration_s": (float, "30.0", "seconds in which they ask for plans"),
     "seed": (int, "0", "seed of everything random"),
+    "failure_share": (float, "0.0", "share of segments that robots cannot execute"),
 }
 
 

@@ -14,6 +14,9 @@ PARAMETERS = {
     "policy": (str, "who takes part in each step: timely, edf, fcfs-segments, stream, fcfs"),
     "pace": (str, "profile of the machine whose step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
+    "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),
+    "executor": (str, "how the node waits for messages: single, events"),
+    "autostart": (bool, "false: the node waits for `ros2 lifecycle set`"),
 }
 
 
@@ -21,7 +24,7 @@ def plan_server(context: LaunchContext) -> list[Node]:
     """Return the node, with the parameters of the file and the arguments over them."""
     given = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
     overrides = {
-        name: ParameterValue(value, value_type=PARAMETERS[name][0])
+        name: ParameterValue(LaunchConfiguration(name), value_type=PARAMETERS[name][0])
         for name, value in given.items()
         if value
     }

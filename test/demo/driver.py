@@ -6,7 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from timely_llm.cli import exit_with, show
+from timely_llm.cli.demo import show
+from timely_llm.cli.main import exit_with
 from timely_llm.demo.settings import Settings
 
 if __name__ == "__main__":

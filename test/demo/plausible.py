@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.demo.log_reader import Event
+from timely_llm.processes.log_reader import Event
 
 STEP_S = 0.025
 CALLS = (("g('cat')", 3.0), ("mf(120)", 2.2), ("tc(90)", 1.1), ("tp()", 0.6), ("d(2)", 2.0))
@@ -122,7 +122,7 @@ class _Run:
         final = index == len(job.pieces) - 1
         self.write(
             "server", "segment", now, id=job.request_id, index=index, text=f"{text};",
-            predicted_s=seconds, final=final, due_s=due_s,
+            predicted_s=seconds, final=final, due_s=due_s, epoch=0, blocking=False,
         )  # fmt: skip
         job.arrived.append(index)
         self.write("fleet", "receive", now, id=job.request_id, index=index, final=final)

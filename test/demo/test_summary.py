@@ -17,7 +17,8 @@ def ask(t: float, request_id: str, urgent: bool) -> dict[str, Any]:
 
 def segment(t: float, request_id: str, index: int, due_s: float) -> dict[str, Any]:
     return {"event": "segment", "t": t, "id": request_id, "index": index, "text": "mf(100);",
-            "predicted_s": 2.0, "final": False, "due_s": due_s}  # fmt: skip
+            "predicted_s": 2.0, "final": False, "due_s": due_s, "epoch": 0,
+            "blocking": False}  # fmt: skip
 
 
 def done(t: float, request_id: str, response_s: float, **changes: Any) -> dict[str, Any]:

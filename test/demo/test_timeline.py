@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 
 from test.demo.plausible import events
 from test.demo.test_summary import history
-from timely_llm.demo.log_reader import Event
 from timely_llm.demo.timeline import (
     BURST_S,
     WIDTH_PX,
@@ -18,6 +17,7 @@ from timely_llm.demo.timeline import (
     draw,
     draw_timeline,
 )
+from timely_llm.processes.log_reader import Event
 
 
 def size_px(png: Path) -> tuple[int, int]:

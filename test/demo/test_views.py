@@ -80,9 +80,9 @@ def test_policies_stand_one_below_the_other_in_one_table() -> None:
 def test_json_is_flat_for_one_policy_and_by_policy_for_several() -> None:
     one = json.loads(as_json(SETTINGS, {"timely": RUN}))
     assert set(one) == {
-        "policy", "robots", "duration_s", "bursts_per_s", "seed", "engine", "model", "pace",
-        "lead_s", "requests", "served", "share_served", "segments", "recomputed_tokens",
-        "response_s", "waiting_s", "utility", "errors", "error_messages",
+        "policy", "robots", "duration_s", "bursts_per_s", "seed", "robot", "failure_share",
+        "engine", "model", "pace", "lead_s", "requests", "served", "share_served", "segments",
+        "recomputed_tokens", "response_s", "waiting_s", "utility", "errors", "error_messages",
     }  # fmt: skip
     assert (one["policy"], one["model"]) == ("timely", "tiny_planner")
     both = json.loads(as_json(SETTINGS, {"fcfs": RUN, "timely": RUN}))

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.engines.contract import Engine, Prefix, StepResult
-from timely_llm.engines.profiles import step_time_profile
+from timely_llm.engines.contract import GREEDY, Decoding, Engine, Prefix, StepResult
+from timely_llm.engines.paced import PacedEngine
+from timely_llm.engines.profiles import Profile, step_time_profile
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
@@ -31,7 +32,15 @@ TASKS = {
     "c": "Turn!",
     "d": "Look around for my keys; say yes when you have found them, say no otherwise.",
 }
+# A sequence of each kind; the simulated engine answers all of them alike.
+DECODINGS = {
+    "a": GREEDY,
+    "b": Decoding(0.7, seed=1),
+    "c": Decoding(1.5, seed=2),
+    "d": Decoding(1.0, seed=3, grammar='start: (/[a-z]{1,6}/ ";" | /[0-9]+/ "!")+'),
+}
 ANSWER = 24
+NO_TIME = Profile("none", "made up", 0, 0, 0)
 
 TEMPLATE = (
     "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}"
@@ -107,22 +116,27 @@ def qwen2(make_model: Callable[..., Path]) -> Path:
     return make_model("Qwen2")
 
 
+@pytest.fixture(scope="session")
+def qwen3(make_model: Callable[..., Path]) -> Path:
+    return make_model("Qwen3", head_dim=32)
+
+
 def babble(key: str, prompt: str) -> str:
     """Answer with words that depend on every character of the prompt."""
     seed = zlib.crc32(prompt.encode())
     return "".join(f"w{seed * (place + 1) % 997};" for place in range(80))
 
 
-@pytest.fixture(scope="session", params=["simulated", "llama", "qwen2"])
+@pytest.fixture(scope="session", params=["simulated", "paced", "llama", "qwen2", "qwen3"])
 def make(request: pytest.FixtureRequest) -> MakeEngine:
     """Make an engine of each kind with the given limits."""
-    if request.param == "simulated":
+    if request.param in ("simulated", "paced"):
         profile, words = step_time_profile("millisecond"), ScriptTokenizer()
 
         def make_simulated(**limits: int) -> Engine:
             engine = SimulatedEngine(profile, babble, VirtualClock(), Limits(**limits))
             engine.tokenizer = words  # so that two engines' token ids can be compared
-            return engine
+            return PacedEngine(engine, NO_TIME) if request.param == "paced" else engine
 
         return make_simulated
     model = request.getfixturevalue(request.param)
@@ -146,19 +160,32 @@ class Driver:
         self.recomputed: Counter[str] = Counter()
         self.said: dict[str, list[int]] = {}
 
-    def add(self, key: str, text: str, prefix: Prefix | None = None) -> int:
-        return self.add_ids(key, self.engine.tokenizer.encode(text), prefix)
+    def add(
+        self, key: str, text: str, prefix: Prefix | None = None, decoding: Decoding = GREEDY
+    ) -> int:
+        return self.add_ids(key, self.engine.tokenizer.encode(text), prefix, decoding)
 
-    def add_ids(self, key: str, token_ids: list[int], prefix: Prefix | None = None) -> int:
-        self.left[key] = self.engine.add(key, token_ids, prefix)
+    def add_task(self, key: str, prefix: Prefix | None = None) -> int:
+        """Add one of the tasks, decoded its own way."""
+        return self.add(key, FIXED + TASKS[key], prefix, DECODINGS[key])
+
+    def add_ids(
+        self,
+        key: str,
+        token_ids: list[int],
+        prefix: Prefix | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> int:
+        self.left[key] = self.engine.add(key, token_ids, prefix, decoding)
         self.said[key] = []
         self.kept[key] = 0
+        del self.computed[key], self.recomputed[key]
         return self.left[key]
 
-    def append(self, key: str, text: str) -> None:
+    def append(self, key: str, text: str, drop: int = 0) -> None:
         token_ids = self.engine.tokenizer.encode(text)
-        self.engine.append(key, token_ids)
-        self.left[key] += len(token_ids)
+        self.left[key] += len(token_ids) - drop
+        assert self.engine.append(key, token_ids, drop) == self.left[key]
 
     def step(self, entries: dict[str, int], evictable: Sequence[str] = ()) -> StepResult:
         """Make a step and check that only its sequences went on, as far as they were told."""
@@ -221,8 +248,8 @@ def engine(make: MakeEngine) -> Iterator[Engine]:
 def answers(engine: Engine) -> dict[str, list[int]]:
     """What each task is answered when it is served alone, and whole."""
     driver = Driver(engine)
-    for key, task in TASKS.items():
-        driver.add(key, FIXED + task)
+    for key in TASKS:
+        driver.add_task(key)
         driver.answer(key)
     driver.remove_all()
     return driver.said

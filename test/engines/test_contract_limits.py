@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Engine, Prefix
+from timely_llm.engines.contract import Decoding, Engine, Prefix
 from timely_llm.policies.contract import StepPlan
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_eviction_under_pressure_and_recovery(
     driver = drive(engine)
     free = engine.capacity.free_tokens
     for key in "abd":
-        driver.add(key, tasks[key])
+        driver.add_task(key)
     driver.answer("a", 6)
     driver.answer("b", 6)
     kept = driver.computed["a"], driver.computed["b"]
@@ -62,7 +62,10 @@ def test_eviction_under_pressure_and_recovery(
 )
 @given(
     schedule=st.lists(
-        st.dictionaries(st.sampled_from("abcd"), st.sampled_from([1, 9, 100]), min_size=1),
+        st.tuples(
+            st.dictionaries(st.sampled_from("abcd"), st.sampled_from([1, 9, 100]), min_size=1),
+            st.sampled_from(["", "", "", "a", "d"]),
+        ),
         max_size=40,
     )
 )
@@ -71,14 +74,17 @@ def test_any_schedule_under_pressure_gives_the_same_tokens(
     answers: dict[str, list[int]],
     drive: type[Driver],
     tasks: dict[str, str],
-    schedule: list[dict[str, int]],
+    schedule: list[tuple[dict[str, int], str]],
 ) -> None:
     driver = drive(small)
     room = small.capacity.free_tokens
-    for key, task in tasks.items():
-        driver.add(key, task)
-    for entries in schedule:
+    for key in tasks:
+        driver.add_task(key)
+    for entries, removed in schedule:
         driver.step(entries, [key for key in tasks if key not in entries])
+        if removed:  # and asked again from the beginning
+            small.remove(removed)
+            driver.add_task(removed)
         assert small.capacity.free_tokens == room - driver.kept.total()
     for key, answer in answers.items():
         both = min(len(driver.said[key]), len(answer))
@@ -123,7 +129,7 @@ def test_what_does_not_fit_fails_alone(make: MakeEngine, drive: type[Driver]) ->
 
 def test_a_sequence_at_its_longest_fails_alone(make: MakeEngine, drive: type[Driver]) -> None:
     engine = make(max_model_len=40)
-    driver = drive(engine)
+    driver, free = drive(engine), engine.capacity.free_tokens
     driver.add("a", "tc(30);")
     driver.add("b", "mf(50);tc(30);tp();")
     prompt = driver.left["a"]
@@ -132,6 +138,8 @@ def test_a_sequence_at_its_longest_fails_alone(make: MakeEngine, drive: type[Dri
     assert list(result.failures) == ["a"]
     assert "40" in result.failures["a"]
     assert list(result.tokens) == ["b"]
+    driver.remove_all()
+    assert engine.capacity.free_tokens == free
     engine.close()
 
 
@@ -185,6 +193,46 @@ def test_impossible_sequences(make: MakeEngine, drive: type[Driver], fixed: str)
     with pytest.raises(EngineError, match="'x'"):
         engine.append("x", encode("apple"))
     driver.answer("a", 3)
+
+
+def test_what_cannot_be_replaced(driver: Driver, fixed: str) -> None:
+    driver.add("a", fixed)
+    engine, words = driver.engine, driver.engine.tokenizer.encode("=> True ")
+    with pytest.raises(EngineError, match="generated"):
+        engine.append("a", words, drop=1)  # the newest token is the prompt's
+    driver.answer("a", 2)
+    with pytest.raises(EngineError, match="2 tokens"):
+        engine.append("a", words, drop=2)
+    with pytest.raises(EngineError, match="words"):
+        engine.append("a", [], drop=1)  # nothing would be left to go on from
+    driver.append("a", "=> True ", drop=1)
+    with pytest.raises(EngineError, match="generated"):
+        engine.append("a", words, drop=1)  # the newest token is an outside word
+    driver.answer("a", 4)
+
+
+def test_the_newest_token_can_be_replaced_after_an_eviction(
+    make: MakeEngine, drive: type[Driver]
+) -> None:
+    engine = make(kv_tokens=64)
+    driver = drive(engine)
+    driver.add("a", "mf(50);", decoding=Decoding(1.0, seed=4))
+    driver.answer("a", 3)
+    driver.add_ids("b", [*engine.tokenizer.encode("find the apple and ") * 9][:60])
+    assert driver.step({"b": 60}, evictable=["a"]).evicted == ("a",)
+    engine.remove("b")
+    driver.append("a", "tc(30);", drop=1)
+    prompt = [*engine.tokenizer.encode("mf(50);"), *driver.said["a"][:2]]
+    driver.add_ids("c", prompt + engine.tokenizer.encode("tc(30);"), decoding=Decoding(1.0, seed=4))
+    assert driver.answer("a", 9)[3:] == driver.answer("c", 6)
+    engine.close()
+
+
+@pytest.mark.parametrize("temperature", [-1.0, float("nan"), float("inf")])
+def test_impossible_temperature(driver: Driver, temperature: float) -> None:
+    with pytest.raises(EngineError, match="temperature"):
+        driver.add("a", "mf(50);", decoding=Decoding(temperature))
+    driver.add("a", "mf(50);")
 
 
 def test_no_room_for_a_prefix(make: MakeEngine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ def spell(stream: TextStream, token_ids: list[int]) -> str:
 def save(tokenizer: Any, tmp_path: Path) -> Any:
     """Save the tokenizer with another chat template; return what is loaded from there."""
 
-    def save(template: str | None) -> HubTokenizer:
-        tokenizer.save_pretrained(tmp_path)
+    def save(template: str | None, words: Any = tokenizer) -> HubTokenizer:
+        words.save_pretrained(tmp_path)
         (tmp_path / "chat_template.jinja").unlink(missing_ok=True)
         if template is not None:
             (tmp_path / "chat_template.jinja").write_text(template)
@@ -73,6 +74,29 @@ def test_all_tokens_that_end_an_answer(llama: Path, tmp_path: Path) -> None:
 def test_special_tokens_have_no_text(llama: Path) -> None:
     tokenizer = HubTokenizer(llama)
     assert spell(tokenizer.stream(), [1, *tokenizer.encode("tc(30);"), 2]) == "tc(30);"
+
+
+def test_control_tokens_that_a_text_spells(llama: Path) -> None:
+    tokenizer = HubTokenizer(llama)
+    assert tokenizer.control_text("Find the cup: mf(50); <a>") is None
+    assert tokenizer.control_text("Find </s> and <s>.") == "</s>"
+    assert ScriptTokenizer().control_text("</s>") is None
+
+
+@pytest.mark.parametrize("text", ["</s>", "=> <s></s>\n", "a<s>b", "<think>", "=> <think>!"])
+def test_bare_text_has_no_control_tokens(save: Any, tokenizer: Any, text: str) -> None:
+    # Not marked as special, but the template writes it: so do Qwen3's.
+    added = copy.deepcopy(tokenizer)
+    added.add_tokens(["<think>", "  ", "cup"])
+    hub = save("{{ messages[0].content }}<think>", added)
+    (think,) = added.encode("<think>")
+    token_ids = hub.encode(text)
+    assert not {0, 1, 2, think} & set(token_ids)
+    assert spell(hub.stream(), token_ids) == text
+    assert hub.control_text(text) in text
+    assert hub.control_text("a  cup") is None
+    # What the template itself writes stays what it is.
+    assert hub.encode_chat([{"role": "user", "content": "a"}])[-1] == think
 
 
 @settings(

@@ -81,7 +81,9 @@ def test_a_pinned_prefix_goes_through_the_model_once(llama: Path) -> None:
     engine = TransformersEngine(llama, device="cpu")
     computed = []
     embed: Any = engine._model._model.get_input_embeddings()
-    embed.register_forward_hook(lambda module, inputs, output: computed.append(output.shape[1]))
+    embed.register_forward_hook(
+        lambda module, inputs, output: computed.append(output[..., 0].numel())
+    )
     prompts = [[*range(10, 60), tail] for tail in range(60, 68)]
     for prompt in prompts:
         prefix = engine.pin_prefix(prompt[:50])
@@ -92,8 +94,9 @@ def test_a_pinned_prefix_goes_through_the_model_once(llama: Path) -> None:
     assert engine._pool.free_slots == 131_072 - 8  # the prefix is not in the pool 8 times
 
 
+@pytest.mark.parametrize("where", ["_model.forward", "_choices.choose"])
 def test_a_step_that_breaks_down_loses_nothing(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
+    llama: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     engine = TransformersEngine(llama, device="cpu", limits=Limits(kv_tokens=60))
     engine.add("a", list(range(10, 40)))
@@ -107,7 +110,8 @@ def test_a_step_that_breaks_down_loses_nothing(
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as broken:
-        broken.setattr(engine._model, "forward", fail)
+        owner, method = where.split(".")
+        broken.setattr(getattr(engine, owner), method, fail)
         with pytest.raises(RuntimeError, match="memory"):
             engine.submit(StepPlan((("b", 40),), evictable=("a",)))
     assert engine.capacity.free_tokens == engine._pool.free_slots == 60

@@ -94,6 +94,20 @@ def test_an_argument_that_is_not_given_is_taken_from_the_users_parameter_file(
     assert "ready: fcfs policy, simulated engine" in output
 
 
+def test_the_life_cycle_can_be_left_to_others() -> None:
+    arguments = {"engine": "simulated", "autostart": "false", "executor": "events"}
+    status, output = run("plan_server", until="unconfigured:", **arguments)
+    assert status == 0
+    assert "unconfigured: waits for `ros2 lifecycle set`" in output
+
+
+def test_skill_sets_are_given_as_a_list() -> None:
+    drone = resource("config/skill_sets/drone.yaml")
+    _, output = run("plan_server", until="ready:", engine="simulated", skill_sets=f"['{drone}']")
+    assert "skill set 'drone'" in output
+    assert "skill set 'arm'" not in output
+
+
 def test_a_value_that_is_not_allowed_ends_the_server_with_one_sentence() -> None:
     status, output = run("plan_server", engine="simulated", policy="no_such_policy")
     assert "plan_server: parameter policy must be one of" in output

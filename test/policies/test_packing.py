@@ -1,33 +1,13 @@
 """A step plan fits the engine, whatever the generations are."""
 
 from hypothesis import given
-from hypothesis import strategies as st
 
 from test.policies.builders import generation
-from timely_llm.core.generation import Generation, State
+from test.policies.pools import capacities, pools
+from test.policies.reference import plain_pack
+from timely_llm.core.generation import Generation
 from timely_llm.policies.contract import Capacity
 from timely_llm.policies.packing import pack
-
-capacities = st.builds(
-    Capacity,
-    free_tokens=st.integers(0, 2000),
-    max_rows=st.integers(1, 16),
-    max_step_tokens=st.integers(1, 512),
-)
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> list[Generation]:
-    return [
-        generation(
-            f"g{i}",
-            draw(st.floats(0, 10)),
-            to_compute=draw(st.integers(1, 300)),
-            context=draw(st.integers(0, 300)),
-            state=draw(st.sampled_from([State.QUEUED, State.RUNNING, State.SUSPENDED])),
-        )
-        for i in range(draw(st.integers(0, 20)))
-    ]
 
 
 @given(pools(), capacities)
@@ -45,10 +25,22 @@ def test_a_plan_never_exceeds_rows_tokens_or_memory(
     assert plan.keys.isdisjoint(plan.evictable)
 
 
+@given(pools(), capacities)
+def test_victims_are_named_where_memory_lacks_and_decisions_are_the_plain_ones(
+    pool: list[Generation], capacity: Capacity
+) -> None:
+    plan, plain = pack(pool, pool, capacity), plain_pack(pool, pool, capacity)
+    assert plan.entries == plain.entries
+    lacking = sum(tokens for _, tokens in plan.entries) > capacity.free_tokens
+    assert plan.evictable == (plain.evictable if lacking else ())
+
+
 def test_victims_are_those_whose_next_segment_is_due_last() -> None:
     early, late = (
         generation("e", 0.0, context=50, robot_free_s=1.0),
         generation("l", 0.0, context=50, robot_free_s=9.0),
     )
-    plan = pack([generation("n")], [early, late], Capacity(1000, 8, 512))
-    assert plan.evictable == ("l", "e")
+    newcomer = generation("n")
+    everyone = [early, late, newcomer]
+    assert pack([newcomer], everyone, Capacity(100, 8, 512)).evictable == ("l", "e")
+    assert pack([newcomer], everyone, Capacity(110, 8, 512)).evictable == ()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from test.policies.reference import PlainStepTime
 from timely_llm.policies.step_time import StepTime
 
 
@@ -34,3 +35,20 @@ def test_predictions_stay_positive_and_finite(steps: list[tuple[float, int, int]
     for seconds, rows, prefill in steps:
         model.observe(seconds, rows, prefill)
     assert 0 < model.predict_s(8, 100) < float("inf")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 2), st.integers(0, 256), st.integers(0, 4096), st.integers(0, 100_000)
+        ),
+        max_size=50,
+    )
+)
+def test_it_learns_the_same_as_with_arrays(steps: list[tuple[float, int, int, int]]) -> None:
+    model, plain = StepTime(), PlainStepTime()
+    for step in steps:
+        model.observe(*step)
+        plain.observe(*step)
+    for asked in ((1, 0, 0), (8, 110, 1000), (64, 0, 20_000)):
+        assert model.predict_s(*asked) == pytest.approx(plain.predict_s(*asked), rel=1e-6)

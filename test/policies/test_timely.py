@@ -38,6 +38,13 @@ def test_negative_utility_over_a_small_slack_does_not_come_first() -> None:
     assert policy.priority(hopeless, 9.0, G) < 0 < policy.priority(fresh, 9.0, G)
 
 
+def test_of_those_that_are_late_the_least_late_comes_first() -> None:
+    # The paper's sum of utilities gains nothing from either; old ones wait for lower load.
+    older, newer = generation("o", arrival_s=0.0), generation("n", arrival_s=5.0)
+    assert Timely().plan(9.0, [older, newer], STEP, ROOMY).keys == {"n"}
+    assert Timely().plan(9.0, [older], STEP, ROOMY).keys == {"o"}
+
+
 def test_the_urgent_request_joins_first_and_one_at_a_time() -> None:
     queue = [generation("n1"), generation("u", 0.01, utility=URGENT), generation("n2")]
     plan = Timely().plan(0.01, queue, STEP, ROOMY)

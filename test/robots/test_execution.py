@@ -131,3 +131,14 @@ def test_a_lost_segment_in_the_middle_is_made_up_for_by_the_whole_plan() -> None
     run.complete("tp();l('Hi');->True;", 10.3)
     assert calls(finish(run)) == ["tp()", "l('Hi')"]
     assert run.ended
+
+
+def test_a_blocking_segment_finishes_with_what_its_call_returned() -> None:
+    arm = load_skill_set(resource("config/skill_sets/arm.yaml"))
+    world = World(in_view=["pen", "blue ball"])
+    run = PlanRun(arm, world, np.random.default_rng(0), asked_s=10.0, spread=0.0)
+    run.receive(0, "look();", False, 10.1)
+    finished = [(h.index, h.value) for h in finish(run) if h.kind == "finished"]
+    assert finished == [(0, "pen, blue ball")]
+    run.receive(1, "pick('pen');", True, 11.0)
+    assert [h.value for h in finish(run) if h.kind == "finished"] == [None]

@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from timely_llm.core.segment import SkillCall
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.resources import resource
 from timely_llm.robots.tasks import TaskSetError, load_task_set, placeholders
+from timely_llm.skills.skill_set import load_skill_set
 
 DRONE = resource("config/tasks/drone.yaml")
 
@@ -61,3 +63,18 @@ def test_a_broken_task_set_is_named(tmp_path: Path, text: str, message: str) -> 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(TaskSetError, match=r"cannot read task set .*: No such file"):
         load_task_set(tmp_path / "none.yaml")
+
+
+def test_small_things_lie_around_arms_and_only_a_look_names_them() -> None:
+    tasks, rng = load_task_set(resource("config/tasks/arm.yaml")), np.random.default_rng(2)
+    look = load_skill_set(resource("config/skill_sets/arm.yaml")).skills["look"]
+    named = set()
+    for _ in range(60):
+        task = tasks.draw(False, rng)
+        _, value = task.world.do(SkillCall("look"), look, rng, 0.1)
+        scene = task.text.split("[")[1].split("]")[0]
+        if "Clean" in task.text:
+            assert 1 <= len(str(value).split(", ")) <= 3
+            assert not set(str(value).split(", ")) & set(scene.split(", "))
+            named |= set(str(value).split(", "))
+    assert named <= set(tasks.loose) and len(named) > 3

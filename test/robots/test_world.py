@@ -1,6 +1,6 @@
 """Simulated perception."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -8,7 +8,8 @@ import pytest
 from timely_llm.core.segment import SkillCall
 from timely_llm.resources import resource
 from timely_llm.robots.world import World
-from timely_llm.skills.skill_set import load_skill_set
+from timely_llm.skills.durations import Duration
+from timely_llm.skills.skill_set import Skill, load_skill_set
 
 DRONE = load_skill_set(resource("config/skill_sets/drone.yaml"))
 STEP_S = 1.5275
@@ -40,3 +41,24 @@ def test_a_search_for_what_is_not_there_takes_a_whole_turn() -> None:
 
 def test_moving_takes_as_long_as_the_model_says() -> None:
     assert do(World(), "mf", 100) == (pytest.approx(0.72 + 1.8144), True)
+
+
+def test_what_is_in_view_is_named_or_counted_and_the_hidden_is_not() -> None:
+    world = World(in_view=["Red cup", "pen"], hidden=["cat"])
+    assert perceive(world, "text") == "Red cup, pen"
+    assert perceive(world, "number") == 2
+    assert perceive(World(hidden=["cat"]), "text") == "nothing"
+    assert perceive(world, "nothing") is True
+
+
+def test_what_a_search_found_is_named_after_it() -> None:
+    world = World(in_view=["pen"], hidden=["Cat"])
+    do(world, "s", "cat")
+    assert perceive(world, "text") == "pen, Cat"
+
+
+def perceive(world: World, returns: Literal["nothing", "number", "text"]) -> Any:
+    skill = Skill(description="", duration=Duration(polynomial=(0.5,)), returns=returns)
+    seconds, value = world.do(SkillCall("look"), skill, np.random.default_rng(0), spread=0.0)
+    assert seconds == 0.5
+    return value

@@ -6,7 +6,7 @@ from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
-from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.ros import conversions
 
@@ -17,6 +17,8 @@ def test_a_goal_and_a_flat_message_are_the_same_request() -> None:
         "skill_set": "drone",
         "task": "fly",
         "time_utility": conversions.time_utility_message(URGENT),
+        "temperature": 0.5,
+        "seed": 7,
     }
     goal = conversions.plan_request(Plan.Goal(**fields), "made-up", 99)
     flat = conversions.plan_request(msg.PlanRequest(**fields), "made-up", 99)
@@ -24,10 +26,11 @@ def test_a_goal_and_a_flat_message_are_the_same_request() -> None:
     assert goal.request_id == "made-up"
     assert goal.time_utility == URGENT
     assert goal.max_tokens == 99
+    assert (goal.temperature, goal.seed) == (0.5, 7)
 
 
 def test_reports_survive_the_way_there_and_back() -> None:
-    report = ExecutionReport("r", "a", ReportState.FINISHED, 3, 1.5, "42")
+    report = ExecutionReport("r", "a", ReportState.FINISHED, 3, 1.5, "42", 2)
     assert conversions.execution_report(conversions.report_message(report)) == report
 
 
@@ -42,6 +45,22 @@ def test_a_segment_keeps_its_calls() -> None:
     assert (message.request_id, message.agent, message.index, message.epoch) == ("r", "a", 2, 1)
     assert (message.text, message.predicted, message.final) == ("text", 3.7, True)
     assert [(c.name, list(c.arguments)) for c in message.calls] == [("s", ["cat"]), ("mf", ["50"])]
+
+
+def test_segments_and_results_survive_the_way_there_and_back() -> None:
+    calls = (SkillCall("look", (), 0.5, True), SkillCall("mf", ("50",), 2.0))
+    segment = Segment("r", "a", 2, "text", calls, 2.5, True, 1)
+    assert conversions.segment(conversions.segment_message(segment)) == segment
+    assert segment.blocking
+    result = PlanResult("r", "a", ErrorCode.NO_ANSWER, "why", "p", 1, 0.2, 0.3, 1.0, 9, 9, 2, 3)
+    assert conversions.result_of(conversions.plan_result(result), "a") == result
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, ""), (True, "True"), (3, "3"), ("pen, cup", "pen, cup")]
+)
+def test_a_value_is_a_text_on_the_wire(value: Value | None, text: str) -> None:
+    assert conversions.value_text(value) == text
 
 
 def test_a_result_carries_code_plan_times_and_counts() -> None:

@@ -1,6 +1,7 @@
 """Parameters are declared, described, ranged and checked."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from rclpy.context import Context
 from rclpy.parameter import Parameter as RosParameter
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.ros import plan_server_setup, robot_fleet
-from timely_llm.ros.parameters import Parameter, declare
+from timely_llm.ros.parameters import Parameter, check_changes, declare
+from timely_llm.ros.parameters_document import NODES, document
 
 PARAMETERS = (
     Parameter("count", 3, "how many", 1, 10),
@@ -64,7 +65,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize("table", [plan_server_setup.PARAMETERS, robot_fleet.PARAMETERS])
+@pytest.mark.parametrize("table", NODES.values(), ids=NODES)
 def test_every_parameter_is_described_and_its_default_is_allowed(
     context: Context, table: tuple[Parameter, ...]
 ) -> None:
@@ -74,3 +75,21 @@ def test_every_parameter_is_described_and_its_default_is_allowed(
         assert values[parameter.name] == parameter.default
         assert len(node.describe_parameter(parameter.name).description) > 10
     node.destroy_node()
+
+
+def test_parameters_can_be_set_while_the_node_is_not_configured(context: Context) -> None:
+    change = [RosParameter("count", value=4)]
+    assert check_changes(PARAMETERS, change, True).successful
+    refused = check_changes(PARAMETERS, change, False)
+    assert "parameter count can be set only while the node is not configured" in refused.reason
+    wrong = check_changes(PARAMETERS, [RosParameter("color", value="green")], True)
+    assert wrong.reason == "parameter color must be one of red, blue, not 'green'"
+    assert check_changes(PARAMETERS, [RosParameter("use_sim_time", value=True)], False).successful
+
+
+def test_the_document_is_up_to_date() -> None:
+    file = Path(__file__).resolve().parents[2] / "docs" / "parameters.md"
+    written = file.read_text(encoding="utf-8")
+    assert written == document(), (
+        "run `python -m timely_llm.ros.parameters_document > docs/parameters.md`"
+    )

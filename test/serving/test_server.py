@@ -7,15 +7,16 @@ import pytest
 
 from test.serving.scripted import DRONE, FIND, PROFILE, request
 from timely_llm.core.clock import WallClock
-from timely_llm.core.errors import ModelError
+from timely_llm.core.errors import ModelError, RequestError
 from timely_llm.core.request import ErrorCode, PlanResult, Rejected
 from timely_llm.core.segment import Segment
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.serving.announcer import Sink
+from timely_llm.serving.gate import Limits
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.server import Limits, Server
+from timely_llm.serving.server import Server
 
 YAML = resource("config/skill_sets/drone.yaml").read_text()
 
@@ -156,4 +157,54 @@ def test_a_broken_policy_ends_its_requests_and_the_server_lives_on() -> None:
     assert sink.wait_for("a").error_code is ErrorCode.ENGINE_FAILED
     server.submit(request("b"))
     assert sink.wait_for("b").error_code is ErrorCode.NONE
+    server.close()
+
+
+def test_a_drained_server_refuses_what_is_new_and_finishes_what_it_has() -> None:
+    sink = Waiting()
+    server = serve(sink, lead_s=0.1)
+    server.submit(request("r"))
+    sink.wait_for_segment()
+    drained = server.drain(10.0)
+    with pytest.raises(Rejected, match="inactive") as refused:
+        server.submit(request("s"))
+    assert refused.value.code is ErrorCode.INACTIVE
+    drained.result(10)
+    assert sink.results["r"].error_code is ErrorCode.NONE
+    server.accept(True)
+    server.submit(request("s"))
+    assert sink.wait_for("s").error_code is ErrorCode.NONE
+    server.close()
+
+
+def test_what_cannot_be_finished_in_time_is_ended() -> None:
+    sink = Waiting()
+    server = serve(sink, plan="mf(50);" * 40)
+    server.submit(request("r"))
+    sink.wait_for_segment()
+    server.drain(0.05).result(10)
+    result = sink.results["r"]
+    assert (result.error_code, result.error_msg) == (
+        ErrorCode.SHUTTING_DOWN, "the server stops serving",
+    )  # fmt: skip
+    server.close()
+
+
+def test_draining_an_idle_or_a_closed_server_is_over_at_once() -> None:
+    server = serve(Waiting())
+    server.drain(60.0).result(10)
+    waiting = server.drain(60.0)
+    server.close()
+    waiting.result(10)
+    server.drain(60.0).result(10)
+
+
+def test_no_more_skill_sets_than_allowed() -> None:
+    server = serve(Waiting(), limits=Limits(max_skill_sets=2))
+    other = YAML.replace("name: drone", "name: other")
+    third = YAML.replace("name: drone", "name: third")
+    server.register(other).result(10)
+    with pytest.raises(RequestError, match="2 skill sets are registered, the most allowed"):
+        server.register(third).result(10)
+    server.register(other).result(10)
     server.close()

@@ -1,7 +1,9 @@
 """Reading whole plans."""
 
 from test.skills.plans import DRONE
+from timely_llm.skills.checkers import cut
 from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Piece
 
 
@@ -11,3 +13,10 @@ def read(*chunks: str) -> tuple[list[Piece], str]:
     pieces = [piece for chunk in chunks for piece in checker.feed(chunk)]
     last, tail = checker.finish()
     return pieces + ([last] if last else []), tail
+
+
+def pieces_of(skill_set: SkillSet, text: str) -> list[Piece]:
+    """Return the pieces of a text without outside words."""
+    found = cut(skill_set, text)
+    assert not any(isinstance(piece, str) for piece in found)
+    return [piece for piece in found if isinstance(piece, Piece)]

@@ -76,3 +76,49 @@ def test_no_duration_is_below_zero_or_without_end(
 ) -> None:
     seconds = Duration(polynomial=tuple(coefficients)).predict_s((argument,))
     assert 0 <= seconds < float("inf")
+
+
+def test_a_measured_skill_is_predicted_by_its_lowest_quantile() -> None:
+    search = Duration(quantiles={0.05: 1.6, 0.5: 3.1, 0.95: 9.0})
+    assert search.scene_dependent
+    assert search.predict_s(("cat",)) == 1.6
+    assert search.longest_s(("cat",)) == 9.0
+    assert search.quantile_s((), 0.0) == search.quantile_s((), 0.05) == 1.6
+    assert search.quantile_s((), 0.275) == pytest.approx((1.6 + 3.1) / 2)
+    assert search.quantile_s((), 1.0) == 9.0
+
+
+def test_a_measured_skill_takes_as_long_as_was_measured() -> None:
+    rng, search = np.random.default_rng(0), Duration(quantiles={0.05: 1.6, 0.5: 3.1, 0.95: 9.0})
+    seconds = [search.sample_s((), rng) for _ in range(4000)]
+    assert np.quantile(seconds, [0.0, 0.5, 1.0]) == pytest.approx([1.6, 3.1, 9.0], rel=0.05)
+
+
+def test_a_spread_is_of_the_ratio_to_what_is_predicted() -> None:
+    move = Duration(polynomial=(1.0, 0.1), spread={0.1: 0.9, 0.9: 1.2})
+    assert not move.scene_dependent
+    assert move.predict_s((10,)) == 2.0
+    assert move.quantile_s((10,), 0.1) == pytest.approx(1.8)
+    assert move.quantile_s((10,), 0.5) == pytest.approx(2.1)
+    assert move.longest_s((10,)) == pytest.approx(2.4)
+    rng = np.random.default_rng(0)
+    seconds = [move.sample_s((10,), rng, spread=5.0) for _ in range(1000)]
+    assert (min(seconds), max(seconds)) == pytest.approx((1.8, 2.4), rel=0.01)
+
+
+def test_the_shares_of_steps_are_equal() -> None:
+    search = DRONE.skills["s"].duration
+    steps = [search.quantile_s((), share) / STEP_S for share in (0, 0.124, 0.126, 0.5, 0.99, 1)]
+    assert steps == pytest.approx([1, 1, 2, 5, 8, 8])
+
+
+shares = st.dictionaries(st.floats(0, 1), st.floats(0.01, 100), min_size=1, max_size=5)
+
+
+@settings(deadline=None)
+@given(shares, st.floats(0, 1), st.floats(0, 1))
+def test_quantiles_rise(values: dict[float, float], one: float, other: float) -> None:
+    ordered = dict(zip(sorted(values), sorted(values.values()), strict=True))
+    low, high = sorted((one, other))
+    for duration in (Duration(quantiles=ordered), Duration(polynomial=(2.0,), spread=ordered)):
+        assert duration.quantile_s((), low) <= duration.quantile_s((), high) * (1 + 1e-12)

@@ -119,8 +119,8 @@ def test_a_truth_value_is_no_argument(kind: Any) -> None:
         (document(prompt=None), "at prompt: Field required"),
         (document(skils={}), "at skils: Extra inputs are not permitted"),
         (document(language="python"), "at language: Input should be 'minispec'"),
-        (document(skills={}), "at skills: Dictionary should have at least 1 item"),
-        (document(skills=None), "at skills: Field required"),
+        (document(skills={}), "at top level: skills: at least one is needed for plans"),
+        (document(skills=None), "skills: at least one is needed for plans that call"),
         (document(skills=[1]), "at skills: Input should be a valid dictionary"),
         (document({"type": "real"}), "at skills.go.arguments.0.type: .*'integer', 'number' or"),
         (document({"units": "m"}), "at skills.go.arguments.0.units: Extra inputs"),
@@ -149,11 +149,28 @@ def test_a_truth_value_is_no_argument(kind: Any) -> None:
         (skill(duration={"step_s": 1, "steps": [0, 2]}), r"not \[0, 2\]"),
         (skill(duration={"step_s": 0, "steps": [1, 2]}), "step_s: .* greater than 0"),
         (skill(duration=None), "at skills.go.duration: Input should be"),
+        (skill(duration={"quantiles": {}}), "at skills.go.duration: quantiles needs at least one"),
+        (skill(duration={"quantiles": {"0.5": 2, "0.9": 1}}), r"must rise .*, not \[2.0, 1.0\]"),
+        (skill(duration={"quantiles": {"1.5": 2}}), r"quantiles.1.5.\[key\]: .* less than or"),
+        (skill(duration={"quantiles": {"0.5": 0}}), "quantiles.0.5: .* greater than 0"),
+        (skill(duration={"quantiles": {"0.5": 1}, "polynomial": [1]}), "a duration is either"),
+        (skill(duration={"quantiles": {"0.5": 1}, "spread": {"0.5": 1}}), "spread goes with a"),
+        (skill(duration={"polynomial": [1], "spread": {"0.1": 2, "0.9": 1}}), "spread must rise"),
+        (document(language="regex"), "language regex needs rules, and rules need language regex"),
+        (document(rules=["a"]), "language regex needs rules, and rules need language regex"),
+        (document(rules=["a", "(b"], language="regex"),
+         r"at rules: rule 2: '\(b' is no regular expression: missing \)"),
+        (document(rules=["a*"], language="regex"), r"rule 1: 'a\*' matches the empty text"),
+        (document(rules=["a"] * 65, language="regex"), "at most 64 rules are allowed, not 65"),
+        (document(rules=["a" * 2001], language="regex"), "1 to 2000 characters, not 2001"),
+        (document(rules=["a(?R)?"], language="regex"), "a rule cannot contain itself"),
+        (document(rules=[r"(?P<skill>\w+);"], language="regex", skills={}), "skills: at least one"),
+        (document(words_per_s=0), "at words_per_s: Input should be greater than 0"),
         (document(prompt=5, name=6), r"at name: .* \(and 1 more\)"),
         ("name: cart\nskills: [1, 2\n", "cart.yaml: line 3, column 1 is not valid YAML: expected"),
         ("name: cart\n\tskills: 1\n", "line 2, column 1 is not valid YAML: found character '.t'"),
-        ("- name: cart", "cart.yaml: must be a mapping with name, prompt and skills"),
-        ("", "must be a mapping with name, prompt and skills"),
+        ("- name: cart", "cart.yaml: must be a mapping with name and prompt"),
+        ("", "must be a mapping with name and prompt"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_its_place_and_what_is_allowed(text: str, message: str) -> None:
@@ -170,7 +187,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_the_file_is_named_in_its_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "cart.yaml"
-    path.write_text(document(skills={}))
+    path.write_text(document(skills=7))
     with pytest.raises(SkillSetError, match=r"cart.yaml: at skills: "):
         load_skill_set(str(path))
     path.write_text(document())

@@ -7,28 +7,26 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 _domains = itertools.count(os.getpid())
 
 
 class Process:
     """A child process with its output in a file, ended with the test."""
 
-    def __init__(self, module: str, parameters: dict[str, object], domain: int, log: Path) -> None:
-        arguments = [sys.executable, "-m", module, "--ros-args"]
-        for name, value in parameters.items():
-            arguments += ["-p", f"{name}:={value}"]
+    def __init__(self, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
         self._log = log
         self._file = log.open("w")
         self.popen = subprocess.Popen(
-            arguments,
+            [sys.executable, *command],
             stdout=self._file,
             stderr=subprocess.STDOUT,
-            env=os.environ | ros_environment(domain),
+            env=os.environ | environment,
             start_new_session=True,
         )
 
@@ -37,7 +35,11 @@ class Process:
         return self._log.read_text()
 
     def wait(self, timeout_s: float) -> int:
-        return self.popen.wait(timeout_s)
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            error.add_note(self.output)
+            raise
 
     def interrupt(self) -> None:
         self.popen.send_signal(signal.SIGINT)
@@ -73,13 +75,24 @@ def domain() -> int:
 
 @pytest.fixture(scope="module")
 def start(domain: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Start `start("plan_server", policy="timely")`; ended with the module."""
+    """Start `start("plan_server", policy="timely")`; ended with the module.
+
+    A name with a slash is a file to run, with its arguments: `start("scripts/timely-llm", "ask")`.
+    """
     folder = tmp_path_factory.mktemp("processes")
     made: list[Process] = []
 
-    def begin(node: str, **parameters: object) -> Process:
-        log = folder / f"{node}-{len(made)}.log"
-        made.append(Process(f"timely_llm.ros.{node}", parameters, domain, log))
+    def begin(
+        name: str, *arguments: str, environment: dict[str, str] | None = None, **parameters: object
+    ) -> Process:
+        if "/" in name:
+            command = [str(ROOT / name), *arguments]
+        else:
+            pairs = [f"{parameter}:={value}" for parameter, value in parameters.items()]
+            words = [word for pair in pairs for word in ("-p", pair)]
+            command = ["-m", f"timely_llm.ros.{name}", "--ros-args", *words, *arguments]
+        variables = ros_environment(domain) | (environment or {})
+        made.append(Process(command, variables, folder / f"{Path(name).stem}-{len(made)}.log"))
         return made[-1]
 
     yield begin

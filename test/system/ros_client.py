@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import rclpy
@@ -18,6 +19,12 @@ from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.ros.conversions import time_utility_message
 
 WAIT_S = 30.0
+PATIENT = {
+    "engine": "simulated",
+    "skill_sets": f"[{Path(__file__).with_name('patient.yaml')}]",
+    "stats_period_s": 0.1,
+}
+"""A server whose every plan waits, after `mf(50);tc(90);`, until a value is reported."""
 FIND = "Scene: []\nTask: [A] Check for a cat or a cup."
 LONG = "Scene: []\nTask: [A] Go up 50 cm, wait 3 seconds, move left 100 cm and then take a picture."
 
@@ -68,6 +75,36 @@ class Client:
             self.call(srv.SubmitPlan, "submit_plan", request=self.request(task=FIND))
             end_s = time.monotonic() + 2
             self._until_segment(end_s)
+
+    def wait_for_action(self) -> None:
+        """Wait until the server is there; for servers that make no plans for this."""
+        assert self.action.wait_for_server(60)
+        client: Any = self.node.create_client(srv.ListRequests, "plan_server/list_requests")
+        assert client.wait_for_service(WAIT_S)
+        answers: list[Future[Any]] = []
+        asked_s = 0.0
+
+        def answered() -> bool:
+            # A question that comes before discovery is complete may get lost.
+            nonlocal asked_s
+            if time.monotonic() > asked_s + 1.0:
+                asked_s = time.monotonic()
+                answers.append(client.call_async(srv.ListRequests.Request()))
+            return any(answer.done() for answer in answers)
+
+        self.until(answered)
+        self.node.destroy_client(client)
+
+    def listed(self) -> dict[str, str]:
+        """Return the states of the requests being served."""
+        answer = self.call(srv.ListRequests, "list_requests")
+        return dict(zip(answer.request_ids, answer.states, strict=True))
+
+    def until_listed(self, states: dict[str, str]) -> None:
+        """Wait until exactly these requests are being served, in these states."""
+        end_s = time.monotonic() + WAIT_S
+        while (found := self.listed()) != states:
+            assert time.monotonic() < end_s, found
 
     def _until_segment(self, end_s: float) -> None:
         self.until(lambda: bool(self.segments) or time.monotonic() > end_s)
@@ -122,4 +159,4 @@ def utility(beta: float, alpha: float = -2.0, ert: float = 1.0) -> msg.TimeUtili
     return msg.TimeUtility(beta=beta, alpha=alpha, ert=ert)
 
 
-__all__ = ["FIND", "LONG", "NORMAL", "Client", "TimeUtility", "utility"]
+__all__ = ["FIND", "LONG", "NORMAL", "PATIENT", "Client", "TimeUtility", "utility"]

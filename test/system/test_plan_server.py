@@ -17,14 +17,19 @@ from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.resources import resource
 
 
-@pytest.fixture(scope="module")
-def client(start: Start, domain: int) -> Iterator[Client]:
+@pytest.fixture(scope="module", params=["single", "events"])
+def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
     # Paced like a larger model, so that there is time to cancel in the middle of a plan.
-    start("plan_server", pace="rtx4090-llama3-8b", stats_period_s=0.2)
+    server = start(
+        "plan_server", pace="rtx4090-llama3-8b", stats_period_s=0.2, executor=request.param
+    )
     made = Client(domain)
     made.wait_for_server()
     yield made
     made.close()
+    server.stop()
+    assert server.popen.returncode == 0
+    assert "Traceback" not in server.output
 
 
 def test_a_goal_is_answered_in_segments_that_make_up_the_plan(client: Client) -> None:
@@ -68,7 +73,7 @@ def test_a_request_by_topic_or_service_is_answered_on_the_segments_topic(client:
         ({"task": " "}, ErrorCode.INVALID_REQUEST, "the task is empty"),
         ({"task": "x" * 9000}, ErrorCode.INVALID_REQUEST, "at most 8000"),
         ({"agent": ""}, ErrorCode.INVALID_REQUEST, "agent must have 1 to 128 characters"),
-        ({"skill_set": "boat"}, ErrorCode.UNKNOWN_SKILL_SET, "registered are drone"),
+        ({"skill_set": "boat"}, ErrorCode.UNKNOWN_SKILL_SET, "registered are arm, drone"),
         ({"time_utility": utility(math.nan)}, ErrorCode.INVALID_REQUEST, "beta must be a finite"),
         ({"time_utility": utility(-1.0)}, ErrorCode.INVALID_REQUEST, "beta must be a finite"),
         ({"max_tokens": 100_000}, ErrorCode.INVALID_REQUEST, "max_tokens must be 1 to 4096"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from test.system.conftest import Start
-from test.system.ros_client import LONG, Client
+from test.system.ros_client import LONG, PATIENT, Client
 from timely_llm.core.request import ErrorCode
 
 
@@ -26,6 +26,11 @@ from timely_llm.core.request import ErrorCode
         ({"model": "/no/such/folder"}, "/no/such/folder"),
         ({"skill_sets": "['/no/skills.yaml']"}, "cannot read skill set /no/skills.yaml"),
         ({"journal": "/no/such/folder/j.jsonl"}, "cannot write the journal"),
+        ({"executor": "threads"}, "parameter executor must be one of single, events"),
+        (
+            {"qos_overrides./plan_server/stats.publisher.reliability": "maybe"},
+            "cannot use the qos_overrides of ~/stats",
+        ),
     ],
 )
 def test_a_wrong_parameter_ends_the_server_with_one_sentence(
@@ -35,6 +40,36 @@ def test_a_wrong_parameter_ends_the_server_with_one_sentence(
     assert server.wait(60) == 1
     assert words in server.output
     assert "Traceback" not in server.output
+
+
+@pytest.mark.parametrize("text", ["/**: {ros__parameters: {policy: [unclosed", "- a list"])
+def test_a_broken_parameter_file_ends_the_server_with_one_sentence(
+    start: Start, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(text)
+    server = start("plan_server", "--params-file", str(file))
+    assert server.wait(60) == 1
+    assert "plan_server: cannot start ROS: Couldn't parse params file" in server.output
+    assert "Traceback" not in server.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("skills.yaml", "name: [unclosed"), ("model/config.json", "{")]
+)
+def test_a_broken_file_ends_the_server_with_one_sentence(
+    start: Start, tmp_path: Path, name: str, text: str
+) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    wrong = {"skill_sets": f"[{file}]"} if file.suffix == ".yaml" else {"model": file.parent}
+    server = start("plan_server", **wrong)
+    assert server.wait(60) == 1
+    assert str(tmp_path) in server.output
+    assert "Traceback" not in server.output
+    [sentence] = [line for line in server.output.splitlines() if line.startswith("plan_server: ")]
+    assert len(sentence) < 400
 
 
 def test_a_fleet_without_a_server_says_so(start: Start) -> None:
@@ -73,6 +108,28 @@ def test_a_fleet_is_served_and_both_end_cleanly(start: Start, tmp_path: Path) ->
     assert sum(e["recomputed_tokens"] for e in done.values()) == 0
 
 
+@pytest.mark.parametrize("executor", ["single", "events"])
+def test_robots_whose_segments_fail_get_new_plans(
+    start: Start, tmp_path: Path, executor: str
+) -> None:
+    journal, log = tmp_path / "server.jsonl", tmp_path / "fleet.jsonl"
+    server = start("plan_server", engine="simulated", journal=journal, executor=executor)
+    fleet = start(
+        "robot_fleet", robots=1, duration_s=0.5, urgent_share=0.0, failure_share=1.0, log=log,
+        executor=executor,
+    )  # fmt: skip
+    assert fleet.wait(90) == 0, fleet.output
+    server.stop()
+    happened = [json.loads(line) for line in log.read_text().splitlines()]
+    fails = [(e["epoch"], e["index"]) for e in happened if e["event"] == "fail"]
+    assert fails == [(0, 0), (1, 0), (2, 0)]
+    [done] = [e for e in happened if e["event"] == "done"]
+    assert (done["outcome"], done["error_code"]) == ("error", ErrorCode.EXECUTION_FAILED)
+    assert done["epochs"] == 3
+    ended = [json.loads(line) for line in journal.read_text().splitlines()]
+    assert len([e for e in ended if e["event"] == "replan"]) == 2
+
+
 def test_an_interrupt_while_the_model_loads_ends_the_server(start: Start) -> None:
     server = start("plan_server")
     with pytest.raises(subprocess.TimeoutExpired):
@@ -83,16 +140,39 @@ def test_an_interrupt_while_the_model_loads_ends_the_server(start: Start) -> Non
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
-def test_who_waits_for_a_plan_is_told_that_the_server_stops(
-    start: Start, domain: int, kind: signal.Signals
+@pytest.mark.parametrize(
+    ("drain_s", "code"), [(0.0, ErrorCode.SHUTTING_DOWN), (20.0, ErrorCode.NONE)]
+)
+def test_who_waits_for_a_plan_gets_it_or_is_told_that_the_server_stops(
+    start: Start, domain: int, kind: signal.Signals, drain_s: float, code: ErrorCode
 ) -> None:
-    server = start("plan_server", pace="rtx4090-llama3-8b", stats_period_s=0.2)
+    server = start(
+        "plan_server", pace="rtx4090-llama3-8b", stats_period_s=0.2, shutdown_drain_s=drain_s
+    )
     client = Client(domain)
     client.wait_for_server()
     handle = client.send(client.goal(task=LONG))
     client.until(lambda: bool(client.feedback))
     result = handle.get_result_async()
     server.popen.send_signal(kind)
+    assert client.result(result).result.error_code == code
+    client.close()
+    assert server.wait(30) == 0
+    assert "Traceback" not in server.output
+
+
+def test_a_second_interrupt_ends_the_server_at_once(start: Start, domain: int) -> None:
+    server = start("plan_server", **PATIENT, shutdown_drain_s=3600.0)
+    client = Client(domain)
+    client.wait_for_action()
+    handle = client.send(client.goal("stuck", skill_set="patient"))
+    result = handle.get_result_async()
+    client.until_listed({"stuck": "blocked"})
+    server.interrupt()
+    late = client.result(client.action.send_goal_async(client.goal(skill_set="patient")))
+    refused = client.result(late.get_result_async()).result
+    assert refused.error_code == ErrorCode.INACTIVE
+    server.interrupt()
     assert client.result(result).result.error_code == ErrorCode.SHUTTING_DOWN
     client.close()
     assert server.wait(30) == 0

@@ -1,5 +1,7 @@
 """Errors a user can act on. Each message is one sentence: what is wrong, what is allowed."""
 
+import signal
+
 
 class TimelyError(Exception):
     """Base of every error this project raises on purpose."""
@@ -27,3 +29,11 @@ class EngineError(TimelyError):
 
 class ModelError(TimelyError):
     """A model cannot be loaded."""
+
+
+class Interrupted(Exception):
+    """The user ended the run; `signum` is the signal."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum

@@ -17,16 +17,45 @@ class State(Enum):
     RUNNING = "running"  # was in the last step, and not at a boundary since
     SUSPENDED = "suspended"  # in no step plan for now; KV kept
     BLOCKED = "blocked"  # waits for a skill's return value
+    EXECUTING = "executing"  # complete, and out of the engine; its robot still executes it
     ENDED = "ended"
 
 
 @dataclass(eq=False)
-class Generation:
-    """One request being served. Written by the serving loop, read by policies.
+class Tally:
+    """What a request got, over all its epochs.
 
     Attributes:
-        key: its name in the engine.
-        arrival_s: when it was admitted, on the loop's clock.
+        task: what was asked first.
+        history: texts of the segments that the robot executed in earlier epochs.
+        segments: delivered segments.
+        response_s: from arrival to the first segment, seconds; negative before it.
+        waiting_s: response time plus the times in which the robot had nothing to do, seconds.
+        utility: time utility of the response time, not clamped.
+        prompt_tokens, generated_tokens, recomputed_tokens: counts of tokens.
+    """
+
+    task: str = ""
+    history: list[str] = field(default_factory=list)
+    segments: int = 0
+    response_s: float = -1.0
+    waiting_s: float = 0.0
+    utility: float = 0.0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    recomputed_tokens: int = 0
+
+
+@dataclass(eq=False)
+class Generation:
+    """One plan being made for a request. Written by the serving loop, read by policies.
+
+    A request has one at a time; when a segment fails, the next epoch's takes its place.
+
+    Attributes:
+        key: its name in the engine, the request's id.
+        request: what is asked in this epoch.
+        arrival_s: when it was asked, on the loop's clock.
         prompt_tokens: tokens of the prompt, the shared prefix included.
         to_compute: tokens whose KV is not there yet: 1 to decode, more to prefill.
         context_tokens: tokens whose KV is there.
@@ -35,6 +64,8 @@ class Generation:
         robot_free_s: when the robot will have executed all that was delivered.
         started, finished: the last segments that the robot reported so, -1 before the first.
         max_tokens: most tokens it may generate.
+        epoch: how often a failed segment has led to a new plan.
+        tally: what the request got so far.
     """
 
     key: str
@@ -48,13 +79,12 @@ class Generation:
     token_ids: list[int] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     segment_tokens: int = 0
-    recomputed_tokens: int = 0
     robot_free_s: float = math.nan
     started: int = -1
     finished: int = -1
     max_tokens: int = 0
-    response_s: float = -1.0
-    waiting_s: float = 0.0
+    epoch: int = 0
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def first(self) -> bool:

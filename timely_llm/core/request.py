@@ -26,6 +26,12 @@ class ErrorCode(IntEnum):
     ENGINE_FAILED = 8
     SHUTTING_DOWN = 9
     EXECUTION_FAILED = 10
+    EXPIRED = 11
+    NO_ANSWER = 12
+    CLIENT_SILENT = 13
+    INACTIVE = 14
+    AGENT_LIMIT = 15
+    NO_MEMORY = 16
 
 
 class ReportState(IntEnum):
@@ -50,6 +56,12 @@ class Rejected(RequestError):
 class PlanRequest:
     """A robot's request for a plan.
 
+    Attributes:
+        temperature: 0 for the most likely token at each step, up to 2 for more variety.
+        seed: with a temperature, the same seed gives the same plan.
+        closed_loop: the robot reports what it executes: the request ends with the execution of its
+            plan, not with its last word, so that any failure can lead to a new plan.
+
     Raises:
         RequestError: a field is empty, too long or out of its range.
     """
@@ -60,6 +72,9 @@ class PlanRequest:
     task: str
     time_utility: TimeUtility = NORMAL
     max_tokens: int = 256
+    temperature: float = 0.0
+    seed: int = 0
+    closed_loop: bool = False
 
     def __post_init__(self) -> None:
         for name, text in (("request_id", self.request_id), ("agent", self.agent)):
@@ -76,6 +91,8 @@ class PlanRequest:
             )
         if not 1 <= self.max_tokens <= 4096:
             raise RequestError(f"max_tokens must be 1 to 4096, not {self.max_tokens}")
+        if not 0.0 <= self.temperature <= 2.0:
+            raise RequestError(f"temperature must be 0 to 2, not {self.temperature:g}")
 
 
 @dataclass(frozen=True)
@@ -83,9 +100,11 @@ class ExecutionReport:
     """A robot's word about one segment.
 
     Attributes:
+        request_id: the plan; empty with ALIVE: all of the agent's.
         index: the segment it is about; ignored for ALIVE.
         duration_s: seconds the segment took (FINISHED, FAILED), else 0.
         value: a blocking skill's return value as text, or the reason of a failure.
+        epoch: the segment's; a report about an older epoch says only that the agent is there.
     """
 
     request_id: str
@@ -94,6 +113,7 @@ class ExecutionReport:
     index: int = 0
     duration_s: float = 0.0
     value: str = ""
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,7 +121,8 @@ class PlanResult:
     """How a plan request ended.
 
     Attributes:
-        plan: the text of all delivered segments.
+        plan: the text of all delivered segments of the last epoch.
+        segments: delivered segments of all epochs.
         response_s: from arrival to the delivery of the first segment; negative if none was.
         waiting_s: response time plus the gaps in which the robot had nothing to do.
         utility: TUF of the response time, 0 if no segment was delivered.
@@ -120,6 +141,7 @@ class PlanResult:
     prompt_tokens: int
     generated_tokens: int
     recomputed_tokens: int
+    epoch: int = 0
 
     @classmethod
     def refused(cls, request: PlanRequest, code: ErrorCode, message: str) -> PlanResult:

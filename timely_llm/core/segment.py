@@ -27,9 +27,10 @@ class Segment:
     Attributes:
         request_id: the plan it belongs to.
         agent: the robot that asked.
-        index: 0 for the first; a robot executes each (request_id, index) once.
-        epoch: segments of an older epoch than the newest seen are ignored.
-        text: its words; all segments' texts in order are the plan's text.
+        index: 0 for the first of an epoch; a robot executes each (request_id, epoch, index) once.
+        epoch: raised when a segment failed; segments of an older one than the newest seen are
+            ignored.
+        text: its words; the texts of all of an epoch's segments in order are its plan's text.
         calls: the skills named in it, conditions included.
         predicted_s: seconds the robot is expected to be busy with it.
         final: no segment follows. A last segment may be delivered a second time, only to say so
@@ -44,3 +45,8 @@ class Segment:
     predicted_s: float = 0.0
     final: bool = False
     epoch: int = 0
+
+    @property
+    def blocking(self) -> bool:
+        """Whether generation waits for what the robot reports of it."""
+        return any(call.blocking for call in self.calls)

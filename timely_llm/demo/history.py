@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from timely_llm.demo.log_reader import Event
+from timely_llm.processes.log_reader import Event
 
 RUNNING_S = 0.15
 """A generation counts as running for this long after its last step."""
 REST_S = 0.05
 """An engine that makes no step for this long rests."""
+_ABOUT_REQUESTS = frozenset(
+    ("request", "ask", "segment", "report", "complete", "answer", "replan", "end", "call", "done")
+)
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,13 @@ class Outcome:
 
 @dataclass
 class Request:
-    """One request of one robot. `due_s` is when its next segment is needed."""
+    """One request of one robot.
+
+    Attributes:
+        due_s: when its next segment is needed.
+        blocked: its generation waits for a skill's value.
+        newest: epoch and index of the last segment.
+    """
 
     id: str
     agent: str = ""
@@ -102,15 +111,19 @@ class Request:
     due_s: float = math.nan
     steps: int = 0
     generated: bool = False
+    blocked: bool = False
+    newest: tuple[int, int] = (0, -1)
     slices: list[Slice] = field(default_factory=list)
     delivered: list[Delivered] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     outcome: Outcome | None = None
 
     def generation(self, now_s: float) -> str:
-        """Return queued, running, suspended or done."""
+        """Return queued, running, suspended, blocked or done."""
         if self.generated:
             return "done"
+        if self.blocked:
+            return "blocked"
         if not self.slices:
             return "queued"
         return "running" if self.slices[-1].end_s > now_s - RUNNING_S else "suspended"
@@ -193,7 +206,7 @@ class History:
                 self.began_s = self.began_s or event["t"]
             case "step":
                 self._step(event)
-            case "request" | "ask" | "segment" | "report" | "end" | "call" | "done":
+            case kind if kind in _ABOUT_REQUESTS:
                 self._about(self.requests.setdefault(event["id"], Request(event["id"])), event)
 
     def _step(self, event: Event) -> None:
@@ -222,7 +235,11 @@ class History:
                 self._segment(request, event)
             case "report":
                 request.due_s = event["due_s"]
-            case "end":
+            case "answer":
+                request.blocked = False
+            case "replan":
+                request.due_s, request.blocked, request.generated = event["due_s"], False, False
+            case "complete" | "end":
                 request.generated = True
             case "call":
                 request.calls.append(Call(event["index"], event["call"], at_s, event["s"]))
@@ -235,8 +252,10 @@ class History:
 
     def _segment(self, request: Request, event: Event) -> None:
         """Enter a segment; the last one may come again, only to say that it is the last."""
-        if event["index"] < len(request.delivered):
+        place = (event["epoch"], event["index"])
+        if place <= request.newest:
             return
+        request.newest, request.blocked = place, event["blocking"]
         due_s, request.due_s = request.due_s, event["due_s"]
         delivered = Delivered(event["index"], event["t"], due_s, event["text"])
         request.delivered.append(delivered)

@@ -22,6 +22,7 @@ GENERATION_STYLE = {
     "queued": "yellow",
     "running": "bold green",
     "suspended": "magenta",
+    "blocked": "red",
     "done": "dim",
 }
 

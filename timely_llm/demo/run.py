@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from timely_llm.demo.history import History
-from timely_llm.demo.log_reader import LogReader
-from timely_llm.demo.processes import Child, Children, Interrupts, ProcessError
 from timely_llm.demo.settings import Files, Settings
+from timely_llm.processes.children import Child, Children, Interrupts, ProcessError
+from timely_llm.processes.log_reader import LogReader
 
 START_LIMIT_S = 900.0
 """A model from the hub may have to be downloaded first."""

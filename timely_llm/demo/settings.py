@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import TimelyError
+from timely_llm.processes.nodes import FLEET, SERVER, local_environment, random_domain, ros_command
+from timely_llm.resources import resource
 
-SERVER = (sys.executable, "-m", "timely_llm.ros.plan_server")
-FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
+ROBOTS = ("drone", "arm")
+"""The robots that have a skill set and tasks in `config/`."""
 
 
 class OutputError(TimelyError):
     """The output folder cannot be used."""
-
-
-def random_domain() -> int:
-    """Return a ROS_DOMAIN_ID from 1 to 100 that nobody else is likely to use now."""
-    return 1 + secrets.randbelow(100)
-
-
-def ros_command(command: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
-    """Return a node's command line; parameters that are None keep the node's default.
-
-    Values are written as JSON, which is YAML: a model called "1e3" stays a text.
-    """
-    given = {name: value for name, value in parameters.items() if value is not None}
-    pairs = [f"{name}:={json.dumps(value)}" for name, value in given.items()]
-    return [*command, "--ros-args", *(word for pair in pairs for word in ("-p", pair))]
 
 
 @dataclass(frozen=True)
@@ -75,8 +58,11 @@ class Settings:
         duration_s: seconds in which robots ask.
         bursts_per_s: mean bursts of tasks a second.
         seed: of everything random in the fleet.
+        robot: which of the shipped robots, drone or arm.
+        failure_share: share of segments that robots report as failed.
         model: folder or hub id; empty for the embedded one.
         pace: profile that every step keeps to; empty for none.
+        constrained: let the model say only what the robot's grammar allows.
         lead_s: how long before its robot will be idle a suspended plan is resumed; negative for
             as early as there is room.
         output: folder for logs and pictures.
@@ -87,6 +73,9 @@ class Settings:
     duration_s: float = 60.0
     bursts_per_s: float = 0.5
     seed: int = 0
+    robot: str = ROBOTS[0]
+    failure_share: float = 0.0
+    constrained: bool = False
     engine: str = "transformers"
     model: str = ""
     pace: str = ""
@@ -111,12 +100,7 @@ class Settings:
     @property
     def environment(self) -> dict[str, str]:
         """Variables of both processes: a ROS domain of their own, on this machine only."""
-        return {
-            "ROS_DOMAIN_ID": str(self.domain),
-            "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-            "OMP_NUM_THREADS": "1",
-            "PYTHONUNBUFFERED": "1",
-        }
+        return local_environment(self.domain)
 
     def server_command(self, policy: str, files: Files) -> list[str]:
         """Return the command line of the plan server."""
@@ -128,6 +112,7 @@ class Settings:
                 "model": self.model or None,
                 "pace": self.pace or None,
                 "lead_s": float(self.lead_s),
+                "constrained": self.constrained or None,
                 "journal": str(files.journal.resolve()),
             },
         )
@@ -141,6 +126,9 @@ class Settings:
                 "duration_s": float(self.duration_s),
                 "events_per_s": float(self.bursts_per_s),
                 "seed": self.seed,
+                "failure_share": float(self.failure_share),
+                "skill_set": str(resource(f"config/skill_sets/{self.robot}.yaml")),
+                "tasks": str(resource(f"config/tasks/{self.robot}.yaml")),
                 "server": "plan_server",
                 "log": str(files.fleet_log.resolve()),
             },
@@ -153,6 +141,8 @@ class Settings:
             "duration_s": self.duration_s,
             "bursts_per_s": self.bursts_per_s,
             "seed": self.seed,
+            "robot": self.robot,
+            "failure_share": self.failure_share,
             "engine": self.engine,
             "model": self.model_name,
             "pace": self.pace_name,

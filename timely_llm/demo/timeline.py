@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from timely_llm.demo.history import Call, History, Request
-from timely_llm.demo.log_reader import Event
+from timely_llm.processes.log_reader import Event
 
 Span = tuple[float, float]
 """Start and end, seconds."""

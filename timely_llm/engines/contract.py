@@ -20,6 +20,24 @@ class Prefix:
 
 
 @dataclass(frozen=True)
+class Decoding:
+    """How a sequence's next token is chosen.
+
+    Attributes:
+        temperature: 0 for the most likely token; else logits are divided by it and a token drawn.
+        seed: of the drawing, one stream for each sequence: who shares its steps changes nothing.
+        grammar: in Lark's notation; only tokens that it allows are chosen. None: all are.
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+    grammar: str | None = None
+
+
+GREEDY = Decoding()
+
+
+@dataclass(frozen=True)
 class StepResult:
     """What one step did.
 
@@ -58,7 +76,14 @@ class Tokenizer(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of bare text, nothing added."""
+        """Return the token ids of bare text, nothing added; none is a control token."""
+        ...
+
+    def control_text(self, text: str) -> str | None:
+        """Return the first control token that a text spells, or None.
+
+        In a chat message such a text would be more than words: it could end a turn.
+        """
         ...
 
     def stream(self) -> TextStream:
@@ -97,20 +122,28 @@ class Engine(Protocol):
         """
         ...
 
-    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+    def add(
+        self,
+        key: str,
+        token_ids: Sequence[int],
+        prefix: Prefix | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> int:
         """Make a sequence known; nothing is computed yet.
 
         Args:
             key: its name; must be new.
             token_ids: the whole prompt, the prefix included.
             prefix: a pinned prefix that the prompt begins with, and is longer than.
+            decoding: how its tokens are chosen.
 
         Returns:
             How many of its tokens are left to compute.
 
         Raises:
-            EngineError: the key is taken, the prompt leaves no room for an answer, or the prefix
-                is not its beginning or not this engine's.
+            EngineError: the key is taken, the prompt leaves no room for an answer, the prefix is
+                not its beginning or not this engine's, the temperature is not possible, or the
+                grammar cannot be used.
         """
         ...
 
@@ -120,7 +153,7 @@ class Engine(Protocol):
         An entry's tokens are the most it computes; with fewer left, it computes those. Of
         `evictable`, the engine gives up no more than it needs; keys that it does not know or that
         take part are passed over. A sequence that cannot be served (no room for its KV, at the
-        most tokens a sequence may have) fails alone, and can be in a later plan.
+        most tokens a sequence may have, no next token) fails alone, and can be in a later plan.
 
         Raises:
             EngineError: the plan is empty, names an unknown sequence or one twice, or is larger
@@ -132,11 +165,24 @@ class Engine(Protocol):
         """Wait for the oldest submitted step and return what it did."""
         ...
 
-    def append(self, key: str, token_ids: Sequence[int]) -> None:
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words (a skill's return value) to a sequence; they are computed later.
 
+        A grammar does not see them, but for what they and a dropped token begin with alike: the
+        part of its text that is kept.
+
+        Args:
+            key: the sequence.
+            token_ids: the words.
+            drop: 1 if they take the place of the newest token, which was generated but not
+                computed yet: a token may say more than its plan's last statement.
+
+        Returns:
+            How many of its tokens are left to compute.
+
         Raises:
-            EngineError: the key is unknown, or the sequence would be too long.
+            EngineError: the key is unknown, the sequence would be too long, or what is to be
+                dropped was computed.
         """
         ...
 

@@ -5,10 +5,11 @@ Nothing here computes; the engines that keep their own KV share it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Prefix, StepResult
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.track import Admission, Limits, Part, Track
 from timely_llm.policies.contract import Capacity, StepPlan
 
@@ -64,12 +65,18 @@ class Ledger:
         self._pinned_tokens += len(token_ids)
         return prefix
 
-    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None) -> Track:
+    def add(
+        self,
+        key: str,
+        token_ids: Sequence[int],
+        prefix: Prefix | None,
+        decoding: Decoding = GREEDY,
+    ) -> Track:
         """Enter a sequence.
 
         Raises:
-            EngineError: the key is taken, the prompt is too short or too long, or the prefix is
-                not pinned here or not its beginning.
+            EngineError: the key is taken, the prompt is too short or too long, the prefix is not
+                pinned here or not its beginning, or the temperature is impossible.
         """
         if key in self._tracks:
             raise EngineError(f"the engine has a sequence {key!r} already")
@@ -83,20 +90,32 @@ class Ledger:
                 f"the prompt of {key!r} has {len(token_ids)} tokens, it must have more than the"
                 f" {shared} of its prefix"
             )
+        if not (math.isfinite(decoding.temperature) and decoding.temperature >= 0):
+            raise EngineError(f"the temperature must be 0 or more, not {decoding.temperature}")
         self._check_length(f"the prompt of {key!r}", len(token_ids))
-        track = Track(key, list(token_ids), prefix if shared else None, shared, shared, shared)
+        own = prefix if shared else None
+        track = Track(key, list(token_ids), own, shared, shared, shared, decoding)
         self._tracks[key] = track
         return track
 
-    def append(self, key: str, token_ids: Sequence[int]) -> Track:
-        """Add outside words to a sequence.
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> Track:
+        """Add outside words to a sequence, in the place of its newest token if `drop` is 1.
 
         Raises:
-            EngineError: the key is unknown or the sequence would be too long.
+            EngineError: the key is unknown, the sequence would be too long, or its newest token
+                was computed or not generated.
         """
         track = self[key]
-        self._check_length(f"{key!r} with what it is given", len(track.token_ids) + len(token_ids))
-        track.token_ids += token_ids
+        if drop not in (0, 1):
+            raise EngineError(f"only the newest token can be dropped, not {drop} tokens")
+        if drop and not (track.tentative and token_ids):
+            raise EngineError(
+                f"{key!r} has no generated token that was not computed, to put words in its place"
+            )
+        tokens = len(track.token_ids) - drop + len(token_ids)
+        self._check_length(f"{key!r} with what it is given", tokens)
+        track.token_ids[len(track.token_ids) - drop :] = token_ids
+        track.tentative = track.tentative and not token_ids
         return track
 
     def remove(self, key: str) -> Track | None:
@@ -168,6 +187,7 @@ class Ledger:
             track.computed = part.stop
             track.reached = max(track.reached, part.stop)
             if part.finishes:
+                track.tentative = True
                 track.token_ids.append(new_tokens[track.key])
         return StepResult(
             tokens={key: (token,) for key, token in new_tokens.items()},

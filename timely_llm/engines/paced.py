@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from timely_llm.engines.contract import Engine, Prefix, StepResult, Tokenizer
+from timely_llm.engines.contract import GREEDY, Decoding, Engine, Prefix, StepResult, Tokenizer
 from timely_llm.engines.profiles import Profile
 from timely_llm.policies.contract import Capacity, StepPlan
 
@@ -41,9 +41,15 @@ class PacedEngine:
         """Pin a prefix, at the engine's own pace."""
         return self._engine.pin_prefix(token_ids)
 
-    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+    def add(
+        self,
+        key: str,
+        token_ids: Sequence[int],
+        prefix: Prefix | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> int:
         """Make a sequence known; see `Engine.add`."""
-        left = self._engine.add(key, token_ids, prefix)
+        left = self._engine.add(key, token_ids, prefix, decoding)
         self._context[key] = self._shared[key] = len(token_ids) - left
         return left
 
@@ -67,9 +73,9 @@ class PacedEngine:
             time.sleep(rest_s)
         return replace(result, duration_s=time.monotonic() - self._started_s)
 
-    def append(self, key: str, token_ids: Sequence[int]) -> None:
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`."""
-        self._engine.append(key, token_ids)
+        return self._engine.append(key, token_ids, drop)
 
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from timely_llm.engines.contract import Message
 
@@ -34,7 +34,15 @@ class ScriptTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a text."""
-        return [self._id(piece) for piece in _PIECES.findall(text)]
+        return self.ids(_PIECES.findall(text))
+
+    def ids(self, pieces: Iterable[str]) -> list[int]:
+        """Return the token ids of texts that are one token each."""
+        return [self._id(piece) for piece in pieces]
+
+    def control_text(self, text: str) -> str | None:
+        """Return None: no text stands for the token that ends an answer."""
+        return None
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids."""

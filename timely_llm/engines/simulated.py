@@ -8,15 +8,15 @@ from itertools import chain, repeat
 
 from timely_llm.core.clock import Clock, WallClock
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Prefix, StepResult
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.profiles import Profile
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
 from timely_llm.engines.track import Admission, Limits
 from timely_llm.policies.contract import Capacity, StepPlan
 
-Script = Callable[[str, str], str]
-"""(key, prompt text) -> the whole answer."""
+Script = Callable[[str, str], str | Sequence[str]]
+"""(key, prompt text) -> the whole answer; as a sequence of texts, each is one token."""
 
 
 def demo_script(key: str, prompt: str) -> str:
@@ -67,9 +67,15 @@ class SimulatedEngine:
             known = self._ledger.pin(token_ids)
         return known
 
-    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+    def add(
+        self,
+        key: str,
+        token_ids: Sequence[int],
+        prefix: Prefix | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> int:
         """Make a sequence known; see `Engine.add`."""
-        track = self._ledger.add(key, token_ids, prefix)
+        track = self._ledger.add(key, token_ids, prefix, decoding)
         self._ask(key)
         return track.to_compute
 
@@ -91,10 +97,11 @@ class SimulatedEngine:
         self._pass_time(result.duration_s)
         return result
 
-    def append(self, key: str, token_ids: Sequence[int]) -> None:
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`."""
-        self._ledger.append(key, token_ids)
+        track = self._ledger.append(key, token_ids, drop)
         self._ask(key)
+        return track.to_compute
 
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""
@@ -110,7 +117,8 @@ class SimulatedEngine:
     def _ask(self, key: str) -> None:
         """Take the answer of a sequence from the script."""
         prompt = self.tokenizer.decode(self._ledger[key].token_ids)
-        answer = self.tokenizer.encode(self._script(key, prompt))
+        said = self._script(key, prompt)
+        answer = self.tokenizer.encode(said) if isinstance(said, str) else self.tokenizer.ids(said)
         # A model that was not stopped at its EOS goes on saying it.
         self._answers[key] = chain(answer, repeat(self.tokenizer.eos_id))
 

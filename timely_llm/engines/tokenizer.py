@@ -34,6 +34,12 @@ class HubTokenizer:
                 f"cannot read the tokenizer of {str(model)!r}: {_first_line(error)}"
             ) from error
         self.eos_ids = _eos_ids(str(model), self._tokenizer)
+        self._control = _control(self._tokenizer, self.eos_ids)
+
+    @property
+    def backend(self) -> Any:
+        """The tokenizer of the library transformers."""
+        return self._tokenizer
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt's token ids, generation prompt included.
@@ -53,8 +59,21 @@ class HubTokenizer:
             return self._by_template(_without_system(chat))
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of bare text, nothing added."""
-        return list(self._tokenizer.encode(text, add_special_tokens=False))
+        """Return the token ids of bare text; what spells a control token is text like any other."""
+        token_ids = list(
+            self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        )
+        # The library splits only what is marked as special.
+        spelled = next((self._control[i] for i in token_ids if i in self._control), "")
+        if not spelled or spelled not in text:
+            return token_ids
+        inside = text.index(spelled) + 1
+        return self.encode(text[:inside]) + self.encode(text[inside:])
+
+    def control_text(self, text: str) -> str | None:
+        """Return the first control token that a text spells, or None."""
+        found = [(text.find(spelled), spelled) for spelled in self._control.values()]
+        return min(((at, spelled) for at, spelled in found if at >= 0), default=(0, None))[1]
 
     def stream(self) -> TextStream:
         """Return a new decoder for one generation; special tokens have no text."""
@@ -131,6 +150,20 @@ def _eos_ids(model: str, tokenizer: Any) -> frozenset[int]:
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)
     return frozenset(ids)
+
+
+def _control(tokenizer: Any, eos_ids: frozenset[int]) -> dict[int, str]:
+    """Return the tokens that mean something else than their text, by id.
+
+    Those marked as special, those that end an answer, and those that the chat template writes.
+    """
+    template = str(tokenizer.chat_template or "")
+    return {
+        token_id: added.content
+        for token_id, added in tokenizer.added_tokens_decoder.items()
+        if added.content.strip()
+        and (added.special or token_id in eos_ids or added.content in template)
+    }
 
 
 def _first_line(error: Exception) -> str:

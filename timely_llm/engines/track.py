@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Prefix
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Track:
         shared: tokens of its pinned prefix.
         computed: tokens whose KV is there, the prefix included.
         reached: tokens that were computed at least once.
+        decoding: how its tokens are chosen.
+        tentative: whether its newest token was generated, and so not computed yet.
     """
 
     key: str
@@ -56,6 +58,8 @@ class Track:
     shared: int
     computed: int
     reached: int
+    decoding: Decoding = GREEDY
+    tentative: bool = False
 
     @property
     def to_compute(self) -> int:
@@ -100,3 +104,8 @@ class Admission:
     parts: tuple[Part, ...]
     evicted: tuple[Track, ...]
     failures: Mapping[str, str]
+
+    def without(self, failures: Mapping[str, str]) -> Admission:
+        """Return it for a step in which some more sequences failed."""
+        parts = tuple(part for part in self.parts if part.track.key not in failures)
+        return replace(self, parts=parts, failures={**self.failures, **failures})

@@ -10,13 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Prefix, StepResult
+from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.grammars import Grammars
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Limits, Part, Track
 from timely_llm.engines.transformers_attention import Member, PackedStep
-from timely_llm.engines.transformers_check import check_model
+from timely_llm.engines.transformers_check import alike, check_model
+from timely_llm.engines.transformers_choice import Choices
 from timely_llm.engines.transformers_kv import KvPool, PrefixKv
 from timely_llm.engines.transformers_model import PackedModel, choose_device
 from timely_llm.policies.contract import Capacity, StepPlan
@@ -28,8 +30,8 @@ class TransformersEngine:
     """Runs the tokens of all sequences of a step as one row, without padding.
 
     The KV of a sequence is kept until it is removed or evicted, wherever it is in plans; a pinned
-    prefix is stored once, for all. Decoding is greedy, so that in float32 a sequence's tokens do
-    not depend on who shares its steps.
+    prefix is stored once, for all. In float32 a sequence's tokens do not depend on who shares its
+    steps, whether they are the most likely ones or drawn.
 
     Args:
         model: folder, or id on the Hugging Face hub.
@@ -58,13 +60,15 @@ class TransformersEngine:
         torch.set_num_threads(threads)
         self._model = PackedModel(model, dtype, choose_device(device))
         self.tokenizer = HubTokenizer(model)
+        self._choices = Choices(
+            Grammars(self.tokenizer.backend, self.tokenizer.eos_ids, self._model.vocabulary)
+        )
         self._ledger = Ledger((limits or Limits()).for_model(self._model.max_positions))
         self._slots: dict[str, np.ndarray] = {}
         self._prefixes: dict[Prefix, PrefixKv] = {}
         self._shared: dict[str, PrefixKv] = {}
         self._pool = self._new_pool(64)
-        check_model(self._model.name, self._model.vocabulary, self._forward)
-        self._slots.clear()
+        self._check()
         self._pool = self._new_pool(self._ledger.limits.kv_tokens)
         self._result: StepResult | None = None
 
@@ -89,9 +93,20 @@ class TransformersEngine:
             self._prefixes[prefix] = kv
         return prefix
 
-    def add(self, key: str, token_ids: Sequence[int], prefix: Prefix | None = None) -> int:
+    def add(
+        self,
+        key: str,
+        token_ids: Sequence[int],
+        prefix: Prefix | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> int:
         """Make a sequence known; see `Engine.add`."""
-        track = self._ledger.add(key, token_ids, prefix)
+        track = self._ledger.add(key, token_ids, prefix, decoding)
+        try:
+            self._choices.begin(track)
+        except EngineError:
+            self._ledger.remove(key)
+            raise
         if track.prefix:
             self._shared[key] = self._prefixes[track.prefix]
         return track.to_compute
@@ -104,11 +119,8 @@ class TransformersEngine:
         admission = self._ledger.admit(plan)
         for track in admission.evicted:
             self._free(track.key)
-        new_tokens = {}
-        if admission.parts:
-            chosen = self._forward(admission.parts).argmax(-1).tolist()
-            finished = [part.track.key for part in admission.parts if part.finishes]
-            new_tokens = dict(zip(finished, chosen, strict=False))
+        new_tokens, failures = self._compute(admission.parts)
+        admission = admission.without(failures)
         duration_s = time.perf_counter() - start_s
         self._result = self._ledger.commit(admission, new_tokens, duration_s)
 
@@ -119,14 +131,20 @@ class TransformersEngine:
         result, self._result = self._result, None
         return result
 
-    def append(self, key: str, token_ids: Sequence[int]) -> None:
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`."""
-        self._ledger.append(key, token_ids)
+        track = self._ledger[key]
+        newest = track.token_ids[-1]
+        self._ledger.append(key, token_ids, drop)
+        if drop:
+            self._choices.replace(key, newest, token_ids)
+        return track.to_compute
 
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""
         self._ledger.remove(key)
         self._shared.pop(key, None)
+        self._choices.end(key)
         self._free(key)
 
     def close(self) -> None:
@@ -135,8 +153,39 @@ class TransformersEngine:
         self._slots.clear()
         self._shared.clear()
         self._prefixes.clear()
+        self._choices.clear()
         self._pool = self._new_pool(0)
         self._result = None
+
+    def _check(self) -> None:
+        """Find out whether the model can be served, and whether fewer operations say the same."""
+        expected = self._logits_of_check()
+        self._model.fuse(True)
+        try:
+            self._model.fuse(alike(self._logits_of_check(), expected))
+        except (RuntimeError, ModelError):  # the operations do not suit this model
+            self._model.fuse(False)
+
+    def _logits_of_check(self) -> Tensor:
+        try:
+            return check_model(self._model.name, self._model.vocabulary, self._forward)
+        finally:
+            for key in list(self._slots):
+                self._free(key)
+
+    def _compute(self, parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, str]]:
+        """Compute parts; return the new tokens by key, and who failed, whose KV is given back."""
+        if not parts:
+            return {}, {}
+        logits = self._forward(parts)
+        finished = [part.track for part in parts if part.finishes]
+        try:
+            tokens, failures = self._choices.choose(finished, logits[: len(finished)])
+        except Exception:
+            self._take_back(parts)
+            raise
+        self._take_back([part for part in parts if part.track.key in failures])
+        return tokens, failures
 
     def _forward(self, parts: Sequence[Part]) -> Tensor:
         """Compute parts; return the logits of those that finish, of one token if none does."""
@@ -174,6 +223,13 @@ class TransformersEngine:
             return self._pool.prefix(self._slots[track.key])
         finally:
             self._free(track.key)
+
+    def _take_back(self, parts: Sequence[Part]) -> None:
+        """Give the KV of parts back that were computed for nothing."""
+        for part in parts:
+            slots = self._slots[part.track.key]
+            self._pool.give_back(slots[-part.tokens :])
+            self._slots[part.track.key] = slots[: -part.tokens]
 
     def _free(self, key: str) -> None:
         """Give a sequence's own KV back."""

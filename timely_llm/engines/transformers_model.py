@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.engines.transformers_fused import FusedDecoder
 from timely_llm.engines.transformers_interface import NAME, Attention, Call
 from timely_llm.engines.transformers_kv import LayerShape
 
@@ -59,7 +61,12 @@ class PackedModel:
         self.device = device
         self.dtype = DTYPES[dtype]
         self._model = _load(self.name, self.dtype, device)
-        self.shapes = self._probe()
+        self._fused: FusedDecoder | None = None
+        self._calls = self._probe()
+        self.shapes = {
+            layer: LayerShape(call.key.shape[0], call.key.shape[2], call.value.shape[2])
+            for layer, call in self._calls.items()
+        }
 
     @property
     def max_positions(self) -> int:
@@ -95,6 +102,11 @@ class PackedModel:
             Logits, [ends, vocabulary].
         """
         with torch.inference_mode():
+            if self._fused is not None:
+                row = torch.tensor([token_ids, positions], device=self.device)
+                return self._fused.forward(
+                    row[0], row[1], torch.tensor(ends, device=self.device), attention
+                )
             output = self._model(
                 input_ids=torch.tensor([token_ids], device=self.device),
                 position_ids=torch.tensor([positions], device=self.device),
@@ -105,8 +117,21 @@ class PackedModel:
         logits: Tensor = output.logits[0]
         return logits
 
-    def _probe(self) -> dict[int, LayerShape]:
-        """Find out what KV the layers keep, by asking them."""
+    @property
+    def fused(self) -> bool:
+        """Whether `forward` makes do with fewer operations than the library's."""
+        return self._fused is not None
+
+    def fuse(self, fused: bool) -> None:
+        """Choose whether it does; it never does for models that are not built for it."""
+        if not fused:
+            self._fused = None
+        elif self._fused is None:
+            with contextlib.suppress(AttributeError, TypeError):
+                self._fused = FusedDecoder(self._model, self._calls)
+
+    def _probe(self) -> dict[int, Call]:
+        """Find out how the layers call attention, by asking them."""
         config = self._model.config.get_text_config()
         probe = _Probe(self.name)
         kinds = set(getattr(config, "layer_types", None) or ())
@@ -118,9 +143,9 @@ class PackedModel:
             self.forward([0, 0], [0, 1], [1], probe)
         except (TypeError, ValueError) as error:
             raise _unsupported(self.name, str(error)) from error
-        if sorted(probe.shapes) != list(range(config.num_hidden_layers)):
+        if sorted(probe.calls) != list(range(config.num_hidden_layers)):
             raise _unsupported(self.name, "not all of its layers are attention layers")
-        return probe.shapes
+        return probe.calls
 
 
 class _Probe:
@@ -128,7 +153,7 @@ class _Probe:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.shapes: dict[int, LayerShape] = {}
+        self.calls: dict[int, Call] = {}
 
     def attend(self, call: Call) -> Tensor:
         """Answer with zeros."""
@@ -137,11 +162,11 @@ class _Probe:
             raise _unsupported(self._name, f"its attention uses {', '.join(asked)}")
         if call.others.get("is_causal") is False or not getattr(call.module, "is_causal", True):
             raise _unsupported(self._name, "its attention looks ahead")
-        if call.layer in self.shapes:
+        if call.layer in self.calls:
             raise _unsupported(self._name, f"layer {call.layer} attends more than once")
-        heads, dim, value_dim = call.key.shape[0], call.key.shape[2], call.value.shape[2]
-        self.shapes[call.layer] = LayerShape(heads, dim, value_dim)
-        return call.query.new_zeros((call.query.shape[1], call.query.shape[0], value_dim))
+        self.calls[call.layer] = call
+        heads, tokens, _ = call.query.shape
+        return call.query.new_zeros((tokens, heads, call.value.shape[2]))
 
 
 def _load(name: str, dtype: torch.dtype, device: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from timely_llm.core.generation import Generation
@@ -34,7 +35,8 @@ class StepPlan:
 
     Attributes:
         entries: (key, tokens) in order: 1 to decode, n to prefill a chunk of n.
-        evictable: keys whose KV the engine may give up, first victim first.
+        evictable: keys whose KV the engine may give up, first victim first; policies leave
+            it empty where the free tokens are enough.
         wake_s: when to ask again although nothing happened, on the clock of `plan`'s `now`; for
             policies that let the engine rest while requests are there.
     """
@@ -46,7 +48,7 @@ class StepPlan:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    @property
+    @cached_property
     def keys(self) -> frozenset[str]:
         """The sequences that take part."""
         return frozenset(key for key, _ in self.entries)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from operator import attrgetter
 
 from timely_llm.core.generation import Generation
 from timely_llm.policies.contract import Capacity, StepPlan
@@ -23,7 +24,7 @@ class Fcfs:
         capacity: Capacity,
     ) -> StepPlan:
         """Return everyone, in order of arrival, as far as the engine can take them."""
-        order = sorted(generations, key=lambda g: g.arrival_s)
+        order = sorted(generations, key=attrgetter("arrival_s"))
         return pack(order, generations, capacity)
 
 

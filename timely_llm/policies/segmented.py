@@ -11,7 +11,7 @@ from timely_llm.core.generation import Generation
 from timely_llm.policies.timely import Timely
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FcfsSegments(Timely):
     """First come, first served, one segment at a time."""
 
@@ -20,7 +20,7 @@ class FcfsSegments(Timely):
         return -generation.arrival_s
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Edf(Timely):
     """Earliest deadline first: the deadline is the expected response time."""
 

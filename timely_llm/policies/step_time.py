@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import numpy as np
+# They bring the four inputs to about 1, so that one covariance suits all.
+_SCALES = (1.0, 8.0, 128.0, 4096.0)
+_FIRST_VARIANCE = 10.0
+_LARGEST_TRACE = 1e4
 
 
 class StepTime:
     """Predicted seconds of a step: `base + rows * r + prefill * p + context * c`.
 
     Fitted online by recursive least squares with forgetting, so that it follows an engine whose
-    speed changes. Coefficients never predict a negative time.
+    speed changes. Coefficients never predict a negative time. In plain Python: four numbers are
+    too few for array operations to pay.
+
+    Attributes:
+        coefficients: seconds for (a step, a decode row, a prefill token, a context token).
+        observations: steps that it learned from.
     """
 
     def __init__(
@@ -20,18 +28,12 @@ class StepTime:
         context_token_s: float = 0.0,
         forgetting: float = 0.995,
     ) -> None:
-        self._weights = np.array([base_s, row_s, prefill_token_s, context_token_s])
-        # Scales bring the four inputs to about 1, so that one covariance suits all.
-        self._scales = np.array([1.0, 8.0, 128.0, 4096.0])
-        self._covariance = np.eye(4) * 10.0
-        self._forgetting = forgetting
+        self.coefficients = (base_s, row_s, prefill_token_s, context_token_s)
         self.observations = 0
-
-    @property
-    def coefficients(self) -> tuple[float, float, float, float]:
-        """Seconds for (a step, a decode row, a prefill token, a context token)."""
-        base, row, prefill, context = (float(w) for w in self._weights)
-        return base, row, prefill, context
+        self._forgetting = forgetting
+        self._covariance = [
+            [_FIRST_VARIANCE if row == column else 0.0 for column in range(4)] for row in range(4)
+        ]
 
     def predict_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
         """Return the predicted seconds of a step.
@@ -49,21 +51,33 @@ class StepTime:
         self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
     ) -> None:
         """Learn from a step that took `seconds`."""
-        x = np.array([1.0, rows, prefill_tokens, context_tokens]) / self._scales
-        weights = self._weights * self._scales
+        s0, s1, s2, s3 = _SCALES
+        x0, x1, x2, x3 = 1.0 / s0, rows / s1, prefill_tokens / s2, context_tokens / s3
+        predicted_s = self.predict_s(rows, prefill_tokens, context_tokens)
         # One odd step (a page fault, another process) must not throw the model off.
-        error = float(
-            np.clip(
-                seconds - x @ weights,
-                -1.0,
-                3.0 * self.predict_s(rows, prefill_tokens, context_tokens),
-            )
+        error = min(max(seconds - predicted_s, -1.0), 3.0 * predicted_s)
+        spread = [a * x0 + b * x1 + c * x2 + d * x3 for a, b, c, d in self._covariance]
+        p0, p1, p2, p3 = spread
+        scale = self._forgetting + x0 * p0 + x1 * p1 + x2 * p2 + x3 * p3
+        base, row, prefill, context = self.coefficients
+        step = error / scale
+        self.coefficients = (
+            max(base + p0 * step / s0, 0.0),
+            max(row + p1 * step / s1, 0.0),
+            max(prefill + p2 * step / s2, 0.0),
+            max(context + p3 * step / s3, 0.0),
         )
-        spread = self._covariance @ x
-        gain = spread / (self._forgetting + x @ spread)
-        weights = weights + gain * error
-        covariance = (self._covariance - np.outer(gain, spread)) / self._forgetting
-        if np.trace(covariance) < 1e4:
-            self._covariance = covariance
-        self._weights = np.maximum(weights, 0.0) / self._scales
+        self._forget(spread, scale)
         self.observations += 1
+
+    def _forget(self, spread: list[float], scale: float) -> None:
+        """Shrink the covariance by what was seen, and let it grow by what may have changed."""
+        covariance = [
+            [
+                (value - p * q / scale) / self._forgetting
+                for value, q in zip(row, spread, strict=True)
+            ]
+            for row, p in zip(self._covariance, spread, strict=True)
+        ]
+        if sum(covariance[i][i] for i in range(4)) < _LARGEST_TRACE:
+            self._covariance = covariance

@@ -26,6 +26,7 @@ class Happening:
         duration_s: seconds the segment took (finished) or the call takes (call).
         skipped: the segment was in a block whose condition does not hold (finished).
         call: the call (call).
+        value: what the segment's blocking call returned, if it made one (finished).
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Happening:
     duration_s: float = 0.0
     skipped: bool = False
     call: SkillCall | None = None
+    value: Value | None = None
 
 
 class PlanRun:
@@ -112,13 +114,19 @@ class PlanRun:
             if not isinstance(action, Do):
                 self.ended, self.returned = True, action.returned
                 return
-            skill = self._skill_set.skills[action.call.name]
-            seconds, value = self._world.do(action.call, skill, self._rng, self._spread)
+            seconds, value = self._make(action.call)
             self._happenings.append(Happening("call", action.index, now, seconds, call=action.call))
             if seconds > INSTANT_S:
                 self._result, self.wake_s = value, now + seconds
                 return
             self._interpreter.resume(value)
+
+    def _make(self, call: SkillCall) -> tuple[float, Value]:
+        """Return how long a call takes, in seconds, and what it returns."""
+        skill = self._skill_set.skills.get(call.name)
+        if skill is None:  # a text to say or show
+            return call.predicted_s * float(self._rng.lognormal(0.0, self._spread)), True
+        return self._world.do(call, skill, self._rng, self._spread)
 
     def _busy(self, now: float) -> None:
         """The robot has something to do again: enter how long it had not."""
@@ -138,7 +146,9 @@ class PlanRun:
             else:
                 took_s = now - self._began_s.get(event.index, now)
                 self._happenings.append(
-                    Happening("finished", event.index, now, took_s, event.skipped)
+                    Happening(
+                        "finished", event.index, now, took_s, event.skipped, value=event.value
+                    )
                 )
 
     @property

@@ -14,6 +14,8 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.robots.world import World
 
+MOST_LOOSE = 3
+
 
 class TaskSetError(TimelyError):
     """A task set cannot be read or is not valid."""
@@ -34,7 +36,13 @@ class Task:
 
 
 class TaskSet(BaseModel):
-    """Texts of normal and urgent tasks, with words that fill their {placeholders}."""
+    """Texts of normal and urgent tasks, with words that fill their {placeholders}.
+
+    Attributes:
+        loose: small things of which some lie around each robot, unless the task names its objects:
+            the scene does not list them, a look does.
+        failures: why a robot may fail to execute a segment.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -42,6 +50,8 @@ class TaskSet(BaseModel):
     words: dict[str, list[str | int]]
     normal: list[str] = Field(min_length=1)
     urgent: list[str] = Field(min_length=1)
+    loose: list[str] = []
+    failures: list[str] = Field(["something is in the way"], min_length=1)
 
     @model_validator(mode="after")
     def _placeholders_have_words(self) -> TaskSet:
@@ -66,7 +76,12 @@ class TaskSet(BaseModel):
             hidden += [str(chosen["object"])] * (where == "hidden")
         kind = "E" if urgent else "A"
         scene = f"Scene: [{', '.join(seen)}]"
-        return Task(f"{scene}\nTask: [{kind}] {text.format(**chosen)}", urgent, World(seen, hidden))
+        loose: list[str] = []
+        if self.loose and "object" not in chosen:
+            most = min(MOST_LOOSE, len(self.loose))
+            loose = [str(n) for n in rng.permutation(self.loose)[: rng.integers(1, most + 1)]]
+        world = World(seen, hidden, loose)
+        return Task(f"{scene}\nTask: [{kind}] {text.format(**chosen)}", urgent, world)
 
     def _word(self, name: str, rng: np.random.Generator) -> str | int:
         words = self.words[name]

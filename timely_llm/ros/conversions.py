@@ -12,7 +12,7 @@ from timely_llm.core.request import (
     PlanResult,
     ReportState,
 )
-from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 
@@ -39,6 +39,9 @@ def plan_request(
         task=message.task,
         time_utility=NORMAL if unset else TimeUtility(given.beta, given.alpha, given.ert),
         max_tokens=message.max_tokens or max_tokens,
+        temperature=message.temperature,
+        seed=message.seed,
+        closed_loop=message.closed_loop,
     )
 
 
@@ -58,6 +61,21 @@ def segment_message(segment: Segment) -> msg.Segment:
         calls=[skill_call_message(call) for call in segment.calls],
         predicted=segment.predicted_s,
         final=segment.final,
+    )
+
+
+def segment(message: msg.Segment) -> Segment:
+    """Return the segment in a message; arguments of calls are texts, as they came."""
+    calls = [SkillCall(c.name, tuple(c.arguments), c.predicted, c.blocking) for c in message.calls]
+    return Segment(
+        request_id=message.request_id,
+        agent=message.agent,
+        index=message.index,
+        text=message.text,
+        calls=tuple(calls),
+        predicted_s=message.predicted,
+        final=message.final,
+        epoch=message.epoch,
     )
 
 
@@ -91,7 +109,13 @@ def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
         index=message.index,
         duration_s=message.duration,
         value=message.value,
+        epoch=message.epoch,
     )
+
+
+def value_text(value: Value | None) -> str:
+    """Return what a skill returned as reports carry it; empty if it returned nothing."""
+    return "" if value is None else str(value)
 
 
 def report_message(report: ExecutionReport) -> msg.ExecutionReport:
@@ -101,6 +125,7 @@ def report_message(report: ExecutionReport) -> msg.ExecutionReport:
         agent=report.agent,
         state=int(report.state),
         index=report.index,
+        epoch=report.epoch,
         duration=report.duration_s,
         value=report.value,
     )
@@ -114,12 +139,32 @@ def plan_result(result: PlanResult) -> Plan.Result:
         request_id=result.request_id,
         plan=result.plan,
         segments=result.segments,
+        epoch=result.epoch,
         response_time=result.response_s,
         waiting_time=result.waiting_s,
         utility=result.utility,
         prompt_tokens=result.prompt_tokens,
         generated_tokens=result.generated_tokens,
         recomputed_tokens=result.recomputed_tokens,
+    )
+
+
+def result_of(message: Plan.Result, agent: str) -> PlanResult:
+    """Return the result in the action's result message."""
+    return PlanResult(
+        request_id=message.request_id,
+        agent=agent,
+        error_code=ErrorCode(message.error_code),
+        error_msg=message.error_msg,
+        plan=message.plan,
+        segments=message.segments,
+        response_s=message.response_time,
+        waiting_s=message.waiting_time,
+        utility=message.utility,
+        prompt_tokens=message.prompt_tokens,
+        generated_tokens=message.generated_tokens,
+        recomputed_tokens=message.recomputed_tokens,
+        epoch=message.epoch,
     )
 
 

@@ -1,234 +1,232 @@
-"""The node `plan_server`: the serving loop with a ROS face.
-
-Callbacks run in the executor's thread and only enqueue; the loop runs in the engine's thread and
-publishes segments from there, in the step in which their boundary was matched.
-"""
+"""The node `plan_server`: the serving loop with a ROS face and a life cycle."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import sys
-import uuid
-from concurrent.futures import Future as ConcurrentFuture
-from typing import Any, TypeVar, cast
+import time
+from collections.abc import Callable
+from typing import Any
 
-from rclpy.action import ActionServer, CancelResponse
-from rclpy.action.server import ServerGoalHandle
-from rclpy.callback_groups import ReentrantCallbackGroup
-from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rclpy.task import Future
+from diagnostic_msgs.msg import DiagnosticArray
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.executors import Executor
+from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.parameter import Parameter as RosParameter
 
-from timely_llm import msg, srv
-from timely_llm.action import Plan
+from timely_llm import msg
 from timely_llm.core.clock import WallClock
-from timely_llm.core.errors import RequestError, TimelyError
-from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult, Rejected
-from timely_llm.core.segment import Segment
-from timely_llm.ros import conversions, observation
-from timely_llm.ros.parameters import declare
+from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.core.request import PlanResult
+from timely_llm.ros import observation, qos
+from timely_llm.ros.claim import Claim
+from timely_llm.ros.health import Health
+from timely_llm.ros.parameters import check_changes, declare, read
+from timely_llm.ros.plan_interface import PlanInterface
 from timely_llm.ros.plan_server_setup import PARAMETERS, make_server
-from timely_llm.ros.spinning import exit_status, ros, spin, undisturbed
+from timely_llm.ros.spinning import POLL_S, executor_of, exit_status, ros, spin, undisturbed
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.server import Server
 
-T = TypeVar("T")
-QUEUE = 256
+log = logging.getLogger(__name__)
+SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
 FAREWELL_S = 2.0
 """How long goals may take to end when the server stops."""
 SENDING_S = 0.2
 """How long rclpy then may take to send their results."""
+HEALTH_PERIOD_S = 1.0
+NAP_S = 0.002
 
 
-class PlanServer(Node):
-    """Serves plan requests over action, service and topic."""
+class PlanServer(LifecycleNode):
+    """Serves plan requests over action, service and topic while it is active."""
 
     def __init__(self) -> None:
         super().__init__("plan_server")
-        values = declare(self, PARAMETERS)
-        self._max_tokens: int = values["max_tokens"]
-        self._goals: dict[str, tuple[ServerGoalHandle[Any, Any, Any], Future[PlanResult]]] = {}
-        reliable = QoSProfile(depth=QUEUE, reliability=ReliabilityPolicy.RELIABLE)
-        self._segments = self.create_publisher(msg.Segment, "~/segments", reliable)
-        self._stats = self.create_publisher(msg.ServerStats, "~/stats", 10)
-        self._server = make_server(values, self, WallClock(), self.get_logger())
-        self.create_subscription(msg.PlanRequest, "~/plan_requests", self._on_request, reliable)
-        self.create_subscription(
-            msg.ExecutionReport, "~/execution_reports", self._on_report, reliable
-        )
-        for kind, name, callback in (
-            (srv.RegisterSkillSet, "~/register_skill_set", self._register),
-            (srv.SubmitPlan, "~/submit_plan", self._submit),
-            (srv.CancelRequest, "~/cancel_request", self._cancel),
-            (srv.ListRequests, "~/list_requests", self._list),
-        ):
-            # Reentrant: a service that waits for the engine's thread holds nobody up.
-            self.create_service(kind, name, callback, callback_group=ReentrantCallbackGroup())
-        self._action = ActionServer(
-            self,
-            Plan,
-            "plan",
-            self._execute,
-            cancel_callback=self._on_cancel,
-            feedback_pub_qos_profile=reliable,
-        )
-        self.create_timer(values["stats_period_s"], self._publish_stats)
-        self.get_logger().info(
-            f"ready: {values['policy']} policy, {values['engine']} engine, action 'plan'"
-        )
+        self._wall = WallClock()
+        self._server: Server | None = None
+        self._starting = False
+        self._problem = ""
+        self.values: dict[str, Any] = declare(self, PARAMETERS)
+        self.add_on_set_parameters_callback(self._on_set)
+        self._health = Health(self.get_fully_qualified_name())
+        self.interface = PlanInterface(self, self._on_end)
+        self._stats = qos.publisher(self, msg.ServerStats, "~/stats", 10)
+        self._diagnostics = qos.publisher(self, DiagnosticArray, "/diagnostics", 10)
+        self._claim = Claim(self, self._wall)
+        self._stats_s = self._health_s = 0.0
+
+    @property
+    def state(self) -> str:
+        """Where its life cycle stands: unconfigured, inactive, active, finalized."""
+        label: str = self._state_machine.current_state[1]
+        return label
+
+    def start(self, executor: Executor) -> None:
+        """Configure and activate, if that is its job; clients find it when it can serve them.
+
+        Raises:
+            ConfigurationError: it cannot be configured, or another server has its name.
+        """
+        if not self.values["autostart"]:
+            self.interface.offer()
+            self.get_logger().info("unconfigured: waits for `ros2 lifecycle set`")
+            return
+        self._starting = True
+        if self.trigger_configure() is not SUCCESS:
+            raise ConfigurationError(self._problem)
+        spin(executor, timeout_s=NAP_S)  # claims that came while the model was loaded
+        if self.trigger_activate() is not SUCCESS:
+            raise ConfigurationError(self._problem)
+        self.interface.offer()
+        self._starting = False
+        engine, policy = self.values["engine"], self.values["policy"]
+        self.get_logger().info(f"ready: {policy} policy, {engine} engine, action 'plan'")
+
+    def tick(self) -> bool:
+        """Do what is due from time to time; return whether the node lives on.
+
+        Raises:
+            ConfigurationError: another server has its name.
+        """
+        now = self._wall.now()
+        self._claim.check()
+        if self._server is not None and now >= self._stats_s + self.values["stats_period_s"]:
+            self._stats_s = now
+            self._observe(self._stats.publish)
+        if now >= self._health_s + HEALTH_PERIOD_S:
+            self._health_s = now
+            self._claim.renew()
+            self._observe(lambda _: None)
+            self._publish_health(now)
+        return self.state != "finalized"
+
+    def pause_s(self) -> float:
+        """Return how long the executor may wait for messages."""
+        if not self.interface.waiting:
+            return POLL_S
+        if self.values["executor"] == "events":
+            time.sleep(NAP_S)  # it does not wait at all while a coroutine does
+        return NAP_S
+
+    def drain(self, timeout_s: float) -> Callable[[], bool]:
+        """Finish what is served, for at most `timeout_s`; return who tells whether it goes on."""
+        if self._server is None:
+            return lambda: False
+        drained = self._server.drain(timeout_s)
+        return lambda: not drained.done()
 
     def stop(self) -> None:
         """End all requests and the engine; their clients are told."""
-        self._server.close()
+        server, self._server = self._server, None
+        self.interface.serve(None)
+        if server is not None:
+            server.close()
 
-    def has_goals(self) -> bool:
-        """Whether a goal waits for its result to be sent."""
-        return bool(self._goals)
+    # The life cycle.
 
-    # The loop's sink: called from the engine's thread.
-
-    def segment(self, segment: Segment) -> None:
-        """Publish a segment on the topic, and to the goal it belongs to as feedback."""
-        message = conversions.segment_message(segment)
-        self._segments.publish(message)
-        goal = self._goals.get(segment.request_id)
-        if goal is not None:
-            goal[0].publish_feedback(Plan.Feedback(segment=message))
-
-    def ended(self, result: PlanResult) -> None:
-        """Hand a result to the goal that waits for it."""
-        if result.error_code not in (ErrorCode.NONE, ErrorCode.CANCELED):
-            self.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
-        goal = self._goals.get(result.request_id)
-        if goal is not None:
-            self._resolve(goal[1], result)
-
-    def _resolve(self, future: Future[T], value: T) -> None:
-        """Set a future from the engine's thread, and wake the coroutine that awaits it."""
-        future.set_result(value)
-        if self.executor is not None:
-            self.executor.wake()
-
-    async def _result(self, future: ConcurrentFuture[T]) -> T:
-        """Wait for work in the engine's thread without holding the executor."""
-        done: Future[None] = Future()
-        future.add_done_callback(lambda _: self._resolve(done, None))
-        await done
-        return future.result()
-
-    # The action.
-
-    async def _execute(self, handle: ServerGoalHandle[Any, Any, Any]) -> Plan.Result:
-        request_id = _goal_request_id(handle)
-        if request_id in self._goals:
-            handle.abort()
-            reason = f"a goal {request_id!r} is being served already"
-            return conversions.refusal(request_id, ErrorCode.DUPLICATE_REQUEST, reason)
-        future: Future[PlanResult] = Future()
-        self._goals[request_id] = (handle, future)
+    def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Load the model and register the skill sets."""
         try:
-            self._server.submit(self._request(handle.request, request_id))
-        except RequestError as error:
-            del self._goals[request_id]
-            handle.abort()
-            return conversions.refusal(request_id, _code(error), str(error))
-        if handle.is_cancel_requested:
-            self._server.cancel(request_id)
-        result = cast(PlanResult, await future)
-        del self._goals[request_id]
-        if result.error_code is ErrorCode.NONE:
-            handle.succeed()
-        elif result.error_code is ErrorCode.CANCELED and handle.is_cancel_requested:
-            handle.canceled()
-        else:
-            handle.abort()
-        return conversions.plan_result(result)
-
-    def _on_cancel(self, handle: ServerGoalHandle[Any, Any, Any]) -> CancelResponse:
-        request_id = _goal_request_id(handle)
-        if request_id in self._goals and self._goals[request_id][0] is handle:
-            self._server.cancel(request_id)
-        return CancelResponse.ACCEPT
-
-    def _request(self, message: Plan.Goal | msg.PlanRequest, request_id: str) -> PlanRequest:
-        return conversions.plan_request(message, request_id, self._max_tokens)
-
-    # Topics and services.
-
-    def _on_request(self, message: msg.PlanRequest) -> None:
-        try:
-            self._server.submit(self._request(message, uuid.uuid4().hex))
-        except RequestError as error:
-            self.get_logger().warning(f"refused a plan request of {message.agent!r}: {error}")
-
-    def _on_report(self, message: msg.ExecutionReport) -> None:
-        try:
-            self._server.report(conversions.execution_report(message))
-        except RequestError as error:
-            self.get_logger().warning(str(error))
-
-    def _submit(
-        self, request: srv.SubmitPlan.Request, response: srv.SubmitPlan.Response
-    ) -> srv.SubmitPlan.Response:
-        response.request_id = request.request.request_id or uuid.uuid4().hex
-        try:
-            self._server.submit(self._request(request.request, response.request_id))
-        except RequestError as error:
-            response.error_code, response.error_msg = int(_code(error)), str(error)
-        return response
-
-    async def _register(
-        self, request: srv.RegisterSkillSet.Request, response: srv.RegisterSkillSet.Response
-    ) -> srv.RegisterSkillSet.Response:
-        try:
-            registered = await self._result(self._server.register(request.yaml))
-            response.name, response.prompt_tokens = registered
+            self.values = values = read(self, PARAMETERS)
+            self._server = make_server(values, self.interface, self._wall, self.get_logger())
         except TimelyError as error:
-            response.error_code, response.error_msg = int(_code(error)), str(error)
-        return response
+            return self._refuse(str(error))
+        except Exception as error:
+            log.debug("the server cannot be configured", exc_info=True)
+            return self._refuse(f"cannot be configured: {type(error).__name__}: {error}")
+        self._server.accept(False)
+        self.interface.serve(self._server, values["max_tokens"])
+        self._health.configured(
+            values["engine"], values["max_requests"], values["kv_tokens"], self._wall.now()
+        )
+        return SUCCESS
 
-    async def _cancel(
-        self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
-    ) -> srv.CancelRequest.Response:
-        response.canceled = await self._result(self._server.cancel(request.request_id))
-        if not response.canceled:
-            response.error_msg = f"no request {request.request_id!r} is being served"
-        return response
+    def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Accept requests."""
+        try:
+            self._claim.check()
+        except ConfigurationError as error:
+            return self._refuse(str(error))
+        if self._server is not None:
+            self._server.accept(True)
+        return SUCCESS
 
-    async def _list(
-        self, request: srv.ListRequests.Request, response: srv.ListRequests.Response
-    ) -> srv.ListRequests.Response:
-        def work(loop: Loop) -> srv.ListRequests.Response:
-            return observation.list_requests(loop, WallClock().now(), response)
+    def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Refuse new requests from now on; what is in work is finished, within a time."""
+        if self._server is not None:
+            self._server.drain(self.values["drain_timeout_s"])
+        return SUCCESS
 
-        return await self._result(self._server.call(work))
+    def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
+        """Free the engine; parameters can be set again."""
+        self.stop()
+        return SUCCESS
 
-    def _publish_stats(self) -> None:
+    on_shutdown = on_cleanup
+    on_error = on_cleanup
+
+    def _refuse(self, problem: str) -> TransitionCallbackReturn:
+        self._problem = " ".join(problem.split())
+        if not self._starting:
+            self.get_logger().error(self._problem)
+        return FAILURE
+
+    # What it tells of itself.
+
+    def _on_set(self, changes: list[RosParameter[Any]]) -> SetParametersResult:
+        return check_changes(PARAMETERS, changes, self._server is None)
+
+    def _on_end(self, result: PlanResult) -> None:
+        self._health.ended(result, self._wall.now())
+
+    def _observe(self, tell: Callable[[msg.ServerStats], None]) -> None:
+        """Count in the engine's thread, between two steps."""
         stamp = self.get_clock().now().to_msg()
-        self._server.post(lambda loop: self._stats.publish(observation.stats(loop, stamp)))
+
+        def work(loop: Loop) -> None:
+            stats = observation.stats(loop, stamp)
+            self._health.seen(stats, self._wall.now())
+            tell(stats)
+
+        if self._server is not None:
+            self._server.post(work)
+
+    def _publish_health(self, now: float) -> None:
+        if not self.values["diagnostics"]:
+            return
+        array = DiagnosticArray(status=[self._health.status(now, self.state)])
+        array.header.stamp = self.get_clock().now().to_msg()
+        self._diagnostics.publish(array)
 
 
-def _goal_request_id(handle: ServerGoalHandle[Any, Any, Any]) -> str:
-    return handle.request.request_id or bytes(handle.goal_id.uuid).hex()
-
-
-def _code(error: TimelyError) -> ErrorCode:
-    return error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+def _end(node: PlanServer, executor: Executor) -> None:
+    """Finish what is served for a moment, end the rest, and tell everyone; then end the node."""
+    with contextlib.suppress(KeyboardInterrupt):  # the user is in a hurry
+        limit_s = node.values["shutdown_drain_s"]
+        spin(executor, node.drain(limit_s), limit_s + FAREWELL_S)
+    with undisturbed():
+        node.stop()
+        spin(executor, node.interface.has_goals, FAREWELL_S)
+        spin(executor, timeout_s=SENDING_S)
+        executor.remove_node(node)
+        node.destroy_node()
 
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is interrupted; return the exit status."""
 
     def work() -> None:
-        with ros(args) as executor:
+        with ros(args):
             node = PlanServer()
-            executor.add_node(node)
-            try:
-                spin(executor)
-            finally:
-                with undisturbed():
-                    node.stop()
-                    spin(executor, node.has_goals, FAREWELL_S)
-                    spin(executor, timeout_s=SENDING_S)
-                    node.destroy_node()
+            with executor_of(node.values["executor"]) as executor:
+                executor.add_node(node)
+                try:
+                    node.start(executor)
+                    spin(executor, node.tick, poll_s=node.pause_s)
+                finally:
+                    _end(node, executor)
 
     return exit_status("plan_server", work)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import SkillSetError
+from timely_llm.core.errors import SkillSetError, TimelyError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
@@ -18,15 +19,19 @@ from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.ros.parameters import Parameter
+from timely_llm.ros.spinning import EXECUTOR
+from timely_llm.serving.admission import AdmissionLimits
 from timely_llm.serving.announcer import Sink
+from timely_llm.serving.gate import Limits
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.server import Limits, Server
+from timely_llm.serving.patience import Patience
+from timely_llm.serving.server import Server
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
 DEFAULT_LEAD_S = 0.5
 
-PARAMETERS = (
+CONFIGURED = (
     Parameter("engine", "transformers", "what runs the model", choices=tuple(ENGINES)),
     Parameter("model", "", "folder or Hugging Face id of a causal model; empty: the embedded one"),
     Parameter("dtype", "float32", "number type of the weights and the KV cache",
@@ -51,10 +56,41 @@ PARAMETERS = (
     Parameter("pace", "none", "make every step take as long as on this profile",
               choices=("none", *PROFILES)),
     Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
+    Parameter("constrained", False,
+              "let the model choose only tokens that a skill set's grammar allows"),
     Parameter("max_requests", 256, "most requests served at a time", 1, 100_000),
+    Parameter("max_requests_per_agent", 16, "of these, most of one agent", 1, 100_000),
+    Parameter("max_skill_sets", 64, "most registered skill sets; each keeps its prompt in memory",
+              1, 10_000),
+    Parameter("max_prompt_tokens", 1536, "most tokens of a prompt, the shared part included",
+              16, 1_000_000),
+    Parameter("client_timeout_s", 10.0,
+              "end a request whose agent was silent for so many seconds; agents that never reported"
+              " or said ALIVE are not held to it; 0: never", 0.0, 86_400.0),
+    Parameter("answer_timeout_s", 60.0,
+              "end a request whose blocking skill's value did not come so many seconds after its"
+              " predicted end", 0.1, 86_400.0),
+    Parameter("queue_timeout_s", 120.0, "end a request without a segment after so many seconds",
+              0.1, 86_400.0),
+    Parameter("drop_late", False,
+              "end a request as soon as its time utility is spent before its first segment"),
+    Parameter("max_replans", 2, "most new plans for a request whose segments fail", 0, 100),
+    Parameter("drain_timeout_s", 30.0,
+              "after deactivation: seconds to finish what is being served", 0.0, 3600.0),
+    Parameter("shutdown_drain_s", 1.0,
+              "after Ctrl-C: seconds to finish what is being served", 0.0, 3600.0),
     Parameter("journal", "", "write what the loop does to this file as JSON lines; empty: do not"),
     Parameter("stats_period_s", 1.0, "seconds between two messages on ~/stats", 0.05, 3600.0),
 )  # fmt: skip
+"""Parameters that can be set while the node is not configured."""
+FIXED = (
+    Parameter("autostart", True,
+              "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
+    EXECUTOR,
+    Parameter("diagnostics", True, "publish the server's health on /diagnostics, once a second"),
+)  # fmt: skip
+"""Parameters that are read once, at the start."""
+PARAMETERS = tuple(replace(parameter, fixed=False) for parameter in CONFIGURED) + FIXED
 
 
 def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: RcutilsLogger) -> Server:
@@ -79,15 +115,35 @@ def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: Rcutil
             max_step_tokens=values["max_step_tokens"],
             pace=None if values["pace"] == "none" else values["pace"],
         )
-        return Loop(engine, _policy(values), watched, clock, None, journal)
+        admission = AdmissionLimits(values["max_prompt_tokens"], values["constrained"])
+        return Loop(
+            engine, _policy(values), watched, clock, None, journal, _patience(values), admission
+        )
 
-    server = Server(make_loop, sink, clock, Limits(values["max_requests"]))
+    limits = Limits(
+        values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"]
+    )
+    server = Server(make_loop, sink, clock, limits)
     server.wait_ready()
-    for path, text in skill_sets:
-        name, tokens = server.register(text, str(path)).result()
-        logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
+    try:
+        for path, text in skill_sets:
+            name, tokens = server.register(text, str(path)).result()
+            logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
+    except TimelyError:
+        server.close()
+        raise
     journal.write("ready", clock.now())
     return server
+
+
+def _patience(values: dict[str, Any]) -> Patience:
+    return Patience(
+        client_timeout_s=values["client_timeout_s"] or math.inf,
+        answer_timeout_s=values["answer_timeout_s"],
+        queue_timeout_s=values["queue_timeout_s"],
+        drop_late=values["drop_late"],
+        max_replans=values["max_replans"],
+    )
 
 
 def _policy(values: dict[str, Any]) -> Policy:

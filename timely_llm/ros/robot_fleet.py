@@ -6,7 +6,6 @@ import sys
 import time
 
 import numpy as np
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 
 from timely_llm.core.errors import ConfigurationError
@@ -16,7 +15,7 @@ from timely_llm.robots.arrivals import Burst, bursts
 from timely_llm.robots.tasks import TaskSet, load_task_set
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.robot import Robot
-from timely_llm.ros.spinning import exit_status, ros, spin, undisturbed
+from timely_llm.ros.spinning import EXECUTOR, executor_of, exit_status, ros, spin, undisturbed
 from timely_llm.skills.skill_set import load_skill_set
 
 DRAIN_S = 15.0
@@ -30,19 +29,23 @@ PARAMETERS = (
     Parameter("events_per_s", 0.5, "mean bursts of tasks a second", 0.001, 1000.0),
     Parameter("max_tasks", 8, "most robots that one burst gives a task", 1, 512),
     Parameter("urgent_share", 0.375, "share of tasks that are urgent", 0.0, 1.0),
+    Parameter("failure_share", 0.0,
+              "share of segments that robots cannot execute, so that new plans are asked for",
+              0.0, 1.0),
     Parameter("tasks", "", "task set file; empty: drones"),
     Parameter("skill_set", "", "skill set file; empty: drones"),
     Parameter("log", "", "write what happens to this file as JSON lines; empty: do not"),
     Parameter("server_timeout_s", 60.0, "seconds to wait for the plan server", 0.1, 3600.0),
+    EXECUTOR,
 )  # fmt: skip
 
 
 class RobotFleet(Node):
     """Gives the robots their tasks, in bursts at Poisson times."""
 
-    def __init__(self, executor: SingleThreadedExecutor) -> None:
+    def __init__(self) -> None:
         super().__init__("robot_fleet")
-        values = declare(self, PARAMETERS)
+        self.values = values = declare(self, PARAMETERS)
         skill_set = load_skill_set(values["skill_set"] or resource("config/skill_sets/drone.yaml"))
         self._tasks: TaskSet = load_task_set(values["tasks"] or resource("config/tasks/drone.yaml"))
         journal: Journal = FileJournal(values["log"]) if values["log"] else NoJournal()
@@ -52,11 +55,17 @@ class RobotFleet(Node):
             2 + values["robots"]
         )
         self.robots = [
-            Robot(f"robot_{i}", values["server"], skill_set, seed, journal)
+            Robot(
+                f"robot_{i}",
+                values["server"],
+                skill_set,
+                seed,
+                journal,
+                values["failure_share"],
+                self._tasks.failures,
+            )
             for i, seed in enumerate(seeds)
         ]
-        for node in (self, *self.robots):
-            executor.add_node(node)
         self._choice = arrivals.spawn(1)[0]
         self._bursts = bursts(
             arrivals, values["events_per_s"], values["max_tasks"], values["urgent_share"]
@@ -85,14 +94,22 @@ class RobotFleet(Node):
         self.get_logger().info(f"{len(self.robots)} robots ask for {self._duration_s:g} s")
 
     def tick(self) -> bool:
-        """Hand out tasks that are due; return whether there is more to do."""
-        elapsed_s = time.monotonic() - self._began_s
+        """Let robots go on and hand out tasks that are due; return whether there is more to do."""
+        now = time.monotonic()
+        for robot in self.robots:
+            robot.tick(now)
+        elapsed_s = now - self._began_s
         while self._next.time_s - self._skipped_s <= min(elapsed_s, self._duration_s):
             self._give(self._next)
             self._next = next(self._bursts)
         if elapsed_s < self._duration_s:
             return True
         return any(r.busy for r in self.robots) and elapsed_s < self._duration_s + DRAIN_S
+
+    def pause_s(self) -> float:
+        """Return how long nothing is due, in seconds."""
+        due_s = min(robot.wake_s for robot in self.robots)
+        return min(max(due_s - time.monotonic(), 0.0), TICK_S)
 
     def _give(self, burst: Burst) -> None:
         """Give a burst's tasks to different robots; a normal plan is dropped for an urgent one."""
@@ -113,16 +130,19 @@ def main(args: list[str] | None = None) -> int:
     """Run the fleet until it has finished or is interrupted; return the exit status."""
 
     def work() -> None:
-        with ros(args) as executor:
-            fleet = RobotFleet(executor)
-            try:
-                fleet.begin()
-                spin(executor, fleet.tick, poll_s=TICK_S)
-            finally:
-                with undisturbed():
-                    # Cancellations must reach the server.
-                    fleet.stop()
-                    spin(executor, timeout_s=FAREWELL_S)
+        with ros(args):
+            fleet = RobotFleet()
+            with executor_of(fleet.values["executor"]) as executor:
+                for node in (fleet, *fleet.robots):
+                    executor.add_node(node)
+                try:
+                    fleet.begin()
+                    spin(executor, fleet.tick, poll_s=fleet.pause_s)
+                finally:
+                    with undisturbed():
+                        # Cancellations must reach the server.
+                        fleet.stop()
+                        spin(executor, timeout_s=FAREWELL_S)
 
     return exit_status("robot_fleet", work)
 

@@ -11,13 +11,24 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 import rclpy
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.experimental import EventsExecutor
 from rclpy.signals import SignalHandlerOptions
 
-from timely_llm.core.errors import TimelyError
+from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.ros.parameters import Parameter
+from timely_llm.ros.rcl_errors import reason
 
-POLL_S = 0.2
+POLL_S = 0.1
 """A signal is noticed when a wait ends, so waits end this often."""
+EXECUTORS: dict[str, Callable[[], Executor]] = {
+    "single": SingleThreadedExecutor,
+    "events": EventsExecutor,
+}
+"""Executors by name. None with several threads: messages would overtake each other."""
+EXECUTOR = Parameter(
+    "executor", "single", "how the node waits for messages", choices=tuple(EXECUTORS)
+)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
@@ -25,32 +36,55 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def ros(args: list[str] | None) -> Iterator[SingleThreadedExecutor]:
-    """Yield an executor; ROS is up until the end of the block, also after a signal.
+def ros(args: list[str] | None) -> Iterator[None]:
+    """Keep ROS up until the end of the block, also after a signal.
 
     rclpy's own handlers would close the context at once, and nobody could be told any more.
     SIGINT and SIGTERM are a KeyboardInterrupt instead.
+
+    Raises:
+        ConfigurationError: ROS does not understand the arguments, or a file that they name.
     """
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    signal.signal(signal.SIGTERM, _interrupt)
-    executor = SingleThreadedExecutor()
+    try:
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:
+        raise ConfigurationError(f"cannot start ROS: {reason(error)}") from error
+    for kind in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(kind, _interrupt)
+    try:
+        yield
+    finally:
+        rclpy.try_shutdown()
+
+
+@contextlib.contextmanager
+def executor_of(kind: str = "single") -> Iterator[Executor]:
+    """Yield an executor, one of `EXECUTORS`, shut down with the block."""
+    executor = EXECUTORS[kind]()
     try:
         yield executor
     finally:
         executor.shutdown(timeout_sec=0)
-        rclpy.try_shutdown()
 
 
 def spin(
-    executor: SingleThreadedExecutor,
+    executor: Executor,
     while_true: Callable[[], bool] = lambda: True,
     timeout_s: float = math.inf,
-    poll_s: float = POLL_S,
+    poll_s: Callable[[], float] = lambda: POLL_S,
 ) -> None:
-    """Run callbacks while a condition holds, for at most `timeout_s` seconds."""
+    """Run callbacks while a condition holds, for at most `timeout_s` seconds.
+
+    Args:
+        executor: runs them.
+        while_true: asked before each wait; may do work that is due from time to time, because the
+            timers of the events executor never fire.
+        timeout_s: the longest time.
+        poll_s: the longest wait, asked before each.
+    """
     end_s = time.monotonic() + timeout_s
     while rclpy.ok() and while_true() and time.monotonic() < end_s:
-        executor.spin_once(timeout_sec=min(poll_s, max(end_s - time.monotonic(), 0.0)))
+        executor.spin_once(timeout_sec=min(poll_s(), max(end_s - time.monotonic(), 0.0)))
 
 
 @contextlib.contextmanager

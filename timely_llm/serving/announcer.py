@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import Generation, State
 from timely_llm.core.journal import Journal
-from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    PlanResult,
+    Rejected,
+)
 from timely_llm.core.segment import Segment
 from timely_llm.engines.contract import StepResult
 from timely_llm.serving.stats import Stats
@@ -44,10 +50,14 @@ class Announcer:
             task=request.task, beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert_s,
         )  # fmt: skip
 
+    def refused(self, request: PlanRequest, error: Rejected) -> None:
+        """A request could not be taken."""
+        self.stats.requests += 1
+        self._ended(PlanResult.refused(request, error.code, str(error)))
+
     def stepped(self, result: StepResult) -> None:
         """The engine made a step."""
-        generated = sum(len(tokens) for tokens in result.tokens.values())
-        self.stats.step(result.duration_s, generated, sum(result.recomputed.values()))
+        self.stats.step(result)
         start_s = self._clock.now() - result.duration_s
         self._journal.write(
             "step", start_s, s=round(result.duration_s, 6), ids=list(result.computed)
@@ -55,11 +65,13 @@ class Announcer:
 
     def delivered(self, segment: Segment, generation: Generation) -> None:
         """A segment is complete."""
+        matched_s = self._clock.now()
         self.stats.segments += 1
         self._sink.segment(segment)
         self._journal.write(
-            "segment", self._clock.now(), id=segment.request_id, index=segment.index,
-            text=segment.text, predicted_s=round(segment.predicted_s, 6), final=segment.final,
+            "segment", matched_s, id=segment.request_id, index=segment.index,
+            epoch=segment.epoch, text=segment.text, predicted_s=round(segment.predicted_s, 6),
+            final=segment.final, blocking=generation.state is State.BLOCKED,
             due_s=round(generation.due_s, 6),
         )  # fmt: skip
 
@@ -70,29 +82,50 @@ class Announcer:
             state=report.state.name.lower(), due_s=round(generation.due_s, 6),
         )  # fmt: skip
 
+    def completed(self, generation: Generation) -> None:
+        """A plan is complete, and its robot still executes it."""
+        self._journal.write("complete", self._clock.now(), id=generation.key)
+
+    def answered(self, generation: Generation, value: str) -> None:
+        """A blocking skill's value is in the context, generation goes on."""
+        self._journal.write("answer", self._clock.now(), id=generation.key, value=value)
+
+    def replanned(self, generation: Generation, failure: str) -> None:
+        """A segment failed, and a new plan is asked for: `generation` is the new epoch's."""
+        self.stats.replans += 1
+        self.stats.prompt_tokens += generation.prompt_tokens
+        self._journal.write(
+            "replan", self._clock.now(), id=generation.key, epoch=generation.epoch,
+            message=failure, due_s=round(generation.due_s, 6),
+        )  # fmt: skip
+
     def ended(self, generation: Generation, code: ErrorCode, reason: str) -> None:
         """A request is over."""
-        result = _result(generation, code, reason)
+        self._ended(_result(generation, code, reason))
+
+    def _ended(self, result: PlanResult) -> None:
         self.stats.end(result)
         self._sink.ended(result)
         self._journal.write(
-            "end", self._clock.now(), id=generation.key, code=code.name.lower(), message=reason
-        )
+            "end", self._clock.now(), id=result.request_id, code=result.error_code.name.lower(),
+            message=result.error_msg,
+        )  # fmt: skip
 
 
 def _result(generation: Generation, code: ErrorCode, reason: str) -> PlanResult:
-    request, served = generation.request, generation.response_s >= 0
+    tally = generation.tally
     return PlanResult(
-        request_id=request.request_id,
-        agent=request.agent,
+        request_id=generation.request.request_id,
+        agent=generation.request.agent,
         error_code=code,
         error_msg=reason,
         plan="".join(segment.text for segment in generation.segments),
-        segments=len(generation.segments),
-        response_s=generation.response_s,
-        waiting_s=generation.waiting_s,
-        utility=request.time_utility.value(generation.response_s) if served else 0.0,
-        prompt_tokens=generation.prompt_tokens,
-        generated_tokens=len(generation.token_ids),
-        recomputed_tokens=generation.recomputed_tokens,
+        segments=tally.segments,
+        response_s=tally.response_s,
+        waiting_s=tally.waiting_s,
+        utility=tally.utility,
+        prompt_tokens=tally.prompt_tokens,
+        generated_tokens=tally.generated_tokens,
+        recomputed_tokens=tally.recomputed_tokens,
+        epoch=generation.epoch,
     )

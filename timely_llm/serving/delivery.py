@@ -23,18 +23,20 @@ class Delivery:
         generation: the generation, which this object keeps up to date.
         tokenizer: the engine's words.
         checker: finds the boundaries; a fresh one.
-        whole: keep all segments back until the plan is complete.
+        whole: keep all segments back until the plan is complete, or waits for a skill's value.
     """
 
     def __init__(
         self, generation: Generation, tokenizer: Tokenizer, checker: StopChecker, whole: bool
     ) -> None:
         self.generation = generation
+        self._tokenizer = tokenizer
         self._stream = tokenizer.stream()
-        self._eos_ids = tokenizer.eos_ids
         self._checker = checker
         self._whole = whole
         self._held: list[Piece] = []
+        self._kept = ""  # of the token with which it blocked: what belongs to the call
+        self._drop = 0
         self.complete = False
 
     def push(self, token_id: int, now: float) -> list[Segment]:
@@ -45,19 +47,40 @@ class Delivery:
         """
         generation = self.generation
         generation.token_ids.append(token_id)
+        generation.tally.generated_tokens += 1
         generation.segment_tokens += 1
-        if token_id in self._eos_ids:
+        if token_id in self._tokenizer.eos_ids:
             return self._finish(now)
-        pieces = self._checker.feed(self._stream.push(token_id))
+        text = self._stream.push(token_id)
+        pieces = self._checker.feed(text)
         self.complete = self._checker.done
-        if pieces:
-            generation.segment_tokens = 0
-        if self._whole:
-            self._held += pieces
-            pieces, self._held = (self._held, []) if self.complete else ([], self._held)
-        elif pieces and not self.complete:
+        if not pieces:
+            return []
+        generation.segment_tokens = 0
+        blocked = not self.complete and any(call.blocking for call in pieces[-1].calls)
+        if blocked:
+            generation.state = State.BLOCKED
+            self._kept = text.removesuffix(self._checker.rest)
+            self._drop = int(bool(self._checker.rest))
+        self._held += pieces
+        if self._whole and not self.complete and not blocked:
+            return []
+        if not self.complete and not blocked:
             generation.state = State.SUSPENDED
+        pieces, self._held = self._held, []
         return self._deliver(pieces, now)
+
+    def answer(self, text: str) -> tuple[list[int], int]:
+        """Return the token ids of a skill's value, and how many of the newest tokens they replace.
+
+        A token may have said more than the blocking call; what it said after it is taken back.
+
+        Args:
+            text: the outside words.
+        """
+        self._stream = self._tokenizer.stream()
+        kept = self._kept if self._drop else ""
+        return self._tokenizer.encode(kept + text), self._drop
 
     def _finish(self, now: float) -> list[Segment]:
         piece, tail = self._checker.finish()
@@ -85,6 +108,7 @@ class Delivery:
                 calls=piece.calls,
                 predicted_s=piece.predicted_s,
                 final=self.complete and place == len(pieces),
+                epoch=generation.epoch,
             )
             account(generation, segment, now)
             made.append(segment)
@@ -93,13 +117,18 @@ class Delivery:
 
 def account(generation: Generation, segment: Segment, now: float) -> None:
     """Enter a delivered segment: response and waiting time, and when the robot will be free."""
+    tally = generation.tally
     if generation.first:
-        generation.response_s = generation.waiting_s = now - generation.arrival_s
-        start_s = now
+        start_s, response_s = now, now - generation.arrival_s
+        tally.waiting_s += response_s
+        if tally.response_s < 0:
+            tally.response_s = response_s
+            tally.utility = generation.request.time_utility.value(response_s)
     else:
         generation.overrun(now)
-        generation.waiting_s += max(0.0, now - generation.robot_free_s)
+        tally.waiting_s += max(0.0, now - generation.robot_free_s)
         start_s = max(now, generation.robot_free_s)
+    tally.segments += 1
     generation.segments.append(segment)
     generation.robot_free_s = start_s + segment.predicted_s
 

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import EngineError, PlanError, RequestError
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.errors import PlanError, RequestError
+from timely_llm.core.generation import Generation, State, Tally
 from timely_llm.core.journal import Journal, NoJournal
-from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, ReportState
+from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, Rejected
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import Policy, StepPlan
+from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.admission import Admission, AdmissionLimits
 from timely_llm.serving.announcer import Announcer, Sink
-from timely_llm.serving.delivery import Delivery, correct
+from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.patience import Patience, Watch
+from timely_llm.serving.pool import Pool
 from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.reports import Reports
 from timely_llm.serving.stats import Stats
-from timely_llm.skills.minispec import MiniSpecChecker
 from timely_llm.skills.skill_set import SkillSet
 
 log = logging.getLogger(__name__)
+WATCH_S = 0.05
+"""How often the loop looks whose time is up, seconds."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Loop:
         clock: tells the time; only `now` is used.
         step_time: the step-time model, learned from every step.
         journal: takes events.
+        patience: when a request is given up.
+        limits: what is taken on.
     """
 
     def __init__(
@@ -56,19 +64,31 @@ class Loop:
         clock: Clock,
         step_time: StepTime | None = None,
         journal: Journal | None = None,
+        patience: Patience | None = None,
+        limits: AdmissionLimits | None = None,
     ) -> None:
         self._engine = engine
         self._policy = policy
         self._clock = clock
         self._announcer = Announcer(sink, journal or NoJournal(), clock)
-        self._deliveries: dict[str, Delivery] = {}
+        self._pool = Pool(engine, self._announcer)
+        self._watch = Watch(patience or Patience())
+        self._watched_s = -math.inf
+        self._ran: frozenset[str] = frozenset()
         self.step_time = step_time or StepTime()
         self.prompts = Prompts(engine)
+        self._admission = Admission(
+            engine, self.prompts, limits or AdmissionLimits(), policy.whole_plans
+        )
+        self._reports = Reports(
+            self._pool, engine, self.prompts, self._admission, self._announcer,
+            self._watch.patience.max_replans,
+        )  # fmt: skip
 
     @property
     def generations(self) -> list[Generation]:
         """The generations being served, in order of arrival."""
-        return [delivery.generation for delivery in self._deliveries.values()]
+        return self._pool.generations
 
     @property
     def stats(self) -> Stats:
@@ -86,7 +106,9 @@ class Loop:
         Raises:
             RequestError: its name is taken by a different one.
         """
-        return self.prompts.register(skill_set)
+        tokens = self.prompts.register(skill_set)
+        self._admission.warm_up(skill_set.name)
+        return tokens
 
     def admit(self, request: PlanRequest, arrival_s: float | None = None) -> None:
         """Take a request into the pool; one that the engine cannot take ends at once.
@@ -94,53 +116,35 @@ class Loop:
         Raises:
             RequestError: its skill set is unknown or its id is being served.
         """
-        skill_set = self.prompts.skill_set(request.skill_set)
-        key = request.request_id
-        if key in self._deliveries:
-            raise RequestError(f"a request {key!r} is being served already")
+        self.prompts.known(request.skill_set)
+        if request.request_id in self._pool:
+            raise RequestError(f"a request {request.request_id!r} is being served already")
         now = self._clock.now() if arrival_s is None else arrival_s
-        token_ids, prefix = self.prompts.build(request)
-        generation = Generation(key, request, now, len(token_ids), len(token_ids))
-        most = self._engine.capacity.max_model_len - len(token_ids)
-        generation.max_tokens = min(request.max_tokens, most)
         try:
-            generation.to_compute = self._engine.add(key, token_ids, prefix)
-        except EngineError as error:
-            self._announcer.admitted(generation)
-            self._announcer.ended(generation, ErrorCode.INVALID_REQUEST, str(error))
+            delivery = self._admission.begin(request, now, Tally(task=request.task))
+        except Rejected as error:
+            self._announcer.refused(request, error)
             return
-        generation.shared_tokens = len(token_ids) - generation.to_compute
-        generation.context_tokens = generation.shared_tokens
-        self._deliveries[key] = Delivery(
-            generation,
-            self._engine.tokenizer,
-            MiniSpecChecker(skill_set),
-            self._policy.whole_plans,
-        )
-        self._announcer.admitted(generation)
+        self._pool.put(delivery)
+        self._announcer.admitted(delivery.generation)
 
     def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
         """End a request and free its memory; return whether it was there."""
-        delivery = self._deliveries.get(request_id)
+        delivery = self._pool.get(request_id)
         if delivery is None:
             return False
-        self._end(delivery.generation, code, reason)
+        self._pool.end(delivery.generation, code, reason)
         return True
 
     def report(self, report: ExecutionReport) -> None:
-        """Take a robot's word; reports about requests of others or of the past are ignored."""
-        delivery = self._deliveries.get(report.request_id)
-        if delivery is None or delivery.generation.request.agent != report.agent:
-            return
-        generation, now = delivery.generation, self._clock.now()
-        if report.state is ReportState.RETURNED:
-            self._end(generation, ErrorCode.NONE, "")
-        elif report.state is ReportState.FAILED:
-            reason = f"segment {report.index} failed: {report.value or 'no reason given'}"
-            self._end(generation, ErrorCode.EXECUTION_FAILED, reason)
-        else:
-            correct(generation, report, now)
-            self._announcer.reported(report, generation)
+        """Take a robot's word; one about requests of others or of the past changes nothing."""
+        now = self._clock.now()
+        self._watch.heard(report.agent, now)
+        self._reports.take(report, now)
+
+    def drain(self, draining: bool) -> None:
+        """Make what is left as fast as it goes, nobody suspended; or serve by the policy again."""
+        self._pool.drain(draining)
 
     def close(self) -> None:
         """Free the engine."""
@@ -149,15 +153,22 @@ class Loop:
     def turn(self) -> Turn:
         """Let the policy plan one step, run it, deliver what it made."""
         now = self._clock.now()
-        ready = [g for g in self.generations if g.state is not State.BLOCKED]
-        for generation in ready:
-            generation.overrun(now)
-        plan = self._policy.plan(now, ready, self.step_time, self._engine.capacity)
+        if now >= self._watched_s + WATCH_S:
+            self._give_up(now)
+        ready, blocked = [], []
+        for generation in self._pool.generations:
+            if generation.state is State.BLOCKED:
+                blocked.append(generation)
+            elif generation.state is not State.EXECUTING:
+                generation.overrun(now)
+                ready.append(generation)
+        plan = self._plan(now, ready, blocked)
         if not plan:
             if ready and plan.wake_s == math.inf:
-                self._end_stuck(ready[0])
+                self._end_stuck(max(ready, key=_tokens_needed))
                 return Turn(stepped=False, wake_s=now)
-            return Turn(stepped=False, wake_s=plan.wake_s)
+            give_up_s = min(map(self._watch.deadline_s, self._pool.generations), default=math.inf)
+            return Turn(stepped=False, wake_s=min(plan.wake_s, give_up_s))
         try:
             self._engine.submit(plan)
             result = self._engine.collect()
@@ -169,72 +180,96 @@ class Loop:
         self._deliver(plan, result)
         return Turn(stepped=True, wake_s=plan.wake_s)
 
+    def _plan(self, now: float, ready: list[Generation], blocked: list[Generation]) -> StepPlan:
+        """Ask the policy; whoever is blocked takes part only by giving up memory, and first."""
+        policy: Policy = Stream() if self._pool.draining else self._policy
+        capacity = self._engine.capacity
+        if not blocked:
+            return policy.plan(now, ready, self.step_time, capacity)
+        lent = sum(g.kv_tokens for g in blocked)
+        roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
+        plan = policy.plan(now, ready, self.step_time, roomy)
+        lenders = sorted(blocked, key=lambda g: g.due_s, reverse=True)
+        return replace(plan, evictable=(*(g.key for g in lenders), *plan.evictable))
+
+    def _give_up(self, now: float) -> None:
+        """End the requests that nobody waits for any longer."""
+        self._watched_s = now
+        self._watch.forget(now)
+        for generation in self._pool.generations:
+            verdict = self._watch.verdict(generation, now)
+            if verdict is not None:
+                self._pool.end(generation, *verdict)
+
     def _end_stuck(self, generation: Generation) -> None:
         """End a generation that no step will ever serve: nothing that happens makes room for it."""
-        needed = generation.to_compute + generation.kv_tokens
+        needed = _tokens_needed(generation)
         reason = f"it needs {needed} tokens of KV and {self.free_kv_tokens} can be had"
-        self._end(generation, ErrorCode.ENGINE_FAILED, reason)
+        self._pool.end(generation, ErrorCode.NO_MEMORY, reason)
 
     def _learn(self, plan: StepPlan, result: StepResult) -> None:
         prefill = sum(n for n in result.computed.values() if n > 1)
         rows = sum(1 for n in result.computed.values() if n == 1)
-        context = sum(self._deliveries[key].generation.context_tokens for key in plan.keys)
+        context = sum(self._pool[key].generation.context_tokens for key in plan.keys)
         self.step_time.observe(result.duration_s, rows, prefill, context)
         self._announcer.stepped(result)
 
     def _deliver(self, plan: StepPlan, result: StepResult) -> None:
         """Bring the generations up to date with a step, and hand out what it completed."""
-        for generation in self.generations:
-            key = generation.key
-            if key in result.evicted:
-                generation.to_compute += generation.kv_tokens
-                generation.context_tokens = generation.shared_tokens
-            if key not in plan.keys:
-                if generation.state is State.RUNNING:
-                    generation.state = State.SUSPENDED
-                continue
+        for key in result.evicted:
+            generation = self._pool[key].generation
+            generation.to_compute += generation.kv_tokens
+            generation.context_tokens = generation.shared_tokens
+        taking_part, before = plan.keys, self._ran
+        self._ran = taking_part
+        for key in before - taking_part:
+            rested = self._pool.get(key)
+            if rested is not None and rested.generation.state is State.RUNNING:
+                rested.generation.state = State.SUSPENDED
+        for key, _ in plan.entries:
+            delivery = self._pool[key]
+            generation = delivery.generation
             if key in result.failures:
-                self._end(generation, ErrorCode.ENGINE_FAILED, result.failures[key])
+                self._pool.end(generation, ErrorCode.ENGINE_FAILED, result.failures[key])
                 continue
             computed = result.computed.get(key, 0)
             generation.to_compute -= computed
             generation.context_tokens += computed
-            generation.recomputed_tokens += result.recomputed.get(key, 0)
+            generation.tally.recomputed_tokens += result.recomputed.get(key, 0)
             generation.state = State.RUNNING
-            self._take(generation, result)
+            self._take(delivery, result)
 
-    def _take(self, generation: Generation, result: StepResult) -> None:
+    def _take(self, delivery: Delivery, result: StepResult) -> None:
         """Push a generation's new tokens through its stop checker."""
-        delivery = self._deliveries[generation.key]
+        generation = delivery.generation
         for token_id in result.tokens.get(generation.key, ()):
             generation.to_compute += 1
             try:
                 segments = delivery.push(token_id, self._clock.now())
             except PlanError as error:
-                self._end(generation, ErrorCode.MALFORMED_PLAN, str(error))
+                self._pool.end(generation, ErrorCode.MALFORMED_PLAN, str(error))
                 return
             except Exception as error:  # one generation's trouble is nobody else's
                 log.exception("tokens of %r could not be delivered", generation.key)
                 reason = f"its tokens could not be read: {type(error).__name__}: {error}"
-                self._end(generation, ErrorCode.ENGINE_FAILED, reason)
+                self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
                 return
             for segment in segments:
                 self._announcer.delivered(segment, generation)
             if delivery.complete:
-                self._end(generation, ErrorCode.NONE, "")
+                self._pool.complete(generation)
                 return
             if len(generation.token_ids) >= generation.max_tokens:
                 limit = generation.max_tokens
                 reason = f"the plan is not complete after {limit} tokens, the most it may have"
-                self._end(generation, ErrorCode.TOO_LONG, reason)
+                self._pool.end(generation, ErrorCode.TOO_LONG, reason)
                 return
 
     def _fail(self, plan: StepPlan, reason: str) -> None:
         for key in plan.keys:
-            self._end(self._deliveries[key].generation, ErrorCode.ENGINE_FAILED, reason)
+            self._pool.end(self._pool[key].generation, ErrorCode.ENGINE_FAILED, reason)
 
-    def _end(self, generation: Generation, code: ErrorCode, reason: str) -> None:
-        generation.state = State.ENDED
-        del self._deliveries[generation.key]
-        self._engine.remove(generation.key)
-        self._announcer.ended(generation, code, reason)
+
+def _tokens_needed(generation: Generation) -> int:
+    """Return the tokens of KV that must be there for its next token."""
+    return generation.to_compute + generation.kv_tokens

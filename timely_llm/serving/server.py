@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import TypeVar
 
 from timely_llm.core.clock import Clock
@@ -22,22 +22,12 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.serving.announcer import Sink
+from timely_llm.serving.gate import Gate, Limits
 from timely_llm.serving.loop import Loop
 from timely_llm.skills.skill_set import parse_skill_set
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a server takes on.
-
-    Attributes:
-        max_requests: most requests being served at a time.
-    """
-
-    max_requests: int = 256
 
 
 class Server:
@@ -60,14 +50,13 @@ class Server:
         clock: Clock,
         limits: Limits | None = None,
     ) -> None:
-        self._watched = _Watched(sink, self._forget)
+        self._gate = Gate(limits or Limits())
+        self._watched = _Watched(sink, self._gate.leave)
         self._clock = clock
-        self._limits = limits or Limits()
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = threading.Condition()
-        self._live: set[str] = set()
-        self._skill_sets: set[str] = set()
         self._closing = False
+        self._drains: list[tuple[float, Future[None]]] = []
         self._made: Future[Loop] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(make_loop,), name="engine", daemon=True
@@ -114,9 +103,11 @@ class Server:
 
         def work(loop: Loop) -> tuple[str, int]:
             skill_set = parse_skill_set(skill_set_yaml, source)
+            most = self._gate.limits.max_skill_sets
+            if skill_set.name not in loop.prompts and len(loop.prompts) >= most:
+                raise RequestError(f"{most} skill sets are registered, the most allowed")
             tokens = loop.register(skill_set)
-            with self._wake:
-                self._skill_sets.add(skill_set.name)
+            self._gate.know(skill_set.name)
             return skill_set.name, tokens
 
         return self.call(work)
@@ -127,29 +118,40 @@ class Server:
         Raises:
             Rejected: the server does not take it, and why.
         """
+        self._gate.enter(request)
+        arrival_s = self._clock.now()
         with self._wake:
             if self._closing:
+                self._gate.leave(request.request_id)
                 raise Rejected(ErrorCode.SHUTTING_DOWN, "the server stops")
-            if request.skill_set not in self._skill_sets:
-                known = ", ".join(sorted(self._skill_sets)) or "none"
-                raise Rejected(
-                    ErrorCode.UNKNOWN_SKILL_SET,
-                    f"unknown skill set {request.skill_set!r}: registered are {known}",
-                )
-            if request.request_id in self._live:
-                raise Rejected(
-                    ErrorCode.DUPLICATE_REQUEST,
-                    f"a request {request.request_id!r} is being served already",
-                )
-            if len(self._live) >= self._limits.max_requests:
-                raise Rejected(
-                    ErrorCode.QUEUE_FULL,
-                    f"{len(self._live)} requests are being served, the most allowed: try later",
-                )
-            self._live.add(request.request_id)
-            arrival_s = self._clock.now()
             self._inbox.append(lambda: self._admit(request, arrival_s))
             self._wake.notify()
+
+    def accept(self, accepting: bool) -> None:
+        """Accept requests from now on, or refuse them; a new server accepts."""
+        self._gate.open(accepting)
+        self.post(lambda loop: loop.drain(False))
+
+    def drain(self, timeout_s: float) -> Future[None]:
+        """Refuse new requests and make what is left as fast as it goes, nobody suspended.
+
+        Args:
+            timeout_s: what is left then is ended.
+
+        Returns:
+            Done when nothing is served any more.
+        """
+        self._gate.open(False)
+        drained: Future[None] = Future()
+        end_s = self._clock.now() + timeout_s
+        with self._wake:
+            if self._closing:
+                drained.set_result(None)
+            else:
+                self._drains.append((end_s, drained))
+                self._inbox.append(lambda: self._made.result().drain(True))
+                self._wake.notify()
+        return drained
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
@@ -166,6 +168,7 @@ class Server:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """End all requests, stop the thread, free the engine."""
+        self._gate.close()
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -178,6 +181,7 @@ class Server:
             loop = make_loop(self._watched)
         except BaseException as error:
             self._made.set_exception(error)
+            self._gate.close()
             with self._wake:
                 self._closing = True
                 work = list(self._inbox)
@@ -195,14 +199,30 @@ class Server:
             if closing:
                 break
             turn = self._guard(loop, loop.turn)
+            wake_s = self._end_drains(loop)
             if turn is None or turn.stepped:
                 continue
             with self._wake:
                 if not self._inbox and not self._closing:
-                    pause_s = turn.wake_s - self._clock.now()
+                    pause_s = min(turn.wake_s, wake_s) - self._clock.now()
                     self._wake.wait(min(max(pause_s, 0.0), 3600.0))
         self._end_all(loop, ErrorCode.SHUTTING_DOWN, "the server stops")
+        self._end_drains(loop)
         loop.close()
+
+    def _end_drains(self, loop: Loop) -> float:
+        """Tell who waits for the end of all requests; return when to look again at the latest."""
+        if not self._drains:
+            return math.inf
+        if any(end_s <= self._clock.now() for end_s, _ in self._drains):
+            self._end_all(loop, ErrorCode.SHUTTING_DOWN, "the server stops serving")
+        with self._wake:
+            if len(self._gate):
+                return min(end_s for end_s, _ in self._drains)
+            drains, self._drains = self._drains, []
+        for _, drained in drains:
+            drained.set_result(None)
+        return math.inf
 
     def _admit(self, request: PlanRequest, arrival_s: float) -> None:
         """Admit a request; whatever goes wrong, its client hears of it."""
@@ -231,10 +251,6 @@ class Server:
                 loop.cancel(generation.key, code, reason)
             except Exception:
                 log.exception("request %r did not end cleanly", generation.key)
-
-    def _forget(self, request_id: str) -> None:
-        with self._wake:
-            self._live.discard(request_id)
 
 
 class _Watched:

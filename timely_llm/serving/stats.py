@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.engines.contract import StepResult
 
 RECENT = 256
 
@@ -18,26 +19,43 @@ def _recent() -> deque[float]:
 
 @dataclass
 class Stats:
-    """What a loop has done since it was made; times in seconds."""
+    """What a loop has done since it was made; times in seconds.
+
+    Attributes:
+        duration_error: mean of |true - predicted| / true of the last segments that robots of one
+            skill set executed, the one that was heard of last.
+        duration_bias: mean of (true - predicted) / true of the same.
+    """
 
     requests: int = 0
     ended: int = 0
     failed: int = 0
+    expired: int = 0
+    silent: int = 0
+    replans: int = 0
     segments: int = 0
     steps: int = 0
     prompt_tokens: int = 0
     generated_tokens: int = 0
     recomputed_tokens: int = 0
+    evictions: int = 0
+    duration_error: float = 0.0
+    duration_bias: float = 0.0
     _step_s: deque[float] = field(default_factory=_recent)
     _response_s: deque[float] = field(default_factory=_recent)
     _utility: deque[float] = field(default_factory=_recent)
 
-    def step(self, duration_s: float, generated: int, recomputed: int) -> None:
+    def step(self, result: StepResult) -> None:
         """Enter one step."""
         self.steps += 1
-        self.generated_tokens += generated
-        self.recomputed_tokens += recomputed
-        self._step_s.append(duration_s)
+        self.generated_tokens += sum(len(tokens) for tokens in result.tokens.values())
+        self.recomputed_tokens += sum(result.recomputed.values())
+        self.evictions += len(result.evicted)
+        self._step_s.append(result.duration_s)
+
+    def predicted(self, error: float, bias: float) -> None:
+        """Enter how well durations are predicted now."""
+        self.duration_error, self.duration_bias = error, bias
 
     def end(self, result: PlanResult) -> None:
         """Enter the end of a request; a canceled one is neither a success nor a failure."""
@@ -45,6 +63,8 @@ class Stats:
             self.ended += 1
         elif result.error_code is not ErrorCode.CANCELED:
             self.failed += 1
+            self.expired += result.error_code is ErrorCode.EXPIRED
+            self.silent += result.error_code is ErrorCode.CLIENT_SILENT
         if result.response_s >= 0:
             self._response_s.append(result.response_s)
             self._utility.append(result.utility)

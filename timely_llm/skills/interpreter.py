@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from timely_llm.core.segment import SkillCall, Value
-from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.checkers import SegmentReader
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import BlockEnd, Call, If, Op, Piece, Repeat, Return, Term
 
@@ -52,11 +52,15 @@ class Event:
     """A segment was started or finished; skipped if the condition of its block did not hold.
 
     A loop that goes back to a segment is no event: what counts is the first time.
+
+    Attributes:
+        value: what the segment's blocking call returned, if it made one (finished).
     """
 
     kind: Literal["started", "finished"]
     index: int
     skipped: bool = False
+    value: Value | None = None
 
 
 @dataclass
@@ -78,7 +82,7 @@ class Interpreter:
     """
 
     def __init__(self, skill_set: SkillSet) -> None:
-        self._checker = MiniSpecChecker(skill_set)
+        self._reader = SegmentReader(skill_set)
         self._waiting: dict[int, str] = {}
         self._taken: list[str] = []
         self._last: int | None = None
@@ -91,6 +95,7 @@ class Interpreter:
         self._term = 0
         self._segment = -1
         self._executed = False
+        self._value: Value | None = None
         self._finished = -1
         self._events: list[Event] = []
         self._ended: Ended | None = None
@@ -99,13 +104,13 @@ class Interpreter:
         """Take a segment's text; after the final one and all before it, nothing more comes."""
         if index == len(self._taken) - 1 and len(text) > len(self._taken[index]):
             longer, self._taken[index] = text[len(self._taken[index]) :], text
-            self._extend(index, self._checker.feed(longer))
+            self._extend(index, self._reader.read_more(longer))
         elif index >= len(self._taken) and len(text) >= len(self._waiting.get(index, "")):
             self._waiting[index] = text
         while len(self._taken) in self._waiting:
             taken = len(self._taken)
             self._taken.append(self._waiting.pop(taken))
-            self._extend(taken, self._checker.feed(self._taken[taken]))
+            self._extend(taken, self._reader.read(self._taken[taken]))
         if final:
             self._last = index
         if self._last is not None and len(self._taken) > self._last:
@@ -126,7 +131,7 @@ class Interpreter:
         if self._closed:
             return
         self._closed = True
-        last, _ = self._checker.finish()
+        last = self._reader.close()
         if last is not None:
             self._extend(len(self._taken) - 1, [last])
 
@@ -165,8 +170,10 @@ class Interpreter:
         op, _ = self._ops[self._next]
         if isinstance(op, If):
             self._decide(op, value)
-        else:
-            self._next += 1
+            return
+        if isinstance(op, Call) and op.call.blocking:
+            self._value = value
+        self._next += 1
 
     def _extend(self, index: int, pieces: list[Piece]) -> None:
         self._ops += [(op, index) for piece in pieces for op in piece.ops]
@@ -219,7 +226,7 @@ class Interpreter:
         if index > self._segment:
             self._finish(self._segment)
             self._segment = index
-            self._executed = False
+            self._executed, self._value = False, None
             self._events.append(Event("started", index))
         if index == self._segment:
             self._executed = self._executed or executed
@@ -227,7 +234,7 @@ class Interpreter:
     def _finish(self, index: int) -> None:
         if index > self._finished:
             self._finished = index
-            self._events.append(Event("finished", index, skipped=not self._executed))
+            self._events.append(Event("finished", index, not self._executed, self._value))
 
 
 def _holds(term: Term, value: Value) -> bool:

@@ -18,10 +18,11 @@ from typing import NoReturn
 
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import Value
+from timely_llm.skills.execution_time import ExecutionTimes
 from timely_llm.skills.lexer import Lexer, Token
 from timely_llm.skills.plan_builder import PlanBuilder
 from timely_llm.skills.skill_set import SkillSet
-from timely_llm.skills.stop_checker import Piece, Term
+from timely_llm.skills.stop_checker import Piece, StopChecker, Term
 
 MAX_COUNT = 1000
 COMPARISONS = frozenset(("==", "!=", "<", ">", "<=", ">="))
@@ -32,12 +33,13 @@ class MiniSpecChecker:
 
     Args:
         skill_set: the skills that a plan may use, and the bounds of their arguments.
+        times: predicts how long calls take; by default as the skill set says.
     """
 
-    def __init__(self, skill_set: SkillSet) -> None:
+    def __init__(self, skill_set: SkillSet, times: ExecutionTimes | None = None) -> None:
         self._skill_set = skill_set
         self._lexer = Lexer(max_text=_longest_text(skill_set))
-        self._built = PlanBuilder()
+        self._built = PlanBuilder(times or ExecutionTimes(skill_set))
         self._position = 0
         self._error: PlanError | None = None
         self._expect: Callable[[Token], None] = self._statement
@@ -48,13 +50,23 @@ class MiniSpecChecker:
         self._comparison = "=="
         self._value: Value = True
         self.done = False
+        self.rest = ""
+
+    @property
+    def tail(self) -> str:
+        """What was read after the last boundary; see `StopChecker.tail`."""
+        return self._built.tail
 
     def feed(self, text: str) -> list[Piece]:
         """Read some text and return the pieces that it completes; see `StopChecker.feed`."""
         self._raise_late_error()
+        self.rest = ""
         try:
-            for char in text:
+            for place, char in enumerate(text):
                 if self.done:
+                    break
+                if self._built.blocked:
+                    self.rest = text[place:] if text[place:].strip() else ""
                     break
                 self._position += 1
                 self._built.text(char)
@@ -200,8 +212,9 @@ class MiniSpecChecker:
 
     def _end_call(self) -> None:
         skill = self._skill_set.skills[self._name]
-        self._call = self._built.named(self._name, skill, self._arguments)
-        if self._after_call == self._after_term:
+        condition = self._after_call == self._after_term
+        self._call = self._built.named(self._name, skill, self._arguments, condition)
+        if condition:
             self._alternatives[-1].append(Term(self._call))
         self._expect = self._after_call
 
@@ -236,15 +249,26 @@ def check_plan(skill_set: SkillSet, text: str) -> tuple[Piece, ...]:
         PlanError: it is no plan, or breaks a skill's bounds.
     """
     checker = MiniSpecChecker(skill_set)
-    pieces = checker.feed(text)
+    pieces = read_on(checker, text)
     last, _ = checker.finish()
     return (*pieces, last) if last else tuple(pieces)
 
 
+def read_on(checker: StopChecker, text: str) -> list[Piece]:
+    """Return the pieces that `text` completes, also those after blocking calls.
+
+    For words that were said knowing what the calls return: a robot's segments, a whole plan.
+    """
+    pieces = checker.feed(text)
+    while checker.rest:
+        pieces += checker.feed(checker.rest)
+    return pieces
+
+
 def _longest_text(skill_set: SkillSet) -> int:
-    """Return the characters of the longest text that any skill takes."""
+    """Return the characters of the longest text that any skill takes, or that is returned."""
     arguments = (a for skill in skill_set.skills.values() for a in skill.arguments)
-    return max((a.maximum_length for a in arguments if a.type == "text"), default=40)
+    return max(40, *(a.maximum_length for a in arguments if a.type == "text"), 0)
 
 
 def _literal(token: Token, expected: str) -> Value:

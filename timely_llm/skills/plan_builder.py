@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall, Value
+from timely_llm.skills.calls import checked_call
+from timely_llm.skills.execution_time import ExecutionTimes
 from timely_llm.skills.skill_set import Skill
 from timely_llm.skills.stop_checker import BlockEnd, Call, If, Op, Piece, Repeat, Return, Term
 
@@ -39,9 +41,14 @@ class _Draft:
 
 
 class PlanBuilder:
-    """Takes what a grammar recognises, and cuts it into pieces."""
+    """Takes what a grammar recognises, and cuts it into pieces.
 
-    def __init__(self) -> None:
+    Args:
+        times: predicts how long calls take.
+    """
+
+    def __init__(self, times: ExecutionTimes) -> None:
+        self._times = times
         self._draft = _Draft()
         self._blocks = [_Block(count=1)]
         self._pieces: list[Piece] = []
@@ -61,19 +68,23 @@ class PlanBuilder:
         """Add a character to the piece being read."""
         self._draft.text.append(char)
 
-    def named(self, name: str, skill: Skill, arguments: list[int | float | str]) -> SkillCall:
+    @property
+    def blocked(self) -> bool:
+        """Whether the last piece that was cut ends with a blocking call."""
+        return bool(self._pieces) and self._pieces[-1].blocking
+
+    def named(
+        self, name: str, skill: Skill, arguments: list[int | float | str], condition: bool
+    ) -> SkillCall:
         """Enter a call, as a statement or in a condition.
 
         Raises:
-            PlanError: its arguments are not allowed.
+            PlanError: its arguments are not allowed, or it is a blocking call that is not a
+                statement, or one inside a loop.
         """
-        if len(arguments) != len(skill.arguments):
-            raise PlanError(f"{name} takes {len(skill.arguments)} arguments, not {len(arguments)}")
-        for argument, value in zip(skill.arguments, arguments, strict=True):
-            if problem := argument.problem(value):
-                raise PlanError(f"{name}: {problem}")
-        given = tuple(arguments)
-        call = SkillCall(name, given, skill.duration.predict_s(given))
+        if skill.blocking:
+            self._check_place(name, condition)
+        call = checked_call(name, skill, arguments, self._times)
         self._draft.calls.append(call)
         return call
 
@@ -133,6 +144,19 @@ class PlanBuilder:
         """Return the pieces cut since the last call."""
         pieces, self._pieces = self._pieces, []
         return pieces
+
+    def _check_place(self, name: str, condition: bool) -> None:
+        """Let a blocking call stand only where the model can read its value when it is made."""
+        if condition:
+            raise PlanError(
+                f"{name} is blocking and cannot be part of a condition:"
+                f" write {name}(...); as a statement, its value is read before the plan goes on"
+            )
+        if any(block.count for block in self._blocks[1:]):
+            raise PlanError(
+                f"{name} is blocking and cannot stand inside a loop: write it outside,"
+                " or in an if-block"
+            )
 
     def _open(self, count: int) -> None:
         self._blocks.append(_Block(count))

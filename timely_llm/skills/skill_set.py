@@ -10,11 +10,13 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from timely_llm.core.documents import load_document, read_document
 from timely_llm.core.errors import SkillSetError
 from timely_llm.skills.durations import Duration, Finite
+from timely_llm.skills.rules import MAX_RULES, Rule
+from timely_llm.skills.templates import NOTHING, check_template, fill, filled, one_line
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 LITERALS = frozenset(("True", "False", "true", "false"))
@@ -75,12 +77,23 @@ class Argument(_Strict):
 
 
 class Skill(_Strict):
-    """One thing the robot can do."""
+    """One thing the robot can do.
+
+    A blocking skill's return value is needed to go on with the plan: generation stops after the
+    call, and the value is appended to the model's context (paper 001 §8).
+    """
 
     description: str
     arguments: tuple[Argument, ...] = ()
     duration: Duration
     returns: Literal["nothing", "boolean", "number", "text"] = "nothing"
+    blocking: bool = False
+
+    @model_validator(mode="after")
+    def _blocking_returns(self) -> Skill:
+        if self.blocking and self.returns == "nothing":
+            raise ValueError("a blocking skill returns something: set returns")
+        return self
 
     def signature(self, name: str) -> str:
         """Return the skill's line in the prompt."""
@@ -97,15 +110,65 @@ class Example(_Strict):
 
 
 class SkillSet(_Strict):
-    """A robot's skills, and the fixed part of every prompt about them."""
+    """A robot's skills, and the fixed part of every prompt about them.
+
+    Attributes:
+        answer_format: what is appended to the model's context after a blocking call; {value} is
+            what the call returned (paper 001 §8).
+        recovery_format: the task of the new plan that is asked for when a segment failed; {task},
+            {reason}, and if wanted {plan} and {done}, what was delivered and what was executed.
+        language: where answers are cut: after the statements of plans in the package's language,
+            after what the user's rules match, or after the sentences or paragraphs of a text.
+        rules: regular expressions, each for one kind of statement (language regex).
+        words_per_s: how fast a text is read, or spoken: then rather 3 (languages sentence and
+            paragraph; paper 001 §7.1).
+    """
 
     name: str
     description: str = ""
-    language: Literal["minispec"] = "minispec"
+    language: Literal["minispec", "regex", "sentence", "paragraph"] = "minispec"
     prompt: str
-    skills: dict[str, Skill] = Field(min_length=1)
+    skills: dict[str, Skill] = {}
+    rules: tuple[str, ...] = ()
+    words_per_s: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 5.0
     guidance: tuple[str, ...] = ()
     examples: tuple[Example, ...] = ()
+    answer_format: str = "=> {value}\n"
+    recovery_format: str = (
+        "{task}\n[E] You provided me with plan {plan}, but I failed because {reason}."
+        " Execution history: {done}"
+    )
+
+    @field_validator("answer_format")
+    @classmethod
+    def _answer_has_its_field(cls, text: str) -> str:
+        return check_template(text, ["value"])
+
+    @field_validator("recovery_format")
+    @classmethod
+    def _recovery_has_its_fields(cls, text: str) -> str:
+        return check_template(text, ["task", "reason"], ["plan", "done"])
+
+    @field_validator("rules")
+    @classmethod
+    def _rules_are_patterns(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        for number, rule in enumerate(rules[: MAX_RULES + 1], start=1):
+            if number > MAX_RULES:
+                raise ValueError(f"at most {MAX_RULES} rules are allowed, not {len(rules)}")
+            try:
+                Rule(number, rule)
+            except ValueError as error:
+                raise ValueError(f"rule {number}: {error}") from None
+        return rules
+
+    @model_validator(mode="after")
+    def _language_has_its_words(self) -> SkillSet:
+        if (self.language == "regex") != bool(self.rules):
+            raise ValueError("language regex needs rules, and rules need language regex")
+        calls = any(Rule(n, rule).calls_skills for n, rule in enumerate(self.rules, start=1))
+        if not self.skills and (self.language == "minispec" or calls):
+            raise ValueError("skills: at least one is needed for plans that call skills")
+        return self
 
     @model_validator(mode="after")
     def _names_are_identifiers(self) -> SkillSet:
@@ -121,14 +184,41 @@ class SkillSet(_Strict):
 
     def prompt_text(self) -> str:
         """Return the fixed part of the prompt: shared, pre-stored, computed once."""
-        lines = [self.prompt.strip(), "Skills:"]
-        lines += [skill.signature(name) for name, skill in self.skills.items()]
+        lines = [self.prompt.strip()]
+        if self.skills:
+            lines.append("Skills:")
+            lines += [skill.signature(name) for name, skill in self.skills.items()]
         if self.guidance:
             lines += ["Rules:", *self.guidance]
         if self.examples:
             lines.append("Examples:")
             lines += [f"{e.task}\nPlan: {e.plan}" for e in self.examples]
         return "\n".join(lines) + "\n"
+
+    def answer_text(self, value: str) -> str:
+        """Return what the model reads after a blocking call that returned `value`."""
+        return fill(self.answer_format, {"value": one_line(value)})
+
+    def outside_words(self, text: str) -> str:
+        """Return what `text` begins with, if that is an `answer_text`; else nothing."""
+        return filled(self.answer_format, text)
+
+    def recovery_text(self, task: str, plan: str, reason: str, done: str) -> str:
+        """Return the task that asks for another plan after a segment failed.
+
+        Args:
+            task: what was asked first.
+            plan: the text of what was delivered.
+            reason: why the segment failed.
+            done: the text of what was executed.
+        """
+        values = {
+            "task": task,
+            "plan": plan.strip() or NOTHING,
+            "reason": one_line(reason, "of an unknown reason"),
+            "done": done.strip() or NOTHING,
+        }
+        return fill(self.recovery_format, values)
 
 
 def parse_skill_set(text: str, source: str = "skill set") -> SkillSet:

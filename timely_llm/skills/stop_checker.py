@@ -73,6 +73,11 @@ class Piece:
     predicted_s: float
     ops: tuple[Op, ...]
 
+    @property
+    def blocking(self) -> bool:
+        """Whether the plan goes on only when the value of its last call is known."""
+        return any(call.blocking for call in self.calls)
+
 
 class StopChecker(Protocol):
     """Reads one generation's text as it comes, in time proportional to its length."""
@@ -82,8 +87,24 @@ class StopChecker(Protocol):
         """Whether the plan is complete, whatever the model would say after it."""
         ...
 
+    @property
+    def rest(self) -> str:
+        """What the last `feed` did not read: the words after a blocking call.
+
+        The model said them before it knew what the call returns, so they are worth nothing. Empty
+        if nothing is left but white space.
+        """
+        ...
+
+    @property
+    def tail(self) -> str:
+        """What was read after the last boundary."""
+        ...
+
     def feed(self, text: str) -> list[Piece]:
         """Read some text, split anywhere, and return the pieces that it completes.
+
+        It stops after a piece with a blocking call, and keeps what comes after it as `rest`.
 
         Raises:
             PlanError: no plan begins with the text read so far; what is wrong and where.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -13,9 +15,13 @@ from transformers import PreTrainedTokenizerFast
 
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
-from tools.tiny_planner.words import ADJECTIVES, NOUNS, NUMBERS
+from tools.tiny_planner.answers import parts_of
+from tools.tiny_planner.drills import Drills, Row
 
-SKILL_SET = Path("config/skill_sets/drone.yaml")
+SKILL_SETS = {
+    "drone": Path("config/skill_sets/drone.yaml"),
+    "arm": Path("config/skill_sets/arm.yaml"),
+}
 POOL = 4000  # samples sorted by length at a time
 
 
@@ -28,26 +34,36 @@ class Batch:
     weights: torch.Tensor
 
 
-def system_texts() -> dict[bool, str]:
-    """Return the system text of chat samples (True) and of planning samples (False)."""
-    return {True: corpus.CHAT_SYSTEM, False: load_skill_set(SKILL_SET).prompt_text()}
+def system_texts() -> dict[str, str]:
+    """Return the system text of each robot, and of chat."""
+    texts = {robot: load_skill_set(path).prompt_text() for robot, path in SKILL_SETS.items()}
+    return {corpus.CHAT: corpus.CHAT_SYSTEM, **texts}
 
 
 class Batches:
     """Batches of similar length from the training stream, with a record of what was drawn."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, seed: int, tokens: int, prompt_weight: float
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        seed: int,
+        version: int,
+        tokens: int,
+        prompt_weight: float,
+        first_weight: float,
     ) -> None:
         self.samples = 0
         self.digest = hashlib.blake2b(digest_size=16)
-        self._stream = corpus.stream(seed)
+        self._stream = corpus.stream(seed, version=version)
         self._random = random.Random(seed)
         self._tokenizer = tokenizer
+        self._drills = Drills(tokenizer, self._random)
         self._tokens = tokens
         self._prompt_weight = prompt_weight
+        self._first_weight = first_weight
         self._prefixes = {
-            chat: tokenizer(f"<|system|>{text}").input_ids for chat, text in system_texts().items()
+            robot: tokenizer(f"<|system|>{text}").input_ids
+            for robot, text in system_texts().items()
         }
 
     def draw(self, count: int) -> list[corpus.Sample]:
@@ -58,51 +74,71 @@ class Batches:
             self.digest.update(one.prompt_hash)
         return drawn
 
-    def pool(self, with_system: float) -> list[Batch]:
-        """Return the batches of the next samples; a share of them shows the system text."""
+    def pool(self, with_system: dict[str, float]) -> list[Batch]:
+        """Return the batches of the next samples; a share of each robot's shows the system text."""
         drawn = self.draw(POOL)
-        asks = self._tokenizer([f"<|user|>{s.user}\n<|assistant|>" for s in drawn]).input_ids
-        answers = self._tokenizer([f"{s.answer}<|end|>" for s in drawn]).input_ids
+        pooled = list(zip(drawn, self._rows(drawn), strict=True))
         batches: list[Batch] = []
-        for chat in (True, False):
-            rows = [
-                (ask, answer)
-                for one, ask, answer in zip(drawn, asks, answers, strict=True)
-                if (one.family == corpus.CHAT) is chat
-            ]
-            rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        for robot, prefix in self._prefixes.items():
+            rows = [row for one, row in pooled if one.robot == robot]
+            rows.sort(key=_length)
             while rows:
-                size = max(1, self._tokens // (len(rows[-1][0]) + len(rows[-1][1])))
+                size = max(1, self._tokens // _length(rows[-1]))
                 group, rows = rows[-size:], rows[:-size]
-                show = self._random.random() < with_system
-                batches.append(self._batch(group, self._prefixes[chat] if show else []))
+                show = self._random.random() < with_system[robot]
+                batches.append(self._batch(group, prefix if show else []))
         self._random.shuffle(batches)
         return batches
 
+    def _rows(self, samples: list[corpus.Sample]) -> list[Row]:
+        """Return the tokens of samples; each part of an answer is tokenized on its own."""
+        asks = self._tokenizer([f"<|user|>{s.user}\n<|assistant|>" for s in samples]).input_ids
+        parts = [parts_of(f"{s.answer}<|end|>") for s in samples]
+        texts = [part.text for answer in parts for part in answer]
+        tokens = iter(self._tokenizer(texts, add_special_tokens=False).input_ids)
+        return [
+            (ask, [(next(tokens), part.ours) for part in answer])
+            for ask, answer in zip(asks, parts, strict=True)
+        ]
+
     def copies(self, count: int) -> list[Batch]:
         """Return batches that repeat random names and numbers: copying is learned first."""
-        vocabulary = (*ADJECTIVES, *NOUNS, *map(str, NUMBERS))
-        words = [self._tokenizer(word).input_ids[0] for word in vocabulary]
-        user, assistant, end = (
-            self._tokenizer(mark).input_ids[0] for mark in ("<|user|>", "<|assistant|>", "<|end|>")
-        )
-        batches = []
-        for _ in range(count):
-            length = self._random.randint(8, 40)
-            group = []
-            for _ in range(self._tokens // (2 * length)):
-                drawn = self._random.sample(words, length)
-                group.append(([user, *drawn, assistant], [*drawn, end]))
-            batches.append(self._batch(group, []))
-        return batches
+        lengths = [self._random.randint(8, 40) for _ in range(count)]
+        return [self._drill(partial(self._drills.copies, length)) for length in lengths]
 
-    def _batch(self, group: list[tuple[list[int], list[int]]], prefix: list[int]) -> Batch:
-        length = max(len(ask) + len(answer) for ask, answer in group)
+    def members(self, count: int) -> list[Batch]:
+        """Return batches that tell which of some names are in a list."""
+        lengths = [self._random.randint(2, 8) for _ in range(count)]
+        return [self._drill(partial(self._drills.members, length)) for length in lengths]
+
+    def searches(self, count: int) -> list[Batch]:
+        """Return batches that decide whether a plan goes to something or searches for it."""
+        return [self._drill(self._drills.searches) for _ in range(count)]
+
+    def _drill(self, draw: Callable[[], Row]) -> Batch:
+        """Return a batch of a drill's rows."""
+        rows = [draw()]
+        while sum(map(_length, rows)) < self._tokens:
+            rows.append(draw())
+        return self._batch(rows, [])
+
+    def _batch(self, group: list[Row], prefix: list[int]) -> Batch:
+        length = max(map(_length, group))
         rows = torch.zeros(len(group), length, dtype=torch.long)
         weights = torch.zeros(len(group), length)
         for index, (ask, answer) in enumerate(group):
-            end = len(ask) + len(answer)
-            rows[index, :end] = torch.tensor(ask + answer)
+            rows[index, : len(ask)] = torch.tensor(ask)
             weights[index, : len(ask)] = self._prompt_weight
-            weights[index, len(ask) : end] = 1.0
+            at = len(ask)
+            for tokens, ours in answer:
+                rows[index, at : at + len(tokens)] = torch.tensor(tokens)
+                weights[index, at : at + len(tokens)] = float(ours)
+                at += len(tokens)
+            weights[index, len(ask)] *= self._first_weight
         return Batch(prefix, rows, weights)
+
+
+def _length(row: Row) -> int:
+    """Return the tokens of a row."""
+    ask, answer = row
+    return len(ask) + sum(len(tokens) for tokens, _ in answer)

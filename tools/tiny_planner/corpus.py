@@ -2,6 +2,9 @@
 
 A sample's key is its family, objects and numbers. A hash of the key says whether the sample may
 train the model ("train") or only measure it ("test"), so no test task is ever in the training.
+
+The streams of training samples have versions: an earlier one stays as it was, so that what trained
+the model can be drawn again. A family is in one split by the same hash in all of them.
 """
 
 from __future__ import annotations
@@ -12,7 +15,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tools.tiny_planner import motion_tasks, object_tasks
+from tools.tiny_planner import (
+    arm_look_tasks,
+    arm_tasks,
+    motion_tasks,
+    object_tasks,
+    retry_tasks,
+)
+from tools.tiny_planner.answers import outside_words
+from tools.tiny_planner.arm_words import ITEMS
 from tools.tiny_planner.chat_tasks import chat
 from tools.tiny_planner.words import NOUNS, Task, draw_names
 
@@ -21,7 +32,7 @@ Key = tuple[str, tuple[str, ...], tuple[int, ...]]
 
 CHAT = "chat"
 CHAT_SYSTEM = "You are a friendly robot assistant. Answer in short, plain English."
-FAMILIES: dict[str, Callable[[random.Random], Task]] = {
+DRONE_FAMILIES: dict[str, Callable[[random.Random], Task]] = {
     "move": motion_tasks.move,
     "find": object_tasks.find,
     "check": object_tasks.check,
@@ -33,30 +44,66 @@ FAMILIES: dict[str, Callable[[random.Random], Task]] = {
     "scan": object_tasks.scan,
     "visit": object_tasks.visit,
 }
-MORE_OFTEN = {"move": 1.5, "find": 1.5, "question": 1.5, "visit": 1.5, CHAT: 1.8}
-WEIGHTS = dict.fromkeys(FAMILIES, 1.0) | MORE_OFTEN
+ARM_FAMILIES: dict[str, Callable[[random.Random], Task]] = {
+    "arm_move": arm_tasks.move,
+    "arm_stack": arm_tasks.stack,
+    "arm_clean": arm_look_tasks.clean,
+    "arm_sort": arm_look_tasks.sort,
+    "arm_gripper": arm_tasks.gripper,
+    "arm_question": arm_look_tasks.question,
+    "arm_urgent": arm_tasks.urgent,
+    "arm_retry": retry_tasks.arm,
+}
+FAMILIES = {**DRONE_FAMILIES, "retry": retry_tasks.drone, **ARM_FAMILIES}
+
+# How often a family is drawn, by version of the stream.
+VERSION = 2
+WEIGHTS = {
+    1: dict.fromkeys(DRONE_FAMILIES, 1.0)
+    | {"move": 1.5, "find": 1.5, "question": 1.5, "visit": 1.5, CHAT: 1.8},
+    2: dict.fromkeys(DRONE_FAMILIES, 0.4)
+    | {"find": 3.0, "look": 1.2, "move": 0.8, "question": 0.6, "visit": 0.6, CHAT: 0.6}
+    | {"retry": 1.8, "arm_move": 1.0, "arm_stack": 1.2, "arm_clean": 1.5, "arm_sort": 2.4}
+    | {"arm_gripper": 1.0, "arm_question": 1.2, "arm_urgent": 0.4, "arm_retry": 1.5},
+}
 MAX_DISTRACTORS = 3
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One user text, its right answer and its key."""
+    """One user text, its right answer and its key.
+
+    `told` is the family of the key if this task tells one of another family again.
+    """
 
     family: str
     user: str
     answer: str
     objects: tuple[str, ...]
     numbers: tuple[int, ...]
+    told: str = ""
+
+    @property
+    def robot(self) -> str:
+        """Return whose system text goes before: "drone", "arm" or "chat"."""
+        if self.family == CHAT:
+            return CHAT
+        return "arm" if self.family in ARM_FAMILIES else "drone"
 
     @property
     def key(self) -> Key:
         """Return what decides the split."""
-        return self.family, self.objects, self.numbers
+        return self.told or self.family, self.objects, self.numbers
+
+    @property
+    def prompt(self) -> str:
+        """Return all words that are not the model's: the user text and what a look returned."""
+        return self.user + "".join(outside_words(self.answer))
 
     @property
     def prompt_hash(self) -> bytes:
-        """Return a short hash of the user text."""
-        return hashlib.blake2b(self.user.encode(), digest_size=12).digest()
+        """Return a short hash of the prompt."""
+        return hashlib.blake2b(self.prompt.encode(), digest_size=12).digest()
 
 
 def split_of(key: Key) -> Split:
@@ -65,20 +112,23 @@ def split_of(key: Key) -> Split:
     return "test" if digest[0] % 8 == 0 else "train"
 
 
-def sample(rng: random.Random, split: Split, family: str | None = None) -> Sample:
-    """Return a sample of `split`, of any family unless one is named."""
+def sample(
+    rng: random.Random, split: Split, family: str | None = None, version: int = VERSION
+) -> Sample:
+    """Return a sample of `split`, of any family of the version unless one is named."""
+    weights = WEIGHTS[version]
     while True:
-        name = family or rng.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))[0]
+        name = family or rng.choices(tuple(weights), tuple(weights.values()))[0]
         drawn = _draw(rng, name)
         if split_of(drawn.key) == split:
             return drawn
 
 
-def stream(seed: int, split: Split = "train") -> Iterator[Sample]:
-    """Yield samples without end, the same for the same seed."""
-    rng = random.Random(seed)
+def stream(seed: int, split: Split = "train", version: int = VERSION) -> Iterator[Sample]:
+    """Yield samples without end, the same for the same seed and version."""
+    rng = random.Random(seed if version == 1 else f"{seed} version {version}")
     while True:
-        yield sample(rng, split)
+        yield sample(rng, split, None, version)
 
 
 def _draw(rng: random.Random, family: str) -> Sample:
@@ -89,10 +139,10 @@ def _draw(rng: random.Random, family: str) -> Sample:
     scene = list(task.scene)
     if not task.closed:
         count = rng.randint(0, MAX_DISTRACTORS)
-        scene += draw_names(rng, count, NOUNS, task.objects)
+        scene += draw_names(rng, count, ITEMS if family in ARM_FAMILIES else NOUNS, task.objects)
         rng.shuffle(scene)
     text = task.text.replace(" 1 seconds", " 1 second")
     if rng.random() < 0.1:
         text = text.removesuffix(".")
-    user = f"Scene: [{', '.join(scene)}]\nTask: [{task.kind}] {text}"
-    return Sample(family, user, task.plan, task.objects, task.numbers)
+    user = f"Scene: [{', '.join(scene)}]\nTask: [{task.kind}] {text}{task.after}"
+    return Sample(family, user, task.plan, task.objects, task.numbers, task.family)

@@ -2,7 +2,8 @@
 
     PYTHONPATH=. python -m tools.tiny_planner.evaluate models/tiny_planner
 
-Prints a proof that test and training are disjoint, a table for each family, and some answers.
+Prints a proof that test and training are disjoint, a table of all families, and some answers.
+Where a plan looks, the evaluation plays the server and appends what the robot sees.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from tools.tiny_planner import corpus
-from tools.tiny_planner.batches import SKILL_SET
+from tools.tiny_planner.answers import outside_words, own_words
+from tools.tiny_planner.batches import SKILL_SETS, system_texts
+from tools.tiny_planner.planner import Planner
 from tools.tiny_planner.plans import plan_problem
-from tools.tiny_planner.train import RECORD
+from tools.tiny_planner.record import RECORD, streams_of
 
 TRACE_LIKE = (
     "Scene: []\nTask: [A] Could you find the cat? If so, go to it.",
@@ -39,44 +41,18 @@ TRACE_LIKE = (
     "Scene: [boy]\nTask: [E] You provided me with plan mf(100), but I failed because a boy "
     "is passing by. Execution history: mf(50)",
 )
+ARM_TRACE_LIKE = (
+    "Scene: []\nTask: [A] Stack the red box, the blue box and the green box.",
+    "Scene: [desk]\nTask: [A] Clean the desk: put everything into the box.",
+    "Scene: []\nTask: [A] Sort the fruit and the vegetables: fruit into the red bowl, vegetables "
+    "into the blue bowl.",
+    "Scene: []\nTask: [Q] What is on the table?",
+)
+ON_THE_TABLE = "=> red cup, apple, carrot, blue ball\n"
 CHATS = (
     "What is a drone?", "Tell me about the moon.", "Hello!", "What can you do?",
     "Tell me a story about a robot and a lamp.", "Say something funny.",
 )  # fmt: skip
-
-
-class Planner:
-    """Greedy answers of a model folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self._model.train(False)
-
-    @torch.no_grad()
-    def answers(self, users: list[str], system: str, limit: int = 256) -> list[str]:
-        """Return the answers to user texts; work on 64 of similar length at a time."""
-        out = [""] * len(users)
-        order = sorted(range(len(users)), key=lambda i: len(users[i]))
-        for at in range(0, len(order), 64):
-            rows = order[at : at + 64]
-            prompts = [self._prompt(users[i], system) for i in rows]
-            inputs = self._tokenizer(
-                prompts, return_tensors="pt", padding=True, padding_side="left"
-            )
-            full = self._model.generate(**inputs, max_new_tokens=limit, do_sample=False)
-            for i, row in zip(rows, full, strict=True):
-                text = self._tokenizer.decode(row[inputs.input_ids.shape[1] :])
-                out[i] = text.split("<|end|>")[0]
-        return out
-
-    def _prompt(self, user: str, system: str) -> str:
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": user})
-        text: str = self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
-        )
-        return text
 
 
 @dataclass
@@ -110,23 +86,30 @@ def test_samples(family: str, count: int, seed: int) -> list[corpus.Sample]:
 def prove_disjoint(record: dict[str, Any], tests: list[corpus.Sample]) -> str:
     """Return one sentence of proof that no test key or prompt is in the training stream.
 
-    Draws the whole training stream again, and makes sure with its recorded digest that it is the
-    same one.
+    Draws all training streams again, that of the earlier weights too, and makes sure with their
+    recorded digests that they are the same ones.
 
     Raises:
-        ValueError: the stream differs from the recorded one, or a test sample is in it.
+        ValueError: a stream differs from the recorded one, or a test sample is in it.
     """
     keys: set[corpus.Key] = set()
     prompts: set[bytes] = set()
-    digest = hashlib.blake2b(digest_size=16)
-    for one in islice(corpus.stream(record["seed"]), record["samples"]):
-        keys.add(one.key)
-        prompts.add(one.prompt_hash)
-        digest.update(one.prompt_hash)
-    if digest.hexdigest() != record["digest"]:
-        raise ValueError(
-            "the corpus no longer draws the samples that trained this model: "
-            f"digest {digest.hexdigest()}, recorded {record['digest']}"
+    drawn = []
+    for stream in streams_of(record):
+        digest = hashlib.blake2b(digest_size=16)
+        samples = corpus.stream(stream["seed"], "train", stream["version"])
+        for one in islice(samples, stream["samples"]):
+            keys.add(one.key)
+            prompts.add(one.prompt_hash)
+            digest.update(one.prompt_hash)
+        if digest.hexdigest() != stream["digest"]:
+            raise ValueError(
+                f"the corpus no longer draws the samples of stream {stream['version']}: "
+                f"digest {digest.hexdigest()}, recorded {stream['digest']}"
+            )
+        drawn.append(
+            f"version {stream['version']}, {stream['samples']:,} samples, digest "
+            f"{digest.hexdigest()} as recorded"
         )
     test_keys = {one.key for one in tests}
     test_prompts = {one.prompt_hash for one in tests}
@@ -134,9 +117,9 @@ def prove_disjoint(record: dict[str, Any], tests: list[corpus.Sample]) -> str:
     if both_keys or both_prompts:
         raise ValueError(f"{len(both_keys)} keys and {len(both_prompts)} prompts are in training")
     return (
-        f"Training stream drawn again: {record['samples']:,} samples, {len(keys):,} keys, "
-        f"{len(prompts):,} prompts, digest {digest.hexdigest()} as recorded. Test: {len(tests):,} "
-        f"samples, {len(test_keys):,} keys, {len(test_prompts):,} prompts. "
+        f"Training streams drawn again: {'; '.join(drawn)}; {len(keys):,} keys, "
+        f"{len(prompts):,} prompts. Test: {len(tests):,} samples, {len(test_keys):,} keys, "
+        f"{len(test_prompts):,} prompts. "
         f"In both: {len(both_keys)} keys, {len(both_prompts)} prompts."
     )
 
@@ -146,26 +129,28 @@ def score(
 ) -> Score:
     """Return the counts of one family's samples; print up to `show` wrong answers."""
     result = Score()
-    answers = planner.answers([one.user for one in samples], system)
+    seen = [outside_words(one.answer) for one in samples]
+    answers = planner.answers([one.user for one in samples], system, seen)
     for one, answer in zip(samples, answers, strict=True):
         result.tasks += 1
-        problem = plan_problem(answer, skills)
+        problem = plan_problem(own_words(answer), skills)
         result.valid += problem is None
         result.right += answer == one.answer
         if answer != one.answer and show > 0:
             show -= 1
-            print(f"  {one.user}\n  right: {one.answer}\n  given: {answer}  {problem or ''}")
+            print(f"  {one.user}\n  right: {one.answer!r}\n  given: {answer!r}  {problem or ''}")
     return result
 
 
-def print_samples(planner: Planner, system: str) -> None:
+def print_samples(planner: Planner, systems: dict[str, str]) -> None:
     """Print the answers to tasks like those of LRTrace and to chat questions."""
     print("\nTasks like those of LRTrace:")
-    for user, answer in zip(TRACE_LIKE, planner.answers(list(TRACE_LIKE), system), strict=True):
-        print(f"  {user.replace(chr(10), ' ')}\n    {answer}")
+    for robot, users in (("drone", TRACE_LIKE), ("arm", ARM_TRACE_LIKE)):
+        answers = planner.answers(users, systems[robot], [[ON_THE_TABLE]] * len(users))
+        for user, answer in zip(users, answers, strict=True):
+            print(f"  {user.replace(chr(10), ' ')}\n    {answer.replace(chr(10), ' ')}")
     print("\nChat:")
-    answers = planner.answers(list(CHATS), corpus.CHAT_SYSTEM)
-    for user, answer in zip(CHATS, answers, strict=True):
+    for user, answer in zip(CHATS, planner.answers(CHATS, corpus.CHAT_SYSTEM), strict=True):
         print(f"--- {user}\n{answer}")
 
 
@@ -175,27 +160,30 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=300, help="test tasks of each family")
     parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--family", action="append", help="only this family; can be repeated")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print of each family")
     parser.add_argument("--no-system", action="store_true", help="leave out the system text")
     parser.add_argument("--no-proof", action="store_true", help="do not draw the training again")
     parser.add_argument("--threads", type=int, default=2)
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
-    skills = load_skill_set(SKILL_SET)
     planner = Planner(a.folder)
-    tests = {family: test_samples(family, a.count, a.seed) for family in corpus.FAMILIES}
+    systems = {} if a.no_system else system_texts()
+    families = a.family or list(corpus.FAMILIES)
+    tests = {family: test_samples(family, a.count, a.seed) for family in families}
     if not a.no_proof:
         record = json.loads((a.folder / RECORD).read_text(encoding="utf-8"))
         print(prove_disjoint(record, [one for group in tests.values() for one in group]) + "\n")
-    system = "" if a.no_system else skills.prompt_text()
     total, rows = Score(), []
     for family, samples in tests.items():
-        result = score(planner, skills, samples, system, a.show)
+        robot = samples[0].robot
+        skills = load_skill_set(SKILL_SETS[robot])
+        result = score(planner, skills, samples, systems.get(robot, ""), a.show)
         rows.append(result.row(family))
         total = total.plus(result)
     print("| family | tasks | grammar and arguments right | exactly right |\n|---|---|---|---|")
     print("\n".join([*rows, total.row("**all**")]), flush=True)
-    print_samples(planner, system)
+    print_samples(planner, system_texts())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely_llm.core.errors import PlanError
-from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.minispec import MiniSpecChecker, read_on
 from timely_llm.skills.skill_set import SkillSet
 
 
@@ -14,7 +14,7 @@ def plan_problem(plan: str, skills: SkillSet) -> str | None:
     """
     checker = MiniSpecChecker(skills)
     try:
-        pieces = checker.feed(plan)
+        pieces = read_on(checker, plan)
         checker.finish()
     except PlanError as error:
         return str(error)

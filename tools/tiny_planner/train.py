@@ -1,6 +1,7 @@
 """Train the embedded language model from scratch.
 
     PYTHONPATH=. python -m tools.tiny_planner.train OUT --minutes 48
+    PYTHONPATH=. python -m tools.tiny_planner.train OUT2 --go-on OUT --copy-steps 0
 
 Most steps leave out the system text: they are faster, and the model then does not hang on its
 exact words. The others run the system text once and let the whole batch attend to its keys and
@@ -12,9 +13,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import random
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,37 +33,19 @@ from transformers import (
 from tools.tiny_planner import corpus
 from tools.tiny_planner.batches import Batch, Batches, system_texts
 from tools.tiny_planner.muon import Muon
+from tools.tiny_planner.probe import LAYER, Probe
+from tools.tiny_planner.record import RECORD, Settings, earlier_settings, streams_of
 from tools.tiny_planner.tokenizer import CONTEXT, save_tokenizer, train_tokenizer
 
-RECORD = "training.json"
 WARM_UP_STEPS = 50
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What a training run is a function of, besides the corpus and the machine's speed."""
-
-    minutes: float = 48.0
-    hidden: int = 192
-    inner: int = 512
-    layers: int = 4
-    vocabulary: int = 1536
-    learning_rate: float = 6e-3
-    tokens: int = 2048  # of a step
-    prompt_weight: float = 0.1  # of a prompt token in the loss, an answer token has 1
-    copy_steps: int = 250  # first steps, which only copy
-    with_system: float = 0.15  # share of steps
-    snapshot_minutes: float = 0.0  # 0: none
-    go_on: str = ""  # a folder that this tool wrote: go on from it with the same seed
-    seed: int = 1
-    threads: int = 2
-
-
-def tokenizer_texts(seed: int) -> Iterator[str]:
-    """Yield what the tokenizer learns from."""
-    for text in system_texts().values():
-        yield from [text] * 20
-    for drawn in islice(corpus.stream(seed), 30_000):
+def tokenizer_texts(seed: int, version: int) -> Iterator[str]:
+    """Yield what the tokenizer learns from; the first version's knew no arm."""
+    for robot, text in system_texts().items():
+        if robot != "arm" or version > 1:
+            yield from [text] * 20
+    for drawn in islice(corpus.stream(seed, version=version), 30_000):
         yield drawn.user
         yield drawn.answer
 
@@ -86,20 +70,26 @@ def make_optimizers(model: LlamaForCausalLM, rate: float) -> list[torch.optim.Op
     return [adamw, Muon(matrices, rate)]
 
 
-def loss_of(model: LlamaForCausalLM, batch: Batch) -> torch.Tensor:
-    """Return the weighted mean cross entropy of a batch."""
+def loss_of(
+    model: LlamaForCausalLM, batch: Batch, probe: Probe, probe_weight: float
+) -> torch.Tensor:
+    """Return the weighted mean cross entropy of a batch, and the probe's."""
     inputs, targets, weights = batch.rows[:, :-1], batch.rows[:, 1:], batch.weights[:, 1:]
+    cache = None
     if batch.prefix:
         cache = DynamicCache(config=model.config)
         model.model(torch.tensor([batch.prefix]), past_key_values=cache, use_cache=True)
         cache.batch_repeat_interleave(len(inputs))
-        logits = model(inputs, past_key_values=cache, use_cache=True).logits
-    else:
-        logits = model(inputs, use_cache=False).logits
-    entropy = functional.cross_entropy(
-        logits.float().flatten(0, 1), targets.flatten(), reduction="none"
+    out = model(
+        inputs, past_key_values=cache, use_cache=cache is not None, output_hidden_states=True
     )
-    return (entropy * weights.flatten()).sum() / weights.sum()
+    entropy = functional.cross_entropy(
+        out.logits.float().flatten(0, 1), targets.flatten(), reduction="none"
+    )
+    loss = (entropy * weights.flatten()).sum() / weights.sum()
+    if probe_weight:
+        loss = loss + probe_weight * probe(inputs, out.hidden_states[LAYER])
+    return loss
 
 
 class Training:
@@ -110,18 +100,27 @@ class Training:
         torch.manual_seed(settings.seed)
         self._settings = settings
         self._before: dict[str, Any] = {}
+        self._streams: list[dict[str, Any]] = []
         if settings.go_on:
             self._before = json.loads((Path(settings.go_on) / RECORD).read_text(encoding="utf-8"))
+            self._streams = streams_of(self._before)
             self._tokenizer = PreTrainedTokenizerFast.from_pretrained(settings.go_on)
             self._model = LlamaForCausalLM.from_pretrained(settings.go_on, dtype=torch.float32)
         else:
-            self._tokenizer = train_tokenizer(tokenizer_texts(settings.seed), settings.vocabulary)
+            self._tokenizer = train_tokenizer(
+                tokenizer_texts(settings.seed, settings.version), settings.vocabulary
+            )
             self._model = make_model(self._tokenizer, settings)
+        self._probe = Probe(self._tokenizer, self._model.config.hidden_size)
         self._optimizers = make_optimizers(self._model, settings.learning_rate)
+        self._optimizers.append(torch.optim.AdamW(self._probe.parameters(), weight_decay=0.0))
         self._batches = Batches(
-            self._tokenizer, settings.seed, settings.tokens, settings.prompt_weight
-        )
-        self._batches.draw(self._before.get("samples", 0))
+            self._tokenizer, settings.seed, settings.version, settings.tokens,
+            settings.prompt_weight, settings.first_weight,
+        )  # fmt: skip
+        same = {"version": settings.version, "seed": settings.seed}
+        if self._streams and same.items() <= self._streams[-1].items():
+            self._batches.draw(self._streams.pop()["samples"])
         self._start = time.monotonic()
         self._steps = 0
         self._tokens = 0
@@ -135,24 +134,37 @@ class Training:
     @property
     def record(self) -> dict[str, Any]:
         """Return what the evaluation needs to draw the same samples again, and figures."""
-        return {
+        stream = {
+            "version": self._settings.version,
+            "seed": self._settings.seed,
             "samples": self._batches.samples,
             "digest": self._batches.digest.hexdigest(),
+        }
+        return {
+            "streams": [*self._streams, stream],
             "steps": self._steps + self._before.get("steps", 0),
             "tokens": self._tokens + self._before.get("tokens", 0),
             "parameters": sum(p.numel() for p in self._model.parameters()),
             "loss": round(self._loss, 4),
-            "seed": self._settings.seed,
             "settings": asdict(self._settings) | {"go_on": Path(self._settings.go_on).name},
-            "before": self._before.get("settings"),
+            "before": earlier_settings(self._before),
         }
 
     def steps(self) -> Iterator[Batch]:
-        """Yield batches until the time is over; the first ones only copy."""
-        yield from self._batches.copies(self._settings.copy_steps)
+        """Yield batches until the time is over; the first ones only copy, the next only compare."""
+        chosen = self._settings
+        shares = dict.fromkeys(system_texts(), chosen.with_system)
+        shares["arm"] = chosen.arm_system
+        yield from self._batches.copies(chosen.copy_steps)
+        yield from self._batches.members(chosen.member_steps)
         while True:
-            for batch in self._batches.pool(self._settings.with_system):
-                if self.minutes >= self._settings.minutes:
+            batches = self._batches.pool(shares)
+            count = len(batches)
+            batches += self._batches.members(round(chosen.members * count))
+            batches += self._batches.searches(round(chosen.searches * count))
+            random.Random(self._steps).shuffle(batches)
+            for batch in batches:
+                if self.minutes >= chosen.minutes:
                     return
                 yield batch
 
@@ -162,7 +174,7 @@ class Training:
         done = min(1.0, self.minutes / self._settings.minutes)
         rate *= 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done))
         with torch.autocast("cpu", torch.bfloat16):
-            loss = loss_of(self._model, batch)
+            loss = loss_of(self._model, batch, self._probe, self._settings.probe_weight)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         for optimizer in self._optimizers:

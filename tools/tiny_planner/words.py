@@ -34,7 +34,9 @@ class Task:
     """One planning task before distractors join its scene.
 
     `objects` and `numbers` are those the task is about; with the family they form its key.
-    `scene` must be in view. A `closed` scene is complete and its order matters.
+    `scene` must be in view. A `closed` scene is complete and its order matters. `family` is that
+    of the key where another family's task is told again, and `after` follows the task's text. The
+    plan may hold outside words, see `answers.py`.
     """
 
     kind: str
@@ -44,6 +46,8 @@ class Task:
     numbers: tuple[int, ...] = ()
     scene: tuple[str, ...] = ()
     closed: bool = False
+    family: str = ""
+    after: str = ""
 
 
 def noun_of(name: str) -> str:

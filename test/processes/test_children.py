@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "demo"
 PLAUSIBLE = [sys.executable, str(HERE / "plausible.py")]
 STUBBORN = [sys.executable, str(HERE / "stubborn.py")]
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from timely_llm.core.errors import TimelyError
+from timely_llm.core.errors import Interrupted, TimelyError
 
 GRACE = ((signal.SIGINT, 8.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 """What a child is sent, and how many seconds it gets to end."""
@@ -22,14 +22,6 @@ POLL_S = 0.02
 
 class ProcessError(TimelyError):
     """A child process could not be started, or ended when it should not."""
-
-
-class Interrupted(Exception):
-    """The user ended the run; `signum` is the signal."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__(signal.Signals(signum).name)
-        self.signum = signum
 
 
 class Interrupts:
@@ -85,7 +77,7 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
-        tether = [sys.executable, "-m", "timely_llm.demo.tether", str(os.getpid())]
+        tether = [sys.executable, "-m", "timely_llm.processes.tether", str(os.getpid())]
         try:
             with log.open("w") as output:
                 self._process = subprocess.Popen(
@@ -98,6 +90,11 @@ class Child:
                 )
         except OSError as error:
             raise ProcessError(f"cannot start the {name}: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     @property
     def status(self) -> int | None:
@@ -171,3 +168,31 @@ def _name(signum: int) -> str:
         return signal.Signals(signum).name
     except ValueError:
         return f"signal {signum}"
+
+
+def wait(
+    child: Child, ready: Callable[[], bool], interrupts: Interrupts, limit_s: float, what: str
+) -> None:
+    """Wait until something is so.
+
+    Args:
+        child: must live as long, unless it is waited for.
+        ready: asked often.
+        interrupts: the user's.
+        limit_s: the longest wait.
+        what: what is waited for, for the error: "the plan server was not ready".
+
+    Raises:
+        ProcessError: the child ended, or the wait was too long.
+        Interrupted: the user asked to end.
+    """
+    end_s = time.monotonic() + limit_s
+    while not ready():
+        interrupts.check()
+        if child.status is not None:
+            if ready():  # it ended well just now
+                return
+            raise ProcessError(child.obituary())
+        if time.monotonic() > end_s:
+            raise ProcessError(f"{what} after {limit_s:g} s; see {child.log}")
+        time.sleep(POLL_S)

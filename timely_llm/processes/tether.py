@@ -1,7 +1,7 @@
 """Runs a command that dies with the process that started it, even by SIGKILL.
 
-`python -m timely_llm.demo.tether PARENT_PID COMMAND...`. Done after the fork and in a program of
-its own, because code between fork and exec is not safe in a parent that has threads.
+`python -m timely_llm.processes.tether PARENT_PID COMMAND...`. Done after the fork and in a program
+of its own, because code between fork and exec is not safe in a parent that has threads.
 """
 
 from __future__ import annotations

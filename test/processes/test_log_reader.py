@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.demo.log_reader import LineAssembler, LogError, LogReader
+from timely_llm.processes.log_reader import LineAssembler, LogError, LogReader
 
 EVENTS = st.lists(
     st.fixed_dictionaries(

@@ -1,0 +1,19 @@
+"""The scheduler's benchmark measures what it says."""
+
+from timely_llm.benchmarks.scheduler import rows
+from timely_llm.policies.registry import POLICIES
+
+
+def test_each_policy_has_a_row_for_each_number_of_generations() -> None:
+    told: list[tuple[float, float]] = []
+    made = rows(
+        generations=(1, 12), turns=5, progress=lambda done, total: told.append((done, total))
+    )
+    assert [(row["policy"], row["generations"]) for row in made] == [
+        (policy, number) for policy in POLICIES for number in (1, 12)
+    ]
+    for row in made:
+        assert list(row) == ["policy", "generations", "plan_us", "turn_us"]
+        assert 0 < row["plan_us"] < row["turn_us"]
+    assert told[0] == (0, len(made))
+    assert told[-1] == (len(made), len(made))

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from test.profiling.bag_writer import BagWriter
+from test.skills.plans import DRONE
+from timely_llm.cli import main
+from timely_llm.resources import resource
+from timely_llm.skills.skill_set import load_skill_set
+
+SKILLS = str(resource("config/skill_sets/drone.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
+    """Run `timely-llm profile` and return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["timely-llm", "profile", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Executions of a robot that moves slower than its skill set says."""
+    rng, lines = np.random.default_rng(0), ["skill,seconds,arg1"]
+    for cm in rng.integers(10, 501, 60):
+        lines.append(f"mf,{(3.0 + 0.009 * cm) * rng.lognormal(0, 0.05):.4f},{cm}")
+    lines += [f"s,{seconds:.4f},cat" for seconds in rng.uniform(2, 14, 30)]
+    lines += ["mb,60,100", "tc,2,90", "tc,2,90"]
+    (tmp_path / "runs.csv").write_text("\n".join(lines))
+    return tmp_path / "runs.csv"
+
+
+def test_durations_are_fitted_shown_and_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    folder = table.parent
+    assert run(
+        monkeypatch, str(table), "--skill-set", SKILLS, "--output", str(folder / "new.yaml"),
+        "--plot", str(folder / "fit.png"), "--json", str(folder / "fit.json"),
+    ) == 0  # fmt: skip
+    shown = capsys.readouterr().out
+    assert "Left as they are, fewer than 3 executions: mb (1), ml (0)" in shown
+    assert f"Wrote {folder / 'new.yaml'}" in shown
+    new = load_skill_set(folder / "new.yaml")
+    assert new.skills["mf"].duration.polynomial == pytest.approx((3.0, 0.009), rel=0.05)
+    assert new.skills["mf"].duration.spread is not None
+    assert new.skills["mb"] == DRONE.skills["mb"]
+    assert new.skills["s"].duration.quantiles is not None
+    assert new.prompt_text() == DRONE.prompt_text()
+    rows = json.loads((folder / "fit.json").read_text())
+    assert [(row["skill"], row["executions"]) for row in rows] == [("mf", 60), ("s", 30)]
+    assert rows[0]["error_after_s"] < rows[0]["error_before_s"]
+    assert imread(folder / "fit.png").shape[1] > 800
+
+
+def test_a_bag_is_fitted_like_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with BagWriter(tmp_path / "bag") as bag:
+        for number in range(4):
+            bag.plan(DRONE, f"r{number}", "g('cat');2{tc(90)}", [4.0, 4.5])
+    assert run(monkeypatch, str(tmp_path / "bag"), "--skill-set", SKILLS) == 0
+    shown = capsys.readouterr().out
+    assert ["g", "4", "0", "4", "1.5", "0"] in [line.split() for line in shown.splitlines()]
+    assert "Not used: 4 segments whose calls may not have been made, or more than once" in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint", "status"),
+    [
+        ("skill,seconds,arg1\nfly,1,1\n", "line 2: unknown skill 'fly'", 1),
+        ("skill,seconds,arg1\nmf,1,50\n", "has no skill with 3 executions or more", 1),
+        (None, "does not exist", 2),
+    ],
+)
+def test_what_cannot_be_fitted_gets_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    content: str | None, complaint: str, status: int,
+) -> None:  # fmt: skip
+    file = tmp_path / "runs.csv"
+    if content is not None:
+        file.write_text(content)
+    assert run(monkeypatch, str(file), "--skill-set", SKILLS) == status
+    errors = capsys.readouterr().err
+    assert complaint in errors
+    assert len(errors.splitlines()) == 1
+
+
+def test_a_skill_set_is_needed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    assert run(monkeypatch, str(table)) == 2
+    assert "Missing option '--skill-set'" in capsys.readouterr().err
+
+
+def test_packages_that_are_missing_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "rosbags.highlevel", None)
+    monkeypatch.setitem(sys.modules, "timely_llm.profiling.skill_file", None)
+    assert run(monkeypatch, str(table.parent), "--skill-set", SKILLS) == 1
+    assert "reading bags needs the Python package rosbags" in capsys.readouterr().err
+    new = str(table.parent / "new.yaml")
+    assert run(monkeypatch, str(table), "--skill-set", SKILLS, "--output", new) == 1
+    assert "--output needs the Python package ruamel.yaml" in capsys.readouterr().err

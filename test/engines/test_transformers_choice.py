@@ -1,0 +1,133 @@
+"""Drawn tokens: the right odds, a stream for each sequence, and nobody fails for another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import GREEDY, Decoding
+from timely_llm.engines.grammars import Grammars, Matcher
+from timely_llm.engines.track import Limits, Track
+from timely_llm.engines.transformers import TransformersEngine
+from timely_llm.engines.transformers_choice import Choices
+
+if TYPE_CHECKING:
+    from test.engines.conftest import Driver
+
+ODDS = (0.5, 0.3, 0.0, 0.2)
+
+
+def draw(tracks: list[Track], odds: tuple[float, ...] = ODDS) -> list[int]:
+    """Draw a token for each of the tracks."""
+    logits = torch.tensor(odds).log().repeat(len(tracks), 1)
+    tokens, failures = Choices(Grammars(None, frozenset(), 0)).choose(tracks, logits)
+    assert not failures
+    return [tokens[track.key] for track in tracks]
+
+
+def track(key: str, decoding: Decoding, tokens: int = 1) -> Track:
+    return Track(key, [0] * tokens, None, 0, 0, 0, decoding)
+
+
+@pytest.mark.parametrize("by", ["seed", "position"])
+def test_tokens_come_by_their_odds(by: str) -> None:
+    tracks = [
+        track(str(n), Decoding(1.0, seed=n if by == "seed" else 5), 1 if by == "seed" else n)
+        for n in range(1, 4001)
+    ]
+    found = Counter(draw(tracks))
+    for token, odds in enumerate(ODDS):
+        assert found[token] / 4000 == pytest.approx(odds, abs=0.03)
+    assert 2 not in found
+
+
+def test_a_temperature_bends_the_odds() -> None:
+    tracks = [track(str(n), Decoding(2.0, seed=n)) for n in range(4000)]
+    roots = [odds**0.5 for odds in ODDS]
+    found = Counter(draw(tracks))
+    for token, root in enumerate(roots):
+        assert found[token] / 4000 == pytest.approx(root / sum(roots), abs=0.03)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-300, 1e-9])
+def test_next_to_no_temperature_is_the_most_likely_token(temperature: float) -> None:
+    assert draw([track(str(n), Decoding(temperature, seed=n)) for n in range(50)]) == [0] * 50
+
+
+def test_a_row_is_drawn_as_if_it_were_alone() -> None:
+    tracks = [track(str(n), Decoding(1.0, seed=n) if n % 3 else GREEDY) for n in range(12)]
+    assert draw(tracks) == [draw([alone])[0] for alone in tracks]
+
+
+def test_the_seed_decides(llama: Path, drive: type[Driver], fixed: str) -> None:
+    engine = TransformersEngine(llama, device="cpu")
+    driver = drive(engine)
+    decodings = {
+        "one": Decoding(1.0, seed=1), "again": Decoding(1.0, seed=1), "two": Decoding(1.0, seed=2),
+        "greedy": GREEDY, "cold": Decoding(0.0, seed=9),
+    }  # fmt: skip
+    for key, decoding in decodings.items():
+        driver.add(key, fixed, decoding=decoding)
+        driver.answer(key)
+    said = driver.said
+    assert said["one"] == said["again"] != said["two"]
+    assert said["cold"] == said["greedy"] != said["one"]
+
+
+class Broken:
+    """Takes the place of a matcher."""
+
+    def forbidden(self) -> Any:
+        raise EngineError("no way on")
+
+
+class Stubborn:
+    """Allows everything and takes nothing."""
+
+    size = 0
+
+    def forbidden(self) -> Any:
+        return np.zeros(self.size, dtype=np.bool_)
+
+    def take(self, token_id: int) -> None:
+        raise EngineError("not this one")
+
+
+@pytest.mark.parametrize("matcher", [Broken(), Stubborn()])
+def test_who_has_no_next_token_fails_alone(
+    llama: Path, drive: type[Driver], fixed: str, matcher: Matcher
+) -> None:
+    engine = TransformersEngine(llama, device="cpu", limits=Limits(kv_tokens=500))
+    driver = drive(engine)
+    driver.add("a", fixed)
+    expected = list(driver.answer("a", 8))
+    driver.remove_all()
+    driver.add("a", fixed)
+    driver.add("bad", fixed)
+    driver.answer("bad", 2)
+    Stubborn.size = engine._model.vocabulary
+    engine._choices._matchers["bad"] = matcher
+    kept = driver.computed["bad"]
+    for _ in range(3):
+        result = driver.step({"a": 500, "bad": 1})
+        assert set(result.failures) == {"bad"}
+    assert engine.capacity.free_tokens == 500 - driver.kept["a"] - kept
+    assert engine._pool.free_slots == engine.capacity.free_tokens
+    assert driver.answer("a", 8) == expected
+    driver.remove_all()
+    assert engine._pool.free_slots == engine.capacity.free_tokens == 500
+
+
+def test_who_gets_no_numbers_fails_alone() -> None:
+    logits = torch.zeros(3, 4)
+    logits[1, 2] = torch.nan
+    tracks = [track(key, Decoding(1.0)) for key in "abc"]
+    tokens, failures = Choices(Grammars(None, frozenset(), 0)).choose(tracks, logits)
+    assert set(tokens) == {"a", "c"}
+    assert "nan" in failures["b"]

@@ -1,0 +1,170 @@
+"""The policies as they were first written, plain and slow: what decisions are compared with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+import numpy as np
+
+from timely_llm.core.generation import Generation, State
+from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.policies.segmented import Edf, FcfsSegments
+from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.timely import Timely
+
+
+def plain_pack(
+    order: Iterable[Generation],
+    everyone: Collection[Generation],
+    capacity: Capacity,
+    rows: int | None = None,
+) -> StepPlan:
+    """All memory is added up and all victims are named, whether or not they are needed."""
+    rows = capacity.max_rows if rows is None else min(rows, capacity.max_rows)
+    resting = {g.key: g for g in everyone if g.kv_tokens > 0}
+    free = capacity.free_tokens + sum(g.kv_tokens for g in resting.values())
+    tokens_left = capacity.max_step_tokens
+    entries: list[tuple[str, int]] = []
+    for generation in order:
+        if len(entries) == rows or tokens_left == 0:
+            break
+        tokens = min(generation.to_compute, tokens_left)
+        needed = generation.to_compute + generation.kv_tokens
+        if needed > free:
+            continue
+        entries.append((generation.key, tokens))
+        resting.pop(generation.key, None)
+        free -= needed
+        tokens_left -= tokens
+    victims = sorted(resting.values(), key=lambda g: g.due_s, reverse=True)
+    return StepPlan(tuple(entries), tuple(g.key for g in victims))
+
+
+class PlainFcfs:
+    """`Fcfs` and `Stream`."""
+
+    whole_plans = False
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        return plain_pack(sorted(generations, key=lambda g: g.arrival_s), generations, capacity)
+
+
+class PlainTimely:
+    """`Timely` with fixed G and without promises of memory: whoever rests can be pushed out."""
+
+    whole_plans = False
+
+    def __init__(
+        self,
+        rows: int = 8,
+        admissions: int = 1,
+        segment_tokens: int = 10,
+        mean_segment_tokens: float = 4.0,
+        lead_s: float = math.inf,
+    ) -> None:
+        self.rows, self.admissions, self.lead_s = rows, admissions, lead_s
+        self.segment_tokens, self.mean_segment_tokens = segment_tokens, mean_segment_tokens
+
+    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+        utility = generation.utility_at(now + segment_s)
+        if utility <= 0:
+            return utility
+        return utility / (segment_s * max(generation.due_s - now, 0.01))
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        running = [g for g in generations if g.state is State.RUNNING]
+        resting = [g for g in generations if g.state is not State.RUNNING]
+        queue = [g for g in resting if self._resume_s(g) <= now]
+        wake_s = min((self._resume_s(g) for g in resting if g not in queue), default=math.inf)
+        segment_s = self.mean_segment_tokens * step_time.predict_s(rows=1)
+        queue.sort(key=lambda g: self.priority(g, now, segment_s), reverse=True)
+        room = capacity.free_tokens + sum(g.kv_tokens for g in resting)
+        fitting = [g for g in queue if g.to_compute + g.kv_tokens <= room]
+        for candidate in fitting[: self.admissions]:
+            if len(running) < self.rows and self._may_join(candidate, running, now, step_time):
+                running.append(candidate)
+        plan = plain_pack(running, generations, capacity, self.rows)
+        return StepPlan(plan.entries, plan.evictable, wake_s)
+
+    def _resume_s(self, generation: Generation) -> float:
+        return -math.inf if generation.first else generation.due_s - self.lead_s
+
+    def _may_join(
+        self,
+        candidate: Generation,
+        running: Sequence[Generation],
+        now: float,
+        step_time: StepTime,
+    ) -> bool:
+        at_stake = [g for g in running if g.zero_s > now]
+        if not at_stake:
+            return True
+        urgent = min(at_stake, key=lambda g: g.zero_s)
+        batch = [*running, candidate]
+        context = sum(g.context_tokens for g in batch)
+        prefill = sum(g.to_compute for g in batch if g.to_compute > 1)
+        left = max(self.segment_tokens - urgent.segment_tokens, 1)
+        first_s = step_time.predict_s(len(batch), prefill, context)
+        later_s = step_time.predict_s(len(batch), 0, context + prefill)
+        return now + first_s + (left - 1) * later_s <= urgent.zero_s
+
+
+class PlainFcfsSegments(PlainTimely):
+    """`FcfsSegments`."""
+
+    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+        return -generation.arrival_s
+
+
+class PlainEdf(PlainTimely):
+    """`Edf`."""
+
+    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+        return -(generation.arrival_s + generation.request.time_utility.ert_s)
+
+
+PLAIN: dict[type[Timely], type[PlainTimely]] = {
+    Timely: PlainTimely,
+    FcfsSegments: PlainFcfsSegments,
+    Edf: PlainEdf,
+}
+"""Policies with segments, and how they were first written."""
+
+
+class PlainStepTime(StepTime):
+    """`StepTime` with arrays."""
+
+    def __init__(self, *coefficients: float, forgetting: float = 0.995) -> None:
+        super().__init__(*coefficients)
+        self._scales = np.array([1.0, 8.0, 128.0, 4096.0])
+        self._spread = np.eye(4) * 10.0
+        self._forget_by = forgetting
+
+    def observe(
+        self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
+    ) -> None:
+        x = np.array([1.0, rows, prefill_tokens, context_tokens]) / self._scales
+        weights = np.array(self.coefficients) * self._scales
+        predicted_s = self.predict_s(rows, prefill_tokens, context_tokens)
+        error = float(np.clip(seconds - x @ weights, -1.0, 3.0 * predicted_s))
+        spread = self._spread @ x
+        gain = spread / (self._forget_by + x @ spread)
+        weights = weights + gain * error
+        covariance = (self._spread - np.outer(gain, spread)) / self._forget_by
+        if np.trace(covariance) < 1e4:
+            self._spread = covariance
+        base, row, prefill, context = (float(w) for w in np.maximum(weights, 0.0) / self._scales)
+        self.coefficients = (base, row, prefill, context)

@@ -1,0 +1,86 @@
+"""No request stays for ever."""
+
+import pytest
+
+from test.serving.scripted import FIND, Scene, request
+from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.timely import Timely
+from timely_llm.serving.patience import Patience
+
+SLOW = "mf(500);mf(500);mf(500);mf(500);->True;"
+REST = Timely(lead_s=0.1)
+
+
+def test_a_request_of_an_agent_that_falls_silent_is_ended_and_freed() -> None:
+    scene = Scene({"r": SLOW, "s": SLOW}, REST, Patience(client_timeout_s=3.0))
+    for name in "rs":
+        scene.loop.admit(request(name))
+        scene.report(name, ReportState.ALIVE)
+    for _ in range(8):
+        scene.clock.advance(1.0)
+        scene.report("s", ReportState.ALIVE)
+        scene.turns(2)
+    result = scene.sink.results["r"]
+    assert result.error_code is ErrorCode.CLIENT_SILENT
+    assert result.error_msg == "nothing was heard of 'agent-r' for 3 s"
+    assert "s" not in scene.sink.results
+    assert scene.loop.stats.silent == 1
+    scene.clock.advance(4.0)
+    scene.turns(1)
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+def test_alive_without_a_request_speaks_for_all_of_an_agent() -> None:
+    scene = Scene({"r": SLOW}, REST, Patience(client_timeout_s=1.0))
+    scene.loop.admit(request("r", agent="agent-"))
+    for _ in range(60):
+        scene.report("", ReportState.ALIVE)
+        scene.clock.advance(0.5)
+        scene.turns(3)
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+
+
+def test_an_agent_that_never_spoke_is_not_held_to_it() -> None:
+    scene = Scene({"r": SLOW}, REST, Patience(client_timeout_s=1.0))
+    scene.report("r", ReportState.ALIVE)  # in another life
+    scene.clock.advance(60.0)
+    scene.loop.admit(request("r"))
+    scene.run()
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+
+
+def test_the_loop_wakes_up_for_a_silent_agent() -> None:
+    scene = Scene({"r": SLOW}, Timely(lead_s=0.0), Patience(client_timeout_s=0.5))
+    scene.loop.admit(request("r"))
+    scene.report("r", ReportState.ALIVE)
+    heard_s = scene.clock.now()
+    scene.until_segments(1)
+    turn = scene.loop.turn()
+    assert not turn.stepped
+    assert turn.wake_s == pytest.approx(heard_s + 0.5)
+
+
+def test_a_request_nobody_could_serve_in_time_expires() -> None:
+    scene = Scene({"u": FIND, "n": FIND}, patience=Patience(drop_late=True))
+    scene.loop.admit(request("u", URGENT))
+    scene.loop.admit(request("n"))
+    scene.clock.advance(0.6)  # an urgent answer is worth nothing after 0.5 s
+    scene.run()
+    result = scene.sink.results["u"]
+    assert result.error_code is ErrorCode.EXPIRED
+    assert result.error_msg == "no segment could be made for it in 0.6 s"
+    assert scene.sink.results["n"].error_code is ErrorCode.NONE
+    assert scene.loop.stats.expired == 1
+
+
+def test_late_requests_are_served_unless_asked_otherwise_but_not_for_ever() -> None:
+    scene = Scene({"u": FIND, "v": FIND}, patience=Patience(queue_timeout_s=30.0))
+    scene.loop.admit(request("u", URGENT))
+    scene.clock.advance(10.0)
+    scene.run()
+    assert scene.sink.results["u"].error_code is ErrorCode.NONE
+    scene.loop.admit(request("v", URGENT))
+    scene.clock.advance(31.0)
+    scene.run()
+    assert scene.sink.results["v"].error_code is ErrorCode.EXPIRED

@@ -1,0 +1,140 @@
+"""What a server refuses or gives up, so that nobody can block it for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test.system.conftest import Start
+from test.system.ros_client import PATIENT, Client
+from timely_llm import msg, srv
+from timely_llm.core.request import ErrorCode, ReportState
+
+YAML = Path(__file__).with_name("patient.yaml")
+CLIENT = """
+import sys, time
+from timely_llm.ros.client import PlanClient
+client = PlanClient("victim", "patient", alive_period_s=0.1)
+task = client.submit("Look.", request_id="orphan")
+print(next(task.segments()).text, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """A client of a server with the parameters that the test was given."""
+    server = start("plan_server", **PATIENT, **getattr(request, "param", {}))
+    made = Client(domain)
+    made.wait_for_action()
+    yield made
+    made.close()
+    server.stop()
+    assert "Traceback" not in server.output
+
+
+def error_of(client: Client, **fields: Any) -> tuple[ErrorCode, str]:
+    """Ask and return how that ended."""
+    _, result = client.plan(client.goal(skill_set="patient", **fields))
+    return ErrorCode(result.error_code), result.error_msg
+
+
+def submit(client: Client, request_id: str, **fields: Any) -> Any:
+    request = msg.PlanRequest(
+        request_id=request_id, skill_set="patient", task="Look.", **({"agent": "tester"} | fields)
+    )
+    return client.call(srv.SubmitPlan, "submit_plan", request=request)
+
+
+@pytest.mark.parametrize("client", [{"max_requests": 2}], indirect=True)
+def test_a_full_queue_refuses(client: Client) -> None:
+    assert submit(client, "one").error_code == submit(client, "two").error_code == ErrorCode.NONE
+    code, words = error_of(client)
+    assert code is ErrorCode.QUEUE_FULL
+    assert words == "2 requests are being served, the most allowed: try later"
+    assert submit(client, "three").error_code == ErrorCode.QUEUE_FULL
+    client.call(srv.CancelRequest, "cancel_request", request_id="one")
+    assert submit(client, "three").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("client", [{"max_requests_per_agent": 1}], indirect=True)
+def test_one_agent_cannot_take_all(client: Client) -> None:
+    assert submit(client, "one").error_code == ErrorCode.NONE
+    code, words = error_of(client)
+    assert code is ErrorCode.AGENT_LIMIT
+    assert words.startswith("1 requests of 'tester' are being served")
+    assert submit(client, "two", agent="other").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("client", [{"answer_timeout_s": 0.3}], indirect=True)
+def test_a_value_that_does_not_come_is_not_waited_for_for_ever(client: Client) -> None:
+    code, words = error_of(client)
+    assert code is ErrorCode.NO_ANSWER
+    assert words.startswith("'tester' did not report the value of tc within 0.3 s")
+
+
+@pytest.mark.parametrize("client", [{"max_prompt_tokens": 100}], indirect=True)
+def test_a_prompt_that_is_too_long_is_refused(client: Client) -> None:
+    code, words = error_of(client, task="Look. " * 200)
+    assert code is ErrorCode.INVALID_REQUEST
+    assert words.endswith("at most 100 are allowed")
+
+
+@pytest.mark.parametrize("client", [{"max_skill_sets": 1}], indirect=True)
+def test_skill_sets_are_counted(client: Client) -> None:
+    answer = client.call(srv.RegisterSkillSet, "register_skill_set", yaml="name: [unclosed")
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert "is not valid YAML" in answer.error_msg
+    other = YAML.read_text().replace("name: patient", "name: other")
+    answer = client.call(srv.RegisterSkillSet, "register_skill_set", yaml=other)
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    assert answer.error_msg == "1 skill sets are registered, the most allowed"
+
+
+@pytest.mark.parametrize("client", [{"client_timeout_s": 1.5}], indirect=True)
+def test_the_request_of_a_client_that_was_killed_is_freed(
+    client: Client, start: Start, tmp_path: Path
+) -> None:
+    client.until(lambda: bool(client.stats))
+    free = client.stats[-1].free_kv_tokens
+    submit(client, "silent")  # its agent never said a word, and is not held to any
+    script = tmp_path / "victim.py"
+    script.write_text(CLIENT)
+    victim = start(str(script))
+    client.until(lambda: "mf(50);" in victim.output or victim.popen.poll() is not None)
+    client.until_listed({"silent": "blocked", "orphan": "blocked"})
+    victim.popen.kill()
+    client.until_listed({"silent": "blocked"})
+    client.call(srv.CancelRequest, "cancel_request", request_id="silent")
+    client.until(lambda: client.stats[-1].free_kv_tokens == free)
+    assert client.stats[-1].silent == 1
+
+
+@pytest.mark.parametrize("client", [{"client_timeout_s": 1.0}], indirect=True)
+def test_a_robot_that_dies_in_the_middle_of_a_plan_is_given_up(client: Client) -> None:
+    handle = client.send(client.goal("dying", skill_set="patient"))
+    client.until(lambda: bool(client.feedback))
+    started = msg.ExecutionReport(
+        request_id="dying", agent="tester", state=int(ReportState.STARTED)
+    )
+    client.reports.publish(started)
+    result = client.result(handle.get_result_async()).result
+    assert result.error_code == ErrorCode.CLIENT_SILENT
+    assert result.error_msg == "nothing was heard of 'tester' for 1 s"
+
+
+def test_a_second_server_gives_way_to_the_first(client: Client, start: Start) -> None:
+    second = start("plan_server", **PATIENT)
+    other = start("plan_server", "-r", "__node:=other_server", **PATIENT)
+    for late in (second, other):
+        assert late.wait(60) == 1
+        assert "another plan server has the action /plan in ROS domain" in late.output
+        assert "Traceback" not in late.output
+    assert submit(client, "still").error_code == ErrorCode.NONE
+    elsewhere = start("plan_server", "-r", "__ns:=/lab", **PATIENT)
+    client.until(lambda: "ready" in elsewhere.output)
+    elsewhere.stop()
+    assert elsewhere.popen.returncode == 0

@@ -1,0 +1,1 @@
+"""What the package claims about its own speed, as commands: `timely-llm benchmark`."""

@@ -1,0 +1,165 @@
+"""Hours of service in minutes of waiting: nobody starves, memory is flat, nothing is lost."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from timely_llm.processes.children import Child, Children, Interrupts, wait
+from timely_llm.processes.log_reader import Event, LogReader
+from timely_llm.processes.nodes import FLEET, SERVER, local_environment, random_domain, ros_command
+
+IDLE_S = 10.0
+SAMPLE_S = 1.0
+START_LIMIT_S = 120.0
+END_LIMIT_S = 90.0
+WARM_SHARE = 0.25
+"""Share of the run after which memory should not grow any more."""
+MEGABYTE = 1e6
+
+Progress = Callable[[float, float], None]
+
+
+@dataclass(frozen=True)
+class Soak:
+    """What is run.
+
+    Attributes:
+        minutes: how long robots ask for plans.
+        failure_share: share of segments that the robots report as failed.
+    """
+
+    robots: int = 64
+    minutes: float = 10.0
+    policy: str = "timely"
+    seed: int = 0
+    failure_share: float = 0.02
+
+    @property
+    def duration_s(self) -> float:
+        """The same in seconds."""
+        return 60.0 * self.minutes
+
+    @property
+    def bursts_per_s(self) -> float:
+        """So many bursts of up to 8 tasks that most robots are busy most of the time."""
+        return max(self.robots / 64, 0.1)
+
+
+def rows(soak: Soak, progress: Progress = lambda done_s, total_s: None) -> list[dict[str, Any]]:
+    """Run a server with the embedded model and a fleet, and return one row about them.
+
+    Args:
+        soak: what is run.
+        progress: called with the seconds that have passed and all of them.
+
+    Raises:
+        ProcessError: a process could not be started or died.
+        Interrupted: the user asked to end.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        usage = _run(soak, folder, progress)
+        outcomes = _outcomes(folder)
+    settings = {"robots": soak.robots, "minutes": soak.minutes, "policy": soak.policy}
+    return [settings | outcomes | usage]
+
+
+def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
+    """Run both processes to their end; return what the server used."""
+    environment = local_environment(random_domain())
+    journal, log = folder / "server.jsonl", folder / "fleet.jsonl"
+    server_command = ros_command(SERVER, {"policy": soak.policy, "journal": str(journal)})
+    fleet_command = ros_command(
+        FLEET,
+        {"robots": soak.robots, "duration_s": soak.duration_s, "seed": soak.seed,
+         "events_per_s": soak.bursts_per_s, "failure_share": soak.failure_share,
+         "log": str(log)},
+    )  # fmt: skip
+    with Interrupts() as interrupts, Children(interrupts) as children:
+        server = children.start("plan server", server_command, environment, folder / "server.log")
+        ready = LogReader(journal)
+        wait(
+            server, lambda: any(e["event"] == "ready" for e in ready.read()), interrupts,
+            START_LIMIT_S, "the plan server was not ready",
+        )  # fmt: skip
+        watched = psutil.Process(server.pid)
+        idle_share = _cpu_share(watched, server, interrupts)
+        fleet = children.start("robot fleet", fleet_command, environment, folder / "fleet.log")
+        began_s, samples = time.monotonic(), list[tuple[float, float]]()
+
+        def over() -> bool:
+            now_s = time.monotonic() - began_s
+            if not samples or now_s - samples[-1][0] >= SAMPLE_S:
+                samples.append((now_s, watched.memory_info().rss / MEGABYTE))
+                progress(min(now_s, soak.duration_s), soak.duration_s)
+            if server.status is not None:
+                wait(server, lambda: False, interrupts, 0.0, "")
+            return fleet.status == 0
+
+        limit_s = soak.duration_s + END_LIMIT_S
+        wait(fleet, over, interrupts, limit_s, "the robot fleet did not end")
+        busy_s = sum(watched.cpu_times()[:2])
+        rested_share = _cpu_share(watched, server, interrupts)
+    warm = [(s, mb) for s, mb in samples if s >= WARM_SHARE * soak.duration_s]
+    seconds, megabytes = np.array(warm).reshape(-1, 2).T
+    slope = float(np.polyfit(seconds, megabytes, 1)[0]) if len(warm) > 1 else float("nan")
+    return {
+        "server_mb_max": round(max(mb for _, mb in samples), 1),
+        "server_mb_growth_per_hour": round(3600 * slope, 1),
+        "server_cpu_s": round(busy_s, 1),
+        "idle_cpu_share": round(idle_share, 4),
+        "idle_after_cpu_share": round(rested_share, 4),
+    }
+
+
+def _cpu_share(process: psutil.Process, child: Child, interrupts: Interrupts) -> float:
+    """Return the share of a core that an idle process uses."""
+    began_s, used_s = time.monotonic(), sum(process.cpu_times()[:2])
+    end_s = began_s + IDLE_S
+    wait(child, lambda: time.monotonic() > end_s, interrupts, 2 * IDLE_S, "it was not idle")
+    spent: float = sum(process.cpu_times()[:2]) - used_s
+    return spent / (time.monotonic() - began_s)
+
+
+def _outcomes(folder: Path) -> dict[str, float]:
+    """Return what became of the requests and of the messages about them."""
+    served = _events(folder / "server.jsonl")
+    fleet = _events(folder / "fleet.jsonl")
+    asked = {e["id"]: e for e in fleet if e["event"] == "ask"}
+    done = {e["id"]: e for e in fleet if e["event"] == "done"}
+    finished = {name: e for name, e in done.items() if e["outcome"] == "finished"}
+    published = Counter(name for name, _, _ in _places(served, "segment"))
+    received = Counter(name for name, _, _ in _places(fleet, "receive"))
+    responses = [e["response_s"] for e in done.values() if e["response_s"] >= 0]
+    asking = {e["agent"] for e in asked.values()}
+    return {
+        "requests": len(asked),
+        "finished": len(finished),
+        "canceled": sum(e["outcome"] == "canceled" for e in done.values()),
+        "errors": sum(e["outcome"] in ("error", "failed") for e in done.values()),
+        "without_end": len(asked.keys() - done.keys()),
+        "replans": sum(e["event"] == "replan" for e in served),
+        "robots_never_served": len(asking - {asked[name]["agent"] for name in finished}),
+        "response_p50_s": round(float(np.percentile(responses, 50)), 3) if responses else -1.0,
+        "response_max_s": round(max(responses, default=-1.0), 3),
+        "segments_published": sum(published.values()),
+        "segments_lost": sum(published[name] - received[name] for name in finished),
+    }
+
+
+def _places(events: list[Event], kind: str) -> set[tuple[str, int, int]]:
+    """Return request, epoch and index of each segment that events of a kind are about."""
+    return {(e["id"], e["epoch"], e["index"]) for e in events if e["event"] == kind}
+
+
+def _events(path: Path) -> list[Event]:
+    return LogReader(path).read()

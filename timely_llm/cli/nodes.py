@@ -1,0 +1,80 @@
+"""`timely-llm serve` and `fleet`: the nodes, by options instead of ROS arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from timely_llm.cli.options import DURATION, EXISTING_FILE, FILE, NO_PACE, ROBOTS, SEED, become
+from timely_llm.engines.profiles import PROFILES
+from timely_llm.engines.registry import ENGINES
+from timely_llm.policies.registry import POLICIES
+from timely_llm.processes.nodes import FLEET, SERVER, ros_command
+
+
+@click.command()
+@click.option("--engine", type=click.Choice(ENGINES), help="What runs the model.")
+@click.option("--model", help="Folder or Hugging Face id; the embedded model if not given.")
+@click.option("--policy", type=click.Choice(list(POLICIES)), help="Decides each step.")
+@click.option(
+    "--pace",
+    type=click.Choice([*PROFILES, NO_PACE]),
+    help="Let every step take as long as on this hardware.",
+)
+@click.option(
+    "--constrained",
+    is_flag=True,
+    help="The model may choose only what a skill set's grammar allows.",
+)
+@click.option(
+    "--skill-set",
+    "skill_sets",
+    type=EXISTING_FILE,
+    multiple=True,
+    help="Skill set to register; may be given several times.",
+)
+@click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
+def serve(
+    engine: str | None, model: str | None, policy: str | None, pace: str | None, constrained: bool,
+    skill_sets: tuple[Path, ...], ros_arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run the plan server until Ctrl-C. After `--`: ROS arguments, such as `-r __ns:=/lab`."""
+    paths = [str(path.resolve()) for path in skill_sets]
+    parameters = {
+        "engine": engine,
+        "model": model,
+        "policy": policy,
+        "pace": pace,
+        "constrained": constrained or None,
+        "skill_sets": paths or None,
+    }
+    become([*ros_command(SERVER, parameters), *ros_arguments])
+
+
+@click.command()
+@click.option("--robots", type=ROBOTS, default=8, help="Simulated robots.")
+@click.option("--duration", type=DURATION, default=60.0, help="Seconds in which robots ask.")
+@click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
+@click.option(
+    "--failure-share",
+    type=click.FloatRange(0.0, 1.0),
+    help="Share of segments that fail; default 0.",
+)
+@click.option("--server", default="plan_server", help="Name of the plan server's node.")
+@click.option("--log", type=FILE, help="Write what happens to this file as JSON lines.")
+@click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
+def fleet(
+    robots: int, duration: float, seed: int, failure_share: float | None, server: str,
+    log: Path | None, ros_arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run simulated robots against a plan server. After `--`: ROS arguments."""
+    parameters = {
+        "robots": robots,
+        "duration_s": duration,
+        "seed": seed,
+        "failure_share": failure_share,
+        "server": server,
+        "log": None if log is None else str(log.resolve()),
+    }
+    become([*ros_command(FLEET, parameters), *ros_arguments])

@@ -1,0 +1,127 @@
+"""`timely-llm profile`: fit a skill set's durations to what robots took (paper 001 §4.3, §6)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from timely_llm.cli.options import EXISTING_FILE, FILE, check_output
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.profiling.bags import is_bag, read_bag
+from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
+from timely_llm.profiling.measurements import read_csv
+from timely_llm.skills.skill_set import SkillSet, load_skill_set
+
+EXISTING = click.Path(exists=True, path_type=Path)
+
+
+@click.command()
+@click.argument("file", type=EXISTING)
+@click.option("--skill-set", "skill_file", type=EXISTING_FILE, required=True, help="Skill set.")
+@click.option("--output", type=FILE, help="Write the skill set with the fitted durations here.")
+@click.option("--plot", type=FILE, help="Write a picture of executions and fits here.")
+@click.option("--json", "json_file", type=FILE, help="Write the fits as JSON here.")
+def profile(
+    file: Path, skill_file: Path, output: Path | None, plot: Path | None, json_file: Path | None
+) -> None:
+    """Fit how long skills take to the executions in FILE.
+
+    FILE is a rosbag2 recording of a plan server's topics segments and execution_reports, or a CSV
+    file. The first line of a CSV file names its columns: skill; seconds; and arguments, written as
+    in a plan (100, or 'red cup', 3), or arg1, arg2 and so on.
+
+    Skills that depend on the scene get quantiles; others a polynomial of their first number, of the
+    lowest degree that is as good as any. Skills with fewer than 3 executions stay as they are.
+    """
+    for target, option in ((output, "--output"), (plot, "--plot"), (json_file, "--json")):
+        check_output(target, option)
+    skill_set = load_skill_set(skill_file)
+    recording = (read_bag if is_bag(file) else read_csv)(file, skill_set)
+    groups = {name: [m for m in recording.measurements if m.skill == name]
+              for name in skill_set.skills}  # fmt: skip
+    fits = [
+        fit_skill(name, skill_set.skills[name], found)
+        for name, found in groups.items()
+        if len(found) >= MIN_SAMPLES
+    ]
+    if not fits:
+        raise ConfigurationError(
+            f"{file} has no skill with {MIN_SAMPLES} executions or more: nothing can be fitted"
+        )
+    written = _write(fits, skill_set, file, skill_file, output, plot, json_file)
+    console = Console()
+    console.print(_table(fits))
+    few = [f"{name} ({len(found)})" for name, found in groups.items() if len(found) < MIN_SAMPLES]
+    if few:
+        console.print(
+            Text(f"Left as they are, fewer than {MIN_SAMPLES} executions: {', '.join(few)}")
+        )
+    for reason, count in recording.left_out.items():
+        console.print(Text(f"Not used: {count} {reason}"))
+    for path in written:
+        console.print(Text(f"Wrote {path}"))
+
+
+def _write(
+    fits: list[Fit], skill_set: SkillSet, file: Path, skill_file: Path, output: Path | None,
+    plot: Path | None, json_file: Path | None,
+) -> list[Path]:  # fmt: skip
+    """Write the files that were asked for and return their paths."""
+    if output is not None:
+        try:
+            from timely_llm.profiling.skill_file import with_durations
+        except ImportError as error:
+            raise ConfigurationError(
+                "--output needs the Python package ruamel.yaml: pip install ruamel.yaml"
+            ) from error
+        text = skill_file.read_text(encoding="utf-8")
+        durations = {fit.name: fit.after for fit in fits}
+        output.write_text(with_durations(text, durations, str(skill_file)), encoding="utf-8")
+    if plot is not None:
+        # matplotlib takes a second to import: not before somebody needs it.
+        from timely_llm.profiling.picture import draw_profile
+
+        draw_profile(fits, skill_set.skills, plot, f"{skill_set.name}: durations from {file.name}")
+    if json_file is not None:
+        rows = [_row(fit) for fit in fits]
+        json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    return [path for path in (output, plot, json_file) if path is not None]
+
+
+def _table(fits: list[Fit]) -> Table:
+    table = Table(
+        box=box.SIMPLE,
+        caption="error: mean |true - predicted|; after: of executions that the fit did not see;"
+        " skills that depend on the scene at their median",
+        caption_justify="left",
+    )
+    table.add_column("skill")
+    for name in ("executions", "left out"):
+        table.add_column(name, justify="right")
+    table.add_column("seconds", overflow="fold")
+    for name in ("error before (s)", "after (s)"):
+        table.add_column(name, justify="right")
+    for fit in fits:
+        table.add_row(
+            fit.name, str(len(fit.seconds)), str(int(fit.outliers.sum())), fit.model,
+            f"{fit.error_before_s:.3g}", f"{fit.error_after_s:.3g}",
+        )  # fmt: skip
+    return table
+
+
+def _row(fit: Fit) -> dict[str, object]:
+    return {
+        "skill": fit.name,
+        "executions": len(fit.seconds),
+        "left_out": int(fit.outliers.sum()),
+        "before": fit.before.model_dump(exclude_none=True),
+        "after": fit.after.model_dump(exclude_none=True),
+        "error_before_s": fit.error_before_s,
+        "error_after_s": fit.error_after_s,
+    }

@@ -1,0 +1,115 @@
+"""Which tokens a grammar allows next, by the library llguidance."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+import numpy as np
+
+from timely_llm.core.errors import EngineError
+
+
+class Grammars:
+    """Compiles grammars for one model's tokens; each only once.
+
+    Args:
+        tokenizer: the model's, of the library transformers.
+        eos_ids: tokens that end an answer.
+        vocabulary: how many tokens the model chooses from.
+    """
+
+    def __init__(self, tokenizer: Any, eos_ids: frozenset[int], vocabulary: int) -> None:
+        self._tokenizer = tokenizer
+        self._eos_ids = sorted(eos_ids)
+        self._vocabulary = vocabulary
+        self._words: Any = None
+        self._compiled: dict[str, Any] = {}
+
+    def matcher(self, grammar: str) -> Matcher:
+        """Return a new matcher at the beginning of a grammar.
+
+        Args:
+            grammar: in Lark's notation.
+
+        Raises:
+            EngineError: llguidance is not installed, does not know the tokenizer, or cannot read
+                the grammar.
+        """
+        if self._words is None:
+            self._words = self._read_words()
+        if grammar not in self._compiled:
+            from llguidance import LLMatcher
+
+            written = LLMatcher.grammar_from_lark(grammar)
+            compiled = LLMatcher(self._words, written, log_level=0)
+            if compiled.is_error():
+                raise EngineError(
+                    f"the grammar cannot be used: {_first_line(compiled.get_error())}"
+                )
+            self._compiled[grammar] = compiled
+        return Matcher(self._compiled[grammar].deep_copy(), self._words, self._vocabulary)
+
+    def _read_words(self) -> Any:
+        try:
+            import llguidance  # noqa: F401 # of which the module below is only a part
+            from llguidance.hf import from_tokenizer
+        except ImportError as error:
+            raise EngineError(
+                "decoding by a grammar needs the package llguidance: pip install llguidance"
+            ) from error
+        if not self._eos_ids:
+            raise EngineError("decoding by a grammar needs a model with an end-of-text token")
+        words = max(self._vocabulary, len(self._tokenizer))
+        try:
+            return from_tokenizer(self._tokenizer, n_vocab=words, eos_token=self._eos_ids)
+        except Exception as error:  # whatever an unknown kind of tokenizer leads to
+            raise EngineError(
+                f"decoding by a grammar does not work with this model's tokenizer:"
+                f" {_first_line(str(error))}"
+            ) from error
+
+
+class Matcher:
+    """Where one sequence is in its grammar."""
+
+    def __init__(self, matcher: Any, words: Any, vocabulary: int) -> None:
+        self._matcher = matcher
+        self._words = words
+        self._vocabulary = vocabulary
+
+    def forbidden(self) -> np.ndarray:
+        """Return which tokens must not come next, [vocabulary]; after the end all but its token."""
+        allowed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        self._check()
+        return np.unpackbits(~allowed, count=self._vocabulary, bitorder="little").view(np.bool_)
+
+    def take(self, token_id: int) -> None:
+        """Go on by a token that is not forbidden."""
+        if not self._matcher.is_stopped():
+            self._matcher.consume_token(token_id)
+            self._check()
+
+    def replace(self, token_id: int, words: list[int]) -> None:
+        """Take a token back, but for the text that it and the words in its place begin with.
+
+        Args:
+            token_id: the newest token that was taken.
+            words: what is in its place now; the grammar sees nothing else of it.
+        """
+        old, new = self._words.decode_bytes([token_id]), self._words.decode_bytes(words)
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+        kept = bytes(one for one, _ in alike)
+        self._matcher.rollback(1)
+        if kept:
+            self._matcher.consume_tokens(self._words.tokenize_bytes(kept))
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            reason = _first_line(self._matcher.get_error())
+            raise EngineError(f"the sequence left its grammar: {reason}")
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "no reason given")

@@ -1,0 +1,38 @@
+"""Command lines and environments of nodes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SERVER = (sys.executable, "-m", "timely_llm.ros.plan_server")
+FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
+PROBE = (sys.executable, "-m", "timely_llm.ros.delivery_probe")
+
+
+def random_domain() -> int:
+    """Return a ROS_DOMAIN_ID from 1 to 100 that nobody else is likely to use now."""
+    return 1 + secrets.randbelow(100)
+
+
+def ros_command(command: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:
+    """Return a node's command line; parameters that are None keep the node's default.
+
+    Values are written as JSON, which is YAML: a model called "1e3" stays a text.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    pairs = [f"{name}:={json.dumps(value)}" for name, value in given.items()]
+    return [*command, "--ros-args", *(word for pair in pairs for word in ("-p", pair))]
+
+
+def local_environment(domain: int) -> dict[str, str]:
+    """Return variables that keep processes in a ROS domain of their own, on this machine only."""
+    return {
+        "ROS_DOMAIN_ID": str(domain),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }

@@ -1,0 +1,163 @@
+"""The picture of a profile: what was measured, what was believed, what was fitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from timely_llm.profiling.fitting import Fit
+from timely_llm.skills.skill_set import Skill
+
+# Blue and vermillion of Okabe and Ito: distinct for all common kinds of colour vision.
+POINT, FITTED, BAND, BEFORE, SOFT, INK = (
+    "#0072B2", "#D55E00", "#F8CDB0", "#777777", "#555555", "#222222",
+)  # fmt: skip
+COLUMNS, DPI, FONT_PT = 3, 150, 8.0
+PANEL_IN, HEAD_IN, FOOT_IN = (3.6, 2.7), 0.4, 0.55
+MARGIN_IN = (0.55, 0.62, 0.5)  # left of the axes, above them and below them
+MOST_POINTS = 2000
+
+
+def draw_profile(fits: Sequence[Fit], skills: Mapping[str, Skill], path: Path, title: str) -> None:
+    """Write a picture with a panel for each fitted skill.
+
+    A skill whose number decides shows seconds over that number; any other the share of its
+    executions that were not longer.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    columns = min(COLUMNS, len(fits))
+    rows = math.ceil(len(fits) / columns)
+    wide, high = columns * PANEL_IN[0], HEAD_IN + rows * PANEL_IN[1] + FOOT_IN
+    figure = Figure(figsize=(wide, high), dpi=DPI)
+    FigureCanvasAgg(figure)
+    figure.text(0.12 / wide, 1 - 0.15 / high, title, fontsize=FONT_PT + 3, color=INK, va="top")
+    grid = [
+        figure.add_axes(_place(number % columns, number // columns, wide, high))
+        for number in range(len(fits))
+    ]
+    for axes, fit in zip(grid, fits, strict=True):
+        _style(axes, fit)
+        if np.ptp(fit.x) > 0 and fit.after.polynomial is not None:
+            _draw_curve(axes, fit, skills[fit.name])
+        else:
+            _draw_shares(axes, fit)
+    figure.legend(
+        handles=_legend(fits), loc="lower left", bbox_to_anchor=(0, 0), frameon=False,
+        ncols=5 if columns > 1 else 2, fontsize=FONT_PT, labelcolor=INK,
+    )  # fmt: skip
+    figure.savefig(path)
+
+
+def _place(column: int, row: int, wide: float, high: float) -> tuple[float, float, float, float]:
+    """Return left, bottom, width and height of a panel's axes, as shares of the figure."""
+    left = column * PANEL_IN[0] + MARGIN_IN[0]
+    top = HEAD_IN + row * PANEL_IN[1] + MARGIN_IN[1]
+    size = PANEL_IN[0] - MARGIN_IN[0] - 0.15, PANEL_IN[1] - MARGIN_IN[1] - MARGIN_IN[2]
+    return left / wide, 1 - (top + size[1]) / high, size[0] / wide, size[1] / high
+
+
+def _style(axes: Axes, fit: Fit) -> None:
+    axes.set_title(fit.name, fontsize=FONT_PT + 2, loc="left", color=INK, pad=25)
+    axes.text(
+        0, 1.03, f"{fit.model}\n{len(fit.seconds)} executions; mean error"
+        f" {fit.error_before_s:.2g} s before, {fit.error_after_s:.2g} s after",
+        transform=axes.transAxes, fontsize=FONT_PT - 1, color=SOFT, linespacing=1.4,
+    )  # fmt: skip
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=FONT_PT - 1, colors=INK)
+    axes.grid(alpha=0.25, linewidth=0.5)
+
+
+def _draw_curve(axes: Axes, fit: Fit, skill: Skill) -> None:
+    number = next(a for a in skill.arguments if a.type != "text")
+    chosen = _chosen(fit)
+    good, bad = chosen[~fit.outliers[chosen]], chosen[fit.outliers[chosen]]
+    at = np.linspace(float(np.min(fit.x)), float(np.max(fit.x)), 200)
+    before, after = (
+        np.array([duration.predict_s((float(x),)) for x in at])
+        for duration in (fit.before, fit.after)
+    )
+    if fit.after.spread is not None:
+        low, high = min(fit.after.spread.values()), max(fit.after.spread.values())
+        axes.fill_between(at, after * low, after * high, color=BAND, linewidth=0, zorder=1)
+    axes.plot(fit.x[good], fit.seconds[good], "o", **_points(len(good)))
+    axes.plot(at, before, "--", color=BEFORE, linewidth=1.2, zorder=3)
+    axes.plot(at, after, "-", color=FITTED, linewidth=1.8, zorder=4)
+    _limit(axes, fit, good, bad)
+    axes.set_xlabel(f"{number.name} ({number.unit})" if number.unit else number.name,
+                    fontsize=FONT_PT, color=INK)  # fmt: skip
+    axes.set_ylabel("seconds", fontsize=FONT_PT, color=INK)
+
+
+def _limit(axes: Axes, fit: Fit, good: np.ndarray, bad: np.ndarray) -> None:
+    """Let the good executions fill the panel; what is far above them stands at its edge."""
+    top = 1.15 * max(float(np.max(fit.seconds[good])), axes.get_ylim()[1] / 1.05)
+    axes.set_ylim(0, top)
+    axes.plot(
+        fit.x[bad], np.minimum(fit.seconds[bad], 0.97 * top), "x", color=INK, markersize=4,
+        markeredgewidth=0.9, zorder=5, clip_on=False,
+    )  # fmt: skip
+
+
+def _draw_shares(axes: Axes, fit: Fit) -> None:
+    good = ~fit.outliers
+    seconds = np.sort(fit.seconds[good])
+    shares = (np.arange(len(seconds)) + 0.5) / len(seconds)
+    step = max(1, len(seconds) // MOST_POINTS)
+    axes.plot(seconds[::step], shares[::step], "o", **_points(len(seconds[::step])))
+    marks = np.linspace(0, 1, 201)
+    before, after = (
+        np.array([duration.quantile_s((), float(share)) for share in marks])
+        for duration in (fit.before, fit.after)
+    )
+    axes.plot(before, marks, "--", color=BEFORE, linewidth=1.2, zorder=3)
+    axes.plot(after, marks, "-", color=FITTED, linewidth=1.8, zorder=4)
+    longest = 1.1 * max(float(np.max(seconds)), float(np.max(after)), float(np.max(before)))
+    axes.set_xlim(0, longest)
+    axes.set_ylim(-0.03, 1.03)
+    bad = np.minimum(fit.seconds[fit.outliers], 0.97 * longest)
+    axes.plot(bad, np.ones(len(bad)), "x", color=INK, markersize=4, markeredgewidth=0.9, zorder=5)
+    axes.set_xlabel("seconds", fontsize=FONT_PT, color=INK)
+    axes.set_ylabel("share not longer", fontsize=FONT_PT, color=INK)
+
+
+def _chosen(fit: Fit) -> np.ndarray:
+    """Return which executions are drawn: all outliers, and not more others than can be seen."""
+    places = np.arange(len(fit.x))
+    others = places[~fit.outliers]
+    step = max(1, math.ceil(len(others) / MOST_POINTS))
+    return np.concatenate([others[::step], places[fit.outliers]])
+
+
+def _points(count: int) -> dict[str, Any]:
+    crowded = count > 150
+    return {
+        "color": POINT, "markersize": 2.2 if crowded else 3.2, "alpha": 0.35 if crowded else 0.65,
+        "markeredgewidth": 0, "zorder": 2,
+    }  # fmt: skip
+
+
+def _legend(fits: Sequence[Fit]) -> list[Line2D | Patch]:
+    found: list[Line2D | Patch] = [
+        Line2D([], [], marker="o", linestyle="", color=POINT, markersize=4, label="execution"),
+        Line2D([], [], color=BEFORE, linestyle="--", linewidth=1.2, label="skill set before"),
+        Line2D([], [], color=FITTED, linewidth=1.8, label="fitted"),
+    ]
+    if any(fit.after.spread is not None for fit in fits):
+        found.append(Patch(color=BAND, label="5 % to 95 % of executions"))
+    if any(np.any(fit.outliers) for fit in fits):
+        found.append(
+            Line2D([], [], marker="x", linestyle="", color=INK, markersize=4, label="left out")
+        )
+    return found

@@ -1,0 +1,70 @@
+"""docs/parameters.md: `python -m timely_llm.ros.parameters_document > docs/parameters.md`."""
+
+from __future__ import annotations
+
+import json
+
+from timely_llm.ros import delivery_probe, plan_server_setup, robot_fleet
+from timely_llm.ros.parameters import Parameter
+
+NODES = {
+    "plan_server": plan_server_setup.PARAMETERS,
+    "robot_fleet": robot_fleet.PARAMETERS,
+    "delivery_probe": delivery_probe.PARAMETERS,
+}
+"""The table of each node that declares parameters."""
+TYPES = {
+    bool: "bool", int: "integer", float: "double", str: "string", list: "string array",
+}  # fmt: skip
+HEAD = """# Parameters
+
+Written by `python -m timely_llm.ros.parameters_document` from the nodes' declarations; a test
+compares. A value that is not allowed ends the node, or is refused, with one sentence. `ros2 param
+describe` tells the same at run time.
+
+Parameters of `plan_server` can be set while it is not configured (`ros2 lifecycle set /plan_server
+cleanup`, `ros2 param set ...`, `configure`, `activate`), except for those that say *at the start*;
+all others are read at the start.
+
+Topics take `qos_overrides`: `qos_overrides./plan_server/segments.publisher.depth` (and `.history`,
+`.reliability`), with the topic's full name; likewise `stats` and `/diagnostics` (`publisher`), and
+`plan_requests` and `execution_reports` (`subscription`).
+"""
+
+
+def document() -> str:
+    """Return the whole document."""
+    parts = [HEAD]
+    for node, parameters in NODES.items():
+        parts.append(f"\n## {node}\n\n| name | type | default | allowed | meaning |\n")
+        parts.append("|---|---|---|---|---|\n")
+        settable = any(not parameter.fixed for parameter in parameters)
+        parts += [row(parameter, settable) for parameter in parameters]
+    return "".join(parts)
+
+
+def row(parameter: Parameter, settable: bool) -> str:
+    """Return a parameter's line.
+
+    Args:
+        parameter: what to describe.
+        settable: others of its node can be set later.
+    """
+    when = "; at the start" if settable and parameter.fixed else ""
+    default = json.dumps(parameter.default)
+    kind = TYPES[type(parameter.default)]
+    return (
+        f"| `{parameter.name}` | {kind} | `{default}` | {allowed(parameter)} |"
+        f" {parameter.description}{when} |\n"
+    )
+
+
+def allowed(parameter: Parameter) -> str:
+    """Return what values a parameter may have, in words."""
+    if parameter.choices:
+        return ", ".join(f"`{choice}`" for choice in parameter.choices)
+    return "" if parameter.low is None else parameter.range
+
+
+if __name__ == "__main__":
+    print(document(), end="")

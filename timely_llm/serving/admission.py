@@ -1,0 +1,97 @@
+"""Admission: from a request to a generation that the engine knows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from timely_llm.core.errors import EngineError
+from timely_llm.core.generation import Generation, Tally
+from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
+from timely_llm.engines.contract import Decoding, Engine
+from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.prompts import Prompts
+
+_WARM_UP = ""  # a key that no request has
+
+
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """What a loop takes on.
+
+    Attributes:
+        max_prompt_tokens: tokens of the longest prompt, the shared part included.
+        constrained: allow the model only tokens that its skill set's grammar allows.
+    """
+
+    max_prompt_tokens: float = math.inf
+    constrained: bool = False
+
+
+class Admission:
+    """Makes generations.
+
+    Args:
+        engine: takes the sequences.
+        prompts: the known skill sets.
+        limits: what is taken on.
+        whole: deliver whole plans.
+    """
+
+    def __init__(
+        self, engine: Engine, prompts: Prompts, limits: AdmissionLimits, whole: bool
+    ) -> None:
+        self._engine = engine
+        self._prompts = prompts
+        self._limits = limits
+        self._whole = whole
+
+    def warm_up(self, skill_set: str) -> None:
+        """Let the engine read a skill set's grammar now, not while somebody waits."""
+        grammar = self._prompts.known(skill_set).grammar
+        if self._limits.constrained and grammar is not None:
+            word = self._engine.tokenizer.encode("a")
+            self._engine.add(_WARM_UP, word, None, Decoding(grammar=grammar))
+            self._engine.remove(_WARM_UP)
+
+    def begin(
+        self, request: PlanRequest, arrival_s: float, tally: Tally, epoch: int = 0
+    ) -> Delivery:
+        """Give a request's prompt to the engine; return the delivery of what it will say.
+
+        Args:
+            request: what is asked.
+            arrival_s: when it was asked.
+            tally: what the request got in earlier epochs.
+            epoch: how many plans were made for it before.
+
+        Raises:
+            Rejected: it cannot be taken, and why; the engine does not know it then.
+        """
+        known = self._prompts.known(request.skill_set)
+        token_ids, prefix = self._prompts.build(request)
+        generation = Generation(
+            request.request_id, request, arrival_s, len(token_ids), len(token_ids),
+            epoch=epoch, tally=tally,
+        )  # fmt: skip
+        tally.prompt_tokens += len(token_ids)
+        self._check_length(len(token_ids))
+        most = self._engine.capacity.max_model_len - len(token_ids)
+        generation.max_tokens = min(request.max_tokens, most)
+        grammar = known.grammar if self._limits.constrained else None
+        decoding = Decoding(request.temperature, request.seed, grammar)
+        try:
+            generation.to_compute = self._engine.add(generation.key, token_ids, prefix, decoding)
+        except EngineError as error:
+            raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
+        generation.shared_tokens = len(token_ids) - generation.to_compute
+        generation.context_tokens = generation.shared_tokens
+        return Delivery(generation, self._engine.tokenizer, known.checker(), self._whole)
+
+    def _check_length(self, tokens: int) -> None:
+        limit = self._limits.max_prompt_tokens
+        if tokens > limit:
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"the prompt has {tokens} tokens, at most {limit:g} are allowed",
+            )

@@ -1,0 +1,98 @@
+"""Patience: how long a server waits for robots, and when it gives a request up."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.request import ErrorCode
+
+Verdict = tuple[ErrorCode, str]
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Times after which a request is given up, so that none stays for ever.
+
+    Attributes:
+        client_timeout_s: silence of an agent that has been heard of, seconds. An agent that never
+            said a word, such as a replayed bag, is not held to it.
+        answer_timeout_s: from the predicted end of a segment to the report that is waited for, a
+            blocking skill's value or the end of the plan, seconds.
+        queue_timeout_s: from arrival to the first segment, seconds.
+        drop_late: give a request up as soon as its time utility is spent before its first segment
+            (what paper 001's released code does).
+        max_replans: new plans made for a request whose segments fail.
+    """
+
+    client_timeout_s: float = 10.0
+    answer_timeout_s: float = 60.0
+    queue_timeout_s: float = 120.0
+    drop_late: bool = False
+    max_replans: int = 2
+
+
+class Watch:
+    """Remembers when each agent was last heard of, and whose time is up.
+
+    Args:
+        patience: the times.
+    """
+
+    def __init__(self, patience: Patience) -> None:
+        self.patience = patience
+        self._heard_s: dict[str, float] = {}
+
+    def heard(self, agent: str, now: float) -> None:
+        """Take note that an agent said something."""
+        self._heard_s[agent] = now
+
+    def forget(self, now: float) -> None:
+        """Drop agents that were silent for longer than anyone is waited for."""
+        oldest_s = now - 2 * self.patience.client_timeout_s
+        self._heard_s = {agent: s for agent, s in self._heard_s.items() if s >= oldest_s}
+
+    def deadline_s(self, generation: Generation) -> float:
+        """Return when the request is given up, unless something happens before."""
+        return min(
+            self._silence_s(generation), self._answer_s(generation), self._queue_s(generation)
+        )
+
+    def verdict(self, generation: Generation, now: float) -> Verdict | None:
+        """Return why a request is given up now, or None."""
+        patience, agent = self.patience, generation.request.agent
+        if now >= self._silence_s(generation):
+            limit_s = patience.client_timeout_s
+            return ErrorCode.CLIENT_SILENT, f"nothing was heard of {agent!r} for {limit_s:g} s"
+        if now >= self._answer_s(generation):
+            last = generation.segments[-1]
+            call = next((c.name for c in reversed(last.calls) if c.blocking), "")
+            what = f"the value of {call}" if call else f"the end of segment {last.index}"
+            return ErrorCode.NO_ANSWER, (
+                f"{agent!r} did not report {what} within {patience.answer_timeout_s:g} s of its"
+                " predicted end"
+            )
+        if now >= self._queue_s(generation):
+            waited_s = now - generation.arrival_s
+            return ErrorCode.EXPIRED, f"no segment could be made for it in {waited_s:.1f} s"
+        return None
+
+    def _silence_s(self, generation: Generation) -> float:
+        limit_s = self.patience.client_timeout_s
+        heard_s = self._heard_s.get(generation.request.agent, -math.inf)
+        # Words of long before the request are of another life of the agent.
+        if heard_s < generation.arrival_s - limit_s:
+            return math.inf
+        return max(heard_s, generation.arrival_s) + limit_s
+
+    def _answer_s(self, generation: Generation) -> float:
+        if generation.state not in (State.BLOCKED, State.EXECUTING):
+            return math.inf
+        return generation.robot_free_s + self.patience.answer_timeout_s
+
+    def _queue_s(self, generation: Generation) -> float:
+        if not generation.first:
+            return math.inf
+        end_s = generation.arrival_s + self.patience.queue_timeout_s
+        return min(end_s, generation.zero_s) if self.patience.drop_late else end_s

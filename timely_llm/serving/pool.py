@@ -1,0 +1,81 @@
+"""The requests being served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.request import ErrorCode
+from timely_llm.engines.contract import Engine
+from timely_llm.serving.announcer import Announcer
+from timely_llm.serving.delivery import Delivery
+
+
+class Pool:
+    """Deliveries by request id, in order of arrival.
+
+    Args:
+        engine: where their sequences are.
+        announcer: told of every end.
+
+    Attributes:
+        draining: a plan that is complete ends, whether or not its robot has executed it.
+    """
+
+    def __init__(self, engine: Engine, announcer: Announcer) -> None:
+        self._engine = engine
+        self._announcer = announcer
+        self._deliveries: dict[str, Delivery] = {}
+        self.draining = False
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._deliveries
+
+    def __len__(self) -> int:
+        return len(self._deliveries)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return iter(list(self._deliveries.values()))
+
+    def __getitem__(self, request_id: str) -> Delivery:
+        return self._deliveries[request_id]
+
+    @property
+    def generations(self) -> list[Generation]:
+        """The generations, in order of arrival."""
+        return [delivery.generation for delivery in self._deliveries.values()]
+
+    def get(self, request_id: str, agent: str | None = None) -> Delivery | None:
+        """Return a request's delivery, if it is there and, when `agent` is given, that agent's."""
+        delivery = self._deliveries.get(request_id)
+        if delivery is None or agent not in (None, delivery.generation.request.agent):
+            return None
+        return delivery
+
+    def put(self, delivery: Delivery) -> None:
+        """Enter a delivery; an earlier epoch's of the same request gives way to it."""
+        self._deliveries[delivery.generation.key] = delivery
+
+    def complete(self, generation: Generation) -> None:
+        """Take note that a plan is complete: its memory is free, its robot may still execute it."""
+        last = len(generation.segments) - 1
+        if not generation.request.closed_loop or generation.finished >= last or self.draining:
+            self.end(generation, ErrorCode.NONE, "")
+            return
+        generation.state = State.EXECUTING
+        self._engine.remove(generation.key)
+        self._announcer.completed(generation)
+
+    def drain(self, draining: bool) -> None:
+        """Do not wait for robots any longer, now and from now on; or do so again."""
+        self.draining = draining
+        for generation in self.generations if draining else ():
+            if generation.state is State.EXECUTING:
+                self.end(generation, ErrorCode.NONE, "")
+
+    def end(self, generation: Generation, code: ErrorCode, reason: str) -> None:
+        """End a request: its memory is free at once, and its client is told."""
+        generation.state = State.ENDED
+        del self._deliveries[generation.key]
+        self._engine.remove(generation.key)
+        self._announcer.ended(generation, code, reason)

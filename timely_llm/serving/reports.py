@@ -1,0 +1,122 @@
+"""The closed loop: what a robot's words do to its plan (paper 001 §4.3 and §8)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from timely_llm.core.errors import EngineError, RequestError
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
+from timely_llm.core.segment import Segment
+from timely_llm.core.time_utility import URGENT
+from timely_llm.engines.contract import Engine
+from timely_llm.serving.admission import Admission
+from timely_llm.serving.announcer import Announcer
+from timely_llm.serving.delivery import Delivery, correct
+from timely_llm.serving.pool import Pool
+from timely_llm.serving.prompts import Prompts
+
+
+class Reports:
+    """Takes reports: corrects due times, hands values to the model, asks for new plans.
+
+    Args:
+        pool: the requests being served.
+        engine: where their sequences are.
+        prompts: the known skill sets.
+        admission: makes the generations of new epochs.
+        announcer: told of everything.
+        max_replans: new plans made for a request whose segments fail.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        engine: Engine,
+        prompts: Prompts,
+        admission: Admission,
+        announcer: Announcer,
+        max_replans: int,
+    ) -> None:
+        self._pool = pool
+        self._engine = engine
+        self._prompts = prompts
+        self._admission = admission
+        self._announcer = announcer
+        self._max_replans = max_replans
+
+    def take(self, report: ExecutionReport, now: float) -> None:
+        """Take a robot's word; one about requests of others or of the past changes nothing."""
+        delivery = self._pool.get(report.request_id, report.agent)
+        if delivery is None or report.epoch != delivery.generation.epoch:
+            return
+        generation = delivery.generation
+        if report.state is ReportState.RETURNED:
+            self._pool.end(generation, ErrorCode.NONE, "")
+        elif report.state is ReportState.FAILED:
+            self._replan(delivery, report, now)
+        elif report.state is not ReportState.ALIVE and report.index < len(generation.segments):
+            self._learn(generation, report)
+            correct(generation, report, now)
+            self._announcer.reported(report, generation)
+            last = report.index == len(generation.segments) - 1
+            if report.state is ReportState.FINISHED and last:
+                self._executed(delivery, report.value)
+
+    def _learn(self, generation: Generation, report: ExecutionReport) -> None:
+        """Let the execution-time model learn from a segment's true duration."""
+        if report.state is ReportState.FINISHED and report.index > generation.finished:
+            times = self._prompts.known(generation.request.skill_set).execution_times
+            segment = generation.segments[report.index]
+            times.observe(segment.calls, report.duration_s, segment.predicted_s)
+            self._announcer.stats.predicted(times.error, times.bias)
+
+    def _executed(self, delivery: Delivery, value: str) -> None:
+        """All that was delivered is executed."""
+        if delivery.generation.state is State.BLOCKED:
+            self._answer(delivery, value)
+        elif delivery.generation.state is State.EXECUTING:
+            self._pool.end(delivery.generation, ErrorCode.NONE, "")
+
+    def _answer(self, delivery: Delivery, value: str) -> None:
+        """Append a blocking skill's value to the context; nothing else is computed again."""
+        generation = delivery.generation
+        skill_set = self._prompts.known(generation.request.skill_set).skill_set
+        try:
+            token_ids, drop = delivery.answer(skill_set.answer_text(value))
+            generation.to_compute = self._engine.append(generation.key, token_ids, drop)
+        except EngineError as error:
+            self._pool.end(generation, ErrorCode.TOO_LONG, str(error))
+            return
+        generation.state = State.SUSPENDED
+        self._announcer.answered(generation, value)
+
+    def _replan(self, delivery: Delivery, report: ExecutionReport, now: float) -> None:
+        """Offer a failed segment to the model, as an urgent request with its history."""
+        generation, tally = delivery.generation, delivery.generation.tally
+        reason = report.value.strip() or "no reason given"
+        failure = f"segment {report.index} failed: {reason}"
+        if generation.epoch >= self._max_replans:
+            self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
+            return
+        skill_set = self._prompts.known(generation.request.skill_set).skill_set
+        tally.history += [segment.text for segment in generation.segments[: report.index]]
+        plan = text_of(generation.segments)
+        self._engine.remove(generation.key)
+        try:
+            task = skill_set.recovery_text(tally.task, plan, reason, "".join(tally.history))
+            request = replace(generation.request, task=task, time_utility=URGENT)
+            begun = self._admission.begin(request, now, tally, generation.epoch + 1)
+        except RequestError as error:
+            failure += f"; no new plan could be asked for: {error}"
+            self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
+            return
+        generation.state = State.ENDED
+        self._pool.put(begun)
+        self._announcer.replanned(begun.generation, failure)
+
+
+def text_of(segments: Sequence[Segment]) -> str:
+    """Return the text of segments in order."""
+    return "".join(segment.text for segment in segments)

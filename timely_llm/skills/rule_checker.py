@@ -1,0 +1,180 @@
+"""A stop checker for plans in a language that the user's rules describe (paper 001 §5)."""
+
+from __future__ import annotations
+
+import regex
+
+from timely_llm.core.errors import PlanError
+from timely_llm.core.segment import SkillCall
+from timely_llm.skills.calls import checked_call, parse_arguments
+from timely_llm.skills.execution_time import ExecutionTimes
+from timely_llm.skills.rules import Budget, Rule
+from timely_llm.skills.skill_set import SkillSet
+from timely_llm.skills.stop_checker import Call, Piece
+
+MAX_STATEMENT = 4000
+"""Characters of the longest statement."""
+
+SEPARATORS = " \t\r\n\f\v;,"
+"""What may stand before a statement, whatever the rules are; it belongs to its piece."""
+
+STRIDE = 64
+
+
+class RuleChecker:
+    """A stop checker for one plan; see `StopChecker`.
+
+    A piece ends as soon as no further text could change what the rules match: with the last
+    character of a rule that ends with `;`, but only with the character after a rule whose end is
+    optional. Of several rules the longest match counts, of equals the first. A rule's group `skill`
+    names the skill that is called and its group `arguments` the arguments; a piece of a rule
+    without them is handed over as it is and takes no time. Anchors such as `$` see the end of what
+    has come so far.
+
+    Each reading looks again at the statement that is not complete yet, and only at it.
+
+    Args:
+        skill_set: the rules, the skills that a plan may use, and the bounds of their arguments.
+        times: predicts how long calls take; by default as the skill set says.
+        budget: seconds that matching may take.
+    """
+
+    def __init__(
+        self,
+        skill_set: SkillSet,
+        times: ExecutionTimes | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self._skill_set = skill_set
+        self._times = times or ExecutionTimes(skill_set)
+        self._budget = budget or Budget()
+        self._rules = [Rule(number, text) for number, text in enumerate(skill_set.rules, start=1)]
+        self._open = self._rules  # those that more text could let match, or match otherwise
+        self._lead = ""
+        self._said = ""
+        self._cut = 0
+        self._cuts = 0
+        self._error: PlanError | None = None
+        self.done = False
+        self.rest = ""
+
+    @property
+    def tail(self) -> str:
+        """What was read after the last boundary; see `StopChecker.tail`."""
+        return self._lead + self._said
+
+    def feed(self, text: str) -> list[Piece]:
+        """Read some text and return the pieces that it completes; see `StopChecker.feed`."""
+        self._raise_late_error()
+        self.rest = ""
+        pieces: list[Piece] = []
+        unread = text
+        self._budget.begin()
+        try:
+            while unread:
+                piece, unread = self._read(unread)
+                if piece is not None:
+                    pieces.append(piece)
+                    if piece.blocking:
+                        self.rest = unread[-len(text) :] if unread.strip() else ""
+                        break
+        except PlanError as error:
+            # What was complete before the fault is delivered, however the text was split.
+            self._error = PlanError(f"after character {self._cut} of the plan: {error}")
+        finally:
+            self._budget.end()
+        if not pieces:
+            self._raise_late_error()
+        return pieces
+
+    def finish(self) -> tuple[Piece | None, str]:
+        """End the text; see `StopChecker.finish`."""
+        self._raise_late_error()
+        if not self._said and not self._cuts:
+            raise PlanError("the plan is empty")
+        if not self._said:
+            return None, self._lead
+        said = self._said
+        self._budget.begin()
+        match = self._longest(said)
+        self._budget.end()
+        if match is None or said[match[1].end() :].strip(SEPARATORS):
+            raise PlanError(f"the plan ends in the middle of a statement: {_short(said)}")
+        return self._piece(*match), said[match[1].end() :]
+
+    def _raise_late_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _read(self, unread: str) -> tuple[Piece | None, str]:
+        """Read up to `STRIDE` characters; return the piece they complete and what is unread."""
+        if not self._said:
+            words = unread.lstrip(SEPARATORS)
+            self._lead += unread[: len(unread) - len(words)]
+            unread = words
+            if not unread:
+                return None, ""
+        room = min(STRIDE, MAX_STATEMENT - len(self._said))
+        if not room:
+            raise PlanError(f"a statement is longer than {MAX_STATEMENT} characters")
+        said, unread = self._said + unread[:room], unread[room:]
+        still_open = [rule for rule in self._open if rule.may_go_on(said, self._budget)]
+        if still_open:
+            self._said, self._open = said, still_open
+            return None, unread
+        end = self._decided_at(said)
+        match = self._longest(said[:end])
+        if match is None:
+            raise PlanError(f"no rule of {self._skill_set.name} matches {_short(said[:end])}")
+        return self._piece(*match), said[match[1].end() :] + unread
+
+    def _decided_at(self, said: str) -> int:
+        """Return after how many characters no rule was open any more."""
+        low, high = len(self._said), len(said)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if any(rule.may_go_on(said[:middle], self._budget) for rule in self._open):
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _longest(self, said: str) -> tuple[Rule, regex.Match[str]] | None:
+        best: tuple[Rule, regex.Match[str]] | None = None
+        for rule in self._rules:
+            match = rule.match(said, self._budget)
+            if match is not None and (best is None or match.end() > best[1].end()):
+                best = rule, match
+        return best
+
+    def _piece(self, rule: Rule, match: regex.Match[str]) -> Piece:
+        """Return the piece of a match, and begin the next one.
+
+        Raises:
+            PlanError: the call in it is not allowed.
+        """
+        call = self._call(rule, match)
+        text, lead = match.string[: match.end()], self._lead
+        self._lead = self._said = ""
+        self._open = self._rules
+        self._cut += len(lead) + len(text)
+        self._cuts += 1
+        if call is None:
+            return Piece(lead + text, (), 0.0, (Call(SkillCall("", (text,))),))
+        return Piece(lead + text, (call,), call.predicted_s, (Call(call),))
+
+    def _call(self, rule: Rule, match: regex.Match[str]) -> SkillCall | None:
+        groups = match.groupdict()
+        name = groups.get("skill")
+        if name is None:
+            return None
+        skill = self._skill_set.skills.get(name)
+        if skill is None:
+            known = ", ".join(self._skill_set.skills)
+            raise PlanError(f"unknown skill {_short(name)}: {self._skill_set.name} has {known}")
+        arguments = parse_arguments(groups.get("arguments") or "", skill)
+        return checked_call(name, skill, arguments, self._times)
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
