@@ -11,7 +11,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 BUILD_FILES := pyproject.toml setup.py CMakeLists.txt package.xml constraints.txt \
 	$(wildcard cmake/* msg/* srv/* action/* scripts/*)
-SHARED_FILES := $(shell find launch config models -type f -not -path '*/__pycache__/*')
+SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
 .PHONY: demo test lint test-launch test-colcon install clean
 
@@ -46,7 +46,7 @@ $(INSTALLED): $(BUILD_FILES)
 
 # Python reads these files from the source tree, ROS tools read the installed copies.
 $(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
-	cp -R launch config models $(VENV)/share/timely_llm/
+	cp -R launch config examples models $(VENV)/share/timely_llm/
 	touch $@
 
 clean:

@@ -113,7 +113,17 @@ class BuildInterfaces(Command):
 
     def get_source_files(self) -> list[str]:
         """Return what a source distribution needs to run this command."""
-        folders = ("msg", "srv", "action", "cmake", "scripts", "launch", "config", "models")
+        folders = (
+            "msg",
+            "srv",
+            "action",
+            "cmake",
+            "scripts",
+            "launch",
+            "config",
+            "examples",
+            "models",
+        )
         found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")))
         files = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
         return ["CMakeLists.txt", "package.xml", *(str(path.relative_to(ROOT)) for path in files)]

@@ -190,6 +190,19 @@ def test_what_cannot_be_finished_in_time_is_ended() -> None:
     server.close()
 
 
+def test_a_server_that_accepts_again_goes_on_with_what_it_has() -> None:
+    sink = Waiting()
+    server = serve(sink, plan="mf(50);->True;", lead_s=0.1)
+    server.submit(request("r"))
+    drained = server.drain(0.3)
+    server.accept(True)
+    drained.result(10)
+    server.submit(request("s"))
+    assert sink.wait_for("r").error_code is ErrorCode.NONE
+    assert sink.wait_for("s").error_code is ErrorCode.NONE  # its robot drives for two seconds
+    server.close()
+
+
 def test_draining_an_idle_or_a_closed_server_is_over_at_once() -> None:
     server = serve(Waiting())
     server.drain(60.0).result(10)

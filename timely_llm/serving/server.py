@@ -128,8 +128,15 @@ class Server:
             self._wake.notify()
 
     def accept(self, accepting: bool) -> None:
-        """Accept requests from now on, or refuse them; a new server accepts."""
+        """Accept requests from now on, or refuse them; a new server accepts.
+
+        Whoever waits for a drain waits no longer: what is being served goes on being served.
+        """
         self._gate.open(accepting)
+        with self._wake:
+            drains, self._drains = self._drains, []
+        for _, drained in drains:
+            drained.set_result(None)
         self.post(lambda loop: loop.drain(False))
 
     def drain(self, timeout_s: float) -> Future[None]:
