@@ -51,10 +51,14 @@ def test_outside_words_of_an_example_are_not_part_of_its_plan(
     assert "Clean [up] now." in shown
 
 
-def test_the_grammar_is_shown_if_asked_for(
+def test_the_grammar_is_shown_for_people_and_if_asked_for_as_engines_read_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, "check", str(DRONE), "--grammar") == 0
+    assert run(monkeypatch, "check", str(DRONE)) == 0
+    shown = capsys.readouterr().out
+    assert "call      = mf(distance: integer, 10 to 500 cm)" in shown
+    assert "start: body" not in shown
+    assert run(monkeypatch, "check", str(DRONE), "--lark") == 0
     assert "start: body" in capsys.readouterr().out
 
 

@@ -68,9 +68,9 @@ def rows(soak: Soak, progress: Progress = lambda done_s, total_s: None) -> list[
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         usage = _run(soak, folder, progress)
-        outcomes = _outcomes(folder)
+        became = outcomes(folder)
     settings = {"robots": soak.robots, "minutes": soak.minutes, "policy": soak.policy}
-    return [settings | outcomes | usage]
+    return [settings | became | usage]
 
 
 def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
@@ -130,7 +130,7 @@ def _cpu_share(process: psutil.Process, child: Child, interrupts: Interrupts) ->
     return spent / (time.monotonic() - began_s)
 
 
-def _outcomes(folder: Path) -> dict[str, float]:
+def outcomes(folder: Path) -> dict[str, float]:
     """Return what became of the requests and of the messages about them."""
     served = _events(folder / "server.jsonl")
     fleet = _events(folder / "fleet.jsonl")

@@ -20,6 +20,7 @@ COMMANDS = {
     "benchmark": "benchmark",
     "skills": "skills",
     "profile": "profile",
+    "trace": "trace",
 }
 """Each command and the module here that has a function of its name."""
 

@@ -14,6 +14,7 @@ from timely_llm.cli.options import EXISTING_FILE
 from timely_llm.core.errors import PlanError
 from timely_llm.resources import ResourceError, resource
 from timely_llm.skills.checkers import cut
+from timely_llm.skills.grammar import plan_grammar, summary
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from timely_llm.skills.stop_checker import Piece
 
@@ -40,9 +41,9 @@ def list_shipped() -> None:
 @click.argument("file", type=EXISTING_FILE)
 @click.option("--plan", "plans", multiple=True, help="A plan to cut; may be given several times.")
 @click.option("--task", help="Show how the prompt goes on with this task.")
-@click.option("--grammar", "show_grammar", is_flag=True, help="Print the plans' grammar.")
-def check(file: Path, plans: tuple[str, ...], task: str | None, show_grammar: bool) -> None:
-    """Check a skill set, and show its prompt and how its examples and other plans are cut."""
+@click.option("--lark", is_flag=True, help="Print the grammar of constrained decoding, too.")
+def check(file: Path, plans: tuple[str, ...], task: str | None, lark: bool) -> None:
+    """Check a skill set, and show its prompt, its grammar and how plans are cut."""
     skill_set = load_skill_set(file)
     samples = [
         (f"example {number}: {_last_line(example.task)}", example.plan)
@@ -59,21 +60,26 @@ def check(file: Path, plans: tuple[str, ...], task: str | None, show_grammar: bo
     if task is not None:
         _head(console, f"Task{_tokens(task)}")
         console.print(Text(task))
-    _show_language(console, skill_set, show_grammar)
+    _show_language(console, skill_set, lark)
     for table in tables:
         console.print()
         console.print(table)
 
 
-def _show_language(console: Console, skill_set: SkillSet, show_grammar: bool) -> None:
+def _show_language(console: Console, skill_set: SkillSet, lark: bool) -> None:
     if skill_set.language == "regex":
         _head(console, "Rules")
         for number, rule in enumerate(skill_set.rules, start=1):
             console.print(Text(f"{number}  {rule}"))
-    elif skill_set.language == "minispec" and show_grammar:
-        from timely_llm.skills.grammar import plan_grammar
-
-        _head(console, "Grammar, in Lark's notation")
+    elif skill_set.language == "minispec":
+        _head(console, "Grammar")
+        console.print(Text(summary(skill_set)))
+    else:
+        _head(console, "Pieces")
+        rate = f"{skill_set.words_per_s:g} words a second"
+        console.print(Text(f"one for each {skill_set.language}, read at {rate}"))
+    if skill_set.language == "minispec" and lark:
+        _head(console, "Grammar of constrained decoding, in Lark's notation")
         console.print(Text(plan_grammar(skill_set).rstrip()), soft_wrap=True)
 
 

@@ -34,7 +34,7 @@ class DeliveryProbe(Node):
         values = declare(self, PARAMETERS)
         self._left: int = values["requests"]
         self._journal = FileJournal(values["log"])
-        self._topic_works = False
+        self._topic_works = self._counts = False
         self._asked = 0
         reliable = QoSProfile(depth=256, reliability=ReliabilityPolicy.RELIABLE)
         topic = f"{values['server']}/segments"
@@ -60,7 +60,8 @@ class DeliveryProbe(Node):
 
     def _ask(self) -> None:
         # Until the topic has been discovered too, plans are not counted.
-        name = "probe" if self._topic_works else "first"
+        self._counts = self._topic_works
+        name = "probe" if self._counts else "first"
         self._asked += 1
         goal = Plan.Goal(
             request_id=f"{name}-{self._asked}", agent="probe", skill_set="drone",
@@ -82,7 +83,7 @@ class DeliveryProbe(Node):
         self._journal.write(path, now, id=segment.request_id, index=segment.index)
 
     def _on_result(self, _: Future[Any]) -> None:
-        self._left -= self._topic_works
+        self._left -= self._counts
         if self.at_work:
             self._ask()
 

@@ -36,6 +36,32 @@ _COMPARED = {
 }
 
 
+def summary(skill_set: SkillSet) -> str:
+    """Return the grammar of a skill set's plans for people, as the stop checker reads them."""
+    calls = [
+        f"{name}({', '.join(map(_described, skill.arguments))})"
+        + (f" -> {skill.returns}" if skill.returns != "nothing" else "")
+        + (", blocking: only as a statement, in no loop" if skill.blocking else "")
+        for name, skill in skill_set.skills.items()
+    ]
+    return "\n".join(
+        (
+            "plan      = { statement }",
+            'statement = call ";" | "?" condition "{" plan "}" | count "{" plan "}"',
+            '          | "->" literal ";"',
+            'condition = term { ("&" | "|") term }, "&" before "|"',
+            'term      = call [ ("==" | "!=" | "<" | ">" | "<=" | ">=") literal ]',
+            "call      = " + "\n          | ".join(calls),
+        )
+    )
+
+
+def _described(argument: Argument) -> str:
+    if argument.type == "text":
+        return f"{argument.name}: text of at most {argument.maximum_length} characters"
+    return f"{argument.name}: {argument.type}, {argument.allowed()}"
+
+
 def plan_grammar(skill_set: SkillSet) -> str:
     """Return the grammar of a skill set's plans, in Lark's notation.
 

@@ -1,0 +1,44 @@
+"""What a soak says about a run, from what server and robots wrote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from timely_llm.benchmarks.soak import outcomes
+
+
+def write(path: Path, *events: dict[str, Any]) -> None:
+    path.write_text("".join(json.dumps({"t": 0.0, **event}) + "\n" for event in events))
+
+
+def segment(kind: str, name: str, index: int, epoch: int = 0) -> dict[str, Any]:
+    return {"event": kind, "id": name, "epoch": epoch, "index": index}
+
+
+def done(name: str, outcome: str, response_s: float) -> dict[str, Any]:
+    return {"event": "done", "id": name, "outcome": outcome, "response_s": response_s}
+
+
+def ask(name: str, agent: str) -> dict[str, Any]:
+    return {"event": "ask", "id": name, "agent": agent}
+
+
+def test_losses_starvation_and_errors_are_counted(tmp_path: Path) -> None:
+    write(
+        tmp_path / "server.jsonl",
+        segment("segment", "a1", 0), segment("segment", "a1", 1), segment("segment", "a1", 1),
+        {"event": "replan", "id": "a1"}, segment("segment", "a1", 0, epoch=1),
+        segment("segment", "b1", 0),
+    )  # fmt: skip
+    write(
+        tmp_path / "fleet.jsonl",
+        ask("a1", "a"), ask("b1", "b"), ask("c1", "c"),
+        segment("receive", "a1", 0), segment("receive", "a1", 0, epoch=1),
+        segment("receive", "b1", 0),
+        done("a1", "finished", 0.5), done("b1", "error", -1.0),
+    )  # fmt: skip
+    assert outcomes(tmp_path) == {
+        "requests": 3, "finished": 1, "canceled": 0, "errors": 1, "without_end": 1, "replans": 1,
+        "robots_never_served": 2, "response_p50_s": 0.5, "response_max_s": 0.5,
+        "segments_published": 4, "segments_lost": 1,
+    }  # fmt: skip

@@ -1,0 +1,230 @@
+"""Traces as rosbag2 recordings (MCAP), for `ros2 bag info` and `ros2 bag play`.
+
+A bag of a trace has two topics:
+
+- `/plan_server/plan_requests`, timely_llm/msg/PlanRequest: each job as the request that a robot
+  would send, at its time of arrival. `ros2 bag play` alone replays the workload against a server;
+  `--remap` sends it to a server of another name. Conversations are not played.
+- `/timely_llm/trace`, std_msgs/msg/String: the lines of the trace as in a file of JSON lines
+  (`lines.py`), the header at the trace's origin and each request at its time of arrival. This is
+  what `read_bag` reads: times are exact there, and it has all that a PlanRequest does not say.
+
+A recording without the second topic, such as one by `ros2 bag record` of a running server, is a
+trace too: the jobs are its plan requests, the first arrives at 0 s, their task is "recorded".
+Only MCAP is read, with its chunks packed or not, of all files of a bag's folder together.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from timely_llm.core.errors import RequestError
+from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.resources import resource
+from timely_llm.traces.lines import (
+    MAX_LINE_BYTES,
+    MAX_REQUESTS,
+    header_line,
+    in_order,
+    read_lines,
+    request_line,
+)
+from timely_llm.traces.mcap import Message, read_messages
+from timely_llm.traces.model import Job, Trace, TraceError, printable
+
+REQUEST_TYPE = "timely_llm/msg/PlanRequest"
+LINE_TYPE = "std_msgs/msg/String"
+REQUEST_TOPIC = "/plan_server/plan_requests"
+LINE_TOPIC = "/timely_llm/trace"
+
+ORIGIN_NS = 1_577_836_800_000_000_000
+"""The origin of every written trace: 2020-01-01, since a clock at 0 means that there is none."""
+
+MAX_FILES = 1_000
+MAX_BYTES = 67_108_864
+"""Most bytes of a trace's messages; others of a bag are passed over."""
+
+_CDR_HEAD = 64  # bytes of a text's message besides its line
+
+
+def write_bag(trace: Trace, path: Path) -> None:
+    """Write a trace.
+
+    Args:
+        trace: the workload.
+        path: a folder, which must not exist, for a whole bag with metadata.yaml; or a path that
+            ends with .mcap for the file alone, which replaces one that is there.
+
+    Raises:
+        TraceError: it cannot be written.
+    """
+    try:
+        if path.suffix != ".mcap" and path.exists():
+            raise TraceError(f"{path} exists: a bag is written to a new folder")
+        with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".bag-") as folder:
+            bag = Path(folder) / path.stem if path.suffix == ".mcap" else Path(folder) / path.name
+            _write(trace, bag)
+            if path.suffix == ".mcap":
+                (bag / f"{bag.name}.mcap").replace(path)
+            else:
+                shutil.move(bag, path)
+    except OSError as error:
+        raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
+
+
+def read_bag(path: Path) -> Trace:
+    """Return the trace in a bag's folder, or in one of its .mcap files.
+
+    Raises:
+        TraceError: one sentence; it cannot be read or holds no trace.
+    """
+    kinds: Counter[str] = Counter()
+    lines: list[bytes] = []
+    requests: list[Message] = []
+    size = 0
+    for message in _messages(path):
+        kinds[message.channel.type] += 1
+        if message.channel.type == LINE_TYPE and message.channel.topic == LINE_TOPIC:
+            if len(message.data) > MAX_LINE_BYTES + _CDR_HEAD:
+                raise TraceError(f"{path}: a line is longer than {MAX_LINE_BYTES} bytes")
+            lines.append(message.data)
+        elif message.channel.type == REQUEST_TYPE:
+            requests.append(message)
+        else:
+            continue
+        size += len(message.data)
+        if max(len(lines) - 1, len(requests)) > MAX_REQUESTS or size > MAX_BYTES:
+            raise TraceError(
+                f"{path} is larger than a trace may be: {MAX_REQUESTS} requests, {MAX_BYTES} bytes"
+            )
+    if lines:
+        texts = (_decoded(line, LINE_TYPE, path).data for line in lines)
+        return read_lines(texts, str(path))
+    if requests:
+        return _recorded(requests, path)
+    found = printable(", ".join(sorted(kinds)[:5]))[:200] or "nothing"
+    raise TraceError(
+        f"{path} is no trace: it has neither {LINE_TOPIC} ({LINE_TYPE}) nor messages of"
+        f" {REQUEST_TYPE}, but {found}"
+    )
+
+
+def _messages(path: Path) -> Iterator[Message]:
+    """Yield the messages of all files of a bag."""
+    files = [path]
+    if path.is_dir():
+        files = sorted(path.glob("*.mcap"), key=lambda file: (len(file.name), file.name))
+        if not 1 <= len(files) <= MAX_FILES:
+            raise TraceError(
+                f"{path} has {len(files)} .mcap files, the folder of a bag has 1 to {MAX_FILES}:"
+                " other storage can be turned into MCAP with `ros2 bag convert`"
+            )
+    for file in files:
+        yield from read_messages(file)
+
+
+def _recorded(messages: Iterable[Message], path: Path) -> Trace:
+    """Return the plan requests that somebody recorded."""
+    ordered = sorted(messages, key=lambda message: message.time_ns)
+    jobs: list[Job] = []
+    ids: set[str] = set()
+    for number, message in enumerate(ordered):
+        request = _decoded(message.data, REQUEST_TYPE, path)
+        name = request.request_id or f"request_{number}"
+        if name in ids:  # asked again after it was served
+            name = f"{name}+{number}"
+        ids.add(name)
+        values = request.time_utility
+        try:
+            utility = TimeUtility(values.beta, values.alpha, values.ert)
+            jobs.append(
+                Job(
+                    id=name,
+                    arrival_s=(message.time_ns - ordered[0].time_ns) / 1e9,
+                    agent=request.agent,
+                    task="recorded",
+                    skill_set=request.skill_set,
+                    text=request.task,
+                    # A request that was sent with nothing filled in is a normal one.
+                    time_utility=NORMAL if utility == TimeUtility(0.0, 0.0, 0.0) else utility,
+                )
+            )
+        except (TraceError, RequestError) as error:
+            raise TraceError(f"{path}, plan request {number}: {error}") from error
+    return Trace(path.stem, f"plan requests recorded in {path.stem}", tuple(jobs))
+
+
+def _write(trace: Trace, bag: Path) -> None:
+    """Write a bag to a folder that does not exist."""
+    rosbag2, types = _rosbag2(), _types()
+    with rosbag2.Writer(bag, version=9, storage_plugin=rosbag2.StoragePlugin.MCAP) as writer:
+        lines = writer.add_connection(LINE_TOPIC, LINE_TYPE, typestore=types)
+        requests = writer.add_connection(REQUEST_TOPIC, REQUEST_TYPE, typestore=types)
+        writer.write(lines, ORIGIN_NS, _encoded(_text(header_line(trace)), LINE_TYPE))
+        for request in in_order(trace):
+            time_ns = ORIGIN_NS + round(request.arrival_s * 1e9)
+            writer.write(lines, time_ns, _encoded(_text(request_line(request)), LINE_TYPE))
+            if isinstance(request, Job):
+                data = _encoded(_plan_request(request), REQUEST_TYPE)
+                writer.write(requests, time_ns, data)
+
+
+def _text(line: str) -> Any:
+    return _types().types[LINE_TYPE](data=line)
+
+
+def _plan_request(job: Job) -> Any:
+    types, utility = _types().types, job.time_utility
+    return types[REQUEST_TYPE](
+        request_id=job.id,
+        agent=job.agent,
+        skill_set=job.skill_set,
+        task=job.text,
+        time_utility=types["timely_llm/msg/TimeUtility"](
+            beta=utility.beta, alpha=utility.alpha, ert=utility.ert_s
+        ),
+        max_tokens=0,
+        temperature=0.0,
+        seed=0,
+        closed_loop=False,
+    )
+
+
+def _encoded(message: Any, kind: str) -> bytes:
+    return bytes(_types().serialize_cdr(message, kind))
+
+
+def _decoded(data: bytes, kind: str, path: Path) -> Any:
+    try:
+        return _types().deserialize_cdr(data, kind)
+    except Exception as error:  # whatever broken bytes lead to
+        raise TraceError(
+            f"{path}: a message of {kind} is damaged, or of another version of this type"
+        ) from error
+
+
+@cache
+def _types() -> Any:
+    """Return ROS's message types and ours."""
+    _rosbag2()
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+
+    store = get_typestore(Stores.ROS2_KILTED)
+    for name in ("TimeUtility", "PlanRequest"):
+        text = resource(f"msg/{name}.msg").read_text(encoding="utf-8")
+        store.register(get_types_from_msg(text, f"timely_llm/msg/{name}"))
+    return store
+
+
+def _rosbag2() -> Any:
+    try:
+        from rosbags import rosbag2
+    except ImportError as error:
+        raise TraceError("bags need the Python package rosbags: pip install rosbags") from error
+    return rosbag2

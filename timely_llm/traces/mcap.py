@@ -1,0 +1,193 @@
+"""Messages of MCAP files that nobody vouches for: read in order, in bounded memory.
+
+Readers that follow a file's index and unpack chunks whole let a small file ask for any amount of
+memory, and read nothing of a file whose writer was killed. This one goes through the records from
+the start and needs no index (https://mcap.dev/spec).
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from timely_llm.traces.model import TraceError
+
+MAX_RECORD_BYTES = 67_108_864
+"""Longest record that is read, and longest chunk after unpacking."""
+
+MAX_CHANNELS = 1_000
+MAX_SCHEMAS = 1_000
+
+_MAGIC = b"\x89MCAP0\r\n"
+_SCHEMA, _CHANNEL, _MESSAGE, _CHUNK, _DATA_END = 0x03, 0x04, 0x05, 0x06, 0x0F
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A topic of a file, the name of its type, and the definition of the type."""
+
+    topic: str
+    type: str
+    definition: str
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as it was recorded; `time_ns` is on the recorder's clock."""
+
+    channel: Channel
+    time_ns: int
+    data: bytes
+
+
+class _Broken(Exception):
+    """What is wrong with a file."""
+
+
+def read_messages(path: Path) -> Iterator[Message]:
+    """Yield the messages of an MCAP file, in the order in which they were written.
+
+    Raises:
+        TraceError: one sentence; the file cannot be read, is no MCAP file, or is broken.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from _Reader().messages(file)
+    except OSError as error:
+        raise TraceError(f"cannot read the bag {path}: {error.strerror}") from error
+    except (_Broken, struct.error, UnicodeDecodeError, MemoryError) as error:
+        words = str(error) if isinstance(error, _Broken) else "a record is damaged"
+        raise TraceError(f"cannot read the bag {path}: {words}") from error
+
+
+class _Reader:
+    """What is known of one file while it is read."""
+
+    def __init__(self) -> None:
+        self._schemas: dict[int, tuple[str, str]] = {0: ("", "")}
+        self._channels: dict[int, Channel] = {}
+
+    def messages(self, file: BinaryIO) -> Iterator[Message]:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise _Broken("it does not begin like an MCAP file")
+        for kind, content in _records(file):
+            if kind == _DATA_END:
+                return
+            if kind == _CHUNK:
+                for inner, record in _records(BytesIO(_unpacked(content))):
+                    yield from self._take(inner, record)
+            else:
+                yield from self._take(kind, content)
+        raise _Broken("its end is missing, it is cut off")
+
+    def _take(self, kind: int, record: bytes) -> Iterator[Message]:
+        fields = _Fields(record)
+        if kind == _SCHEMA:
+            number, name, encoding = fields.number("<H"), fields.text(), fields.text()
+            self._schemas[number] = (name, fields.text() if encoding == "ros2msg" else "")
+        elif kind == _CHANNEL:
+            number, schema, topic = fields.number("<H"), fields.number("<H"), fields.text()
+            if schema not in self._schemas:
+                raise _Broken(f"the type of topic {topic[:80]!r} is missing")
+            self._channels[number] = Channel(topic, *self._schemas[schema])
+        elif kind == _MESSAGE:
+            number, _, time_ns, _ = struct.unpack_from("<HIQQ", record)
+            if number not in self._channels:
+                raise _Broken(f"the topic of a message (channel {number}) is missing")
+            yield Message(self._channels[number], time_ns, record[22:])
+        if len(self._channels) > MAX_CHANNELS or len(self._schemas) > MAX_SCHEMAS:
+            raise _Broken(f"it has more than {MAX_CHANNELS} topics or {MAX_SCHEMAS} types")
+
+
+class _Fields:
+    """The fields of a record, one after the other."""
+
+    def __init__(self, record: bytes) -> None:
+        self._record = record
+        self._place = 0
+
+    def number(self, form: str) -> int:
+        (value,) = struct.unpack_from(form, self._record, self._place)
+        self._place += struct.calcsize(form)
+        return int(value)
+
+    def bytes(self, form: str = "<I") -> bytes:
+        length = self.number(form)
+        end = self._place + length
+        if end > len(self._record):
+            raise _Broken("a record is shorter than it says")
+        value, self._place = self._record[self._place : end], end
+        return value
+
+    def text(self) -> str:
+        return self.bytes().decode()
+
+
+def _records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the kind and the content of each record up to the end of the file."""
+    while head := file.read(9):
+        if len(head) < 9:
+            raise _Broken("its end is missing, it is cut off")
+        kind, length = struct.unpack("<BQ", head)
+        if kind == 0:
+            raise _Broken("a record has no kind")
+        if length > MAX_RECORD_BYTES:
+            raise _Broken(f"a record of {length} bytes is longer than {MAX_RECORD_BYTES}")
+        content = file.read(length)
+        if len(content) < length:
+            raise _Broken("its end is missing, it is cut off")
+        yield kind, content
+
+
+def _unpacked(chunk: bytes) -> bytes:
+    """Return the records of a chunk, never more than it may have."""
+    fields = _Fields(chunk)
+    fields.number("<Q"), fields.number("<Q")
+    length, checksum = fields.number("<Q"), fields.number("<I")
+    compression, packed = fields.text(), fields.bytes("<Q")
+    if length > MAX_RECORD_BYTES:
+        raise _Broken(f"a chunk of {length} bytes is longer than {MAX_RECORD_BYTES}")
+    records = packed if not compression else _inflated(compression, packed, length)
+    if len(records) != length:
+        raise _Broken("a chunk is not as long as it says")
+    if checksum and zlib.crc32(records) != checksum:
+        raise _Broken("a chunk's checksum is wrong")
+    return records
+
+
+def _inflated(compression: str, packed: bytes, length: int) -> bytes:
+    """Return at most one byte more than `length`, so that a longer chunk is noticed."""
+    try:
+        unpacker = _unpacker(compression)
+        parts, have = [], 0
+        while not unpacker.eof and have <= length:
+            part: bytes = unpacker.decompress(packed, length + 1 - have)
+            packed = b""
+            if not part and unpacker.needs_input:
+                break
+            parts.append(part)
+            have += len(part)
+        return b"".join(parts)
+    except (_Broken, MemoryError):
+        raise
+    except ImportError as error:
+        raise _Broken(f"{compression} needs a Python package: pip install {error.name}") from error
+    except Exception as error:  # each library has its own errors
+        raise _Broken(f"a chunk is not valid {compression}") from error
+
+
+def _unpacker(compression: str) -> Any:
+    """Return what unpacks in steps; both libraries come with rosbags."""
+    if compression == "lz4":
+        return import_module("lz4.frame").LZ4FrameDecompressor()
+    if compression == "zstd":
+        library = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+        return import_module(library).ZstdDecompressor()
+    raise _Broken(f"its compression {compression[:20]!r} is not known")
