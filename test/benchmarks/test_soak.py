@@ -27,7 +27,8 @@ def test_losses_starvation_and_errors_are_counted(tmp_path: Path) -> None:
     write(
         tmp_path / "server.jsonl",
         segment("segment", "a1", 0), segment("segment", "a1", 1), segment("segment", "a1", 1),
-        {"event": "replan", "id": "a1"}, segment("segment", "a1", 0, epoch=1),
+        {"event": "replan", "id": "a1"},
+        segment("segment", "a1", 0, epoch=1), segment("segment", "a1", 1, epoch=1),
         segment("segment", "b1", 0),
     )  # fmt: skip
     write(
@@ -40,5 +41,5 @@ def test_losses_starvation_and_errors_are_counted(tmp_path: Path) -> None:
     assert outcomes(tmp_path) == {
         "requests": 3, "finished": 1, "canceled": 0, "errors": 1, "without_end": 1, "replans": 1,
         "robots_never_served": 2, "response_p50_s": 0.5, "response_max_s": 0.5,
-        "segments_published": 4, "segments_lost": 1,
+        "segments_published": 5, "segments_lost": 1,
     }  # fmt: skip

@@ -41,7 +41,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         ("demo --duration -1", "'--duration': -1.0 is not in the range 0.1<=x<=86400"),
         (
             "demo --policy best",
-            "'best' is not one of 'fcfs', 'stream', 'fcfs-segments', 'edf', 'timely'",
+            "'best' is not one of 'fcfs', 'stream', 'fcfs-segments', 'edf', 'timely', 'deadline'",
         ),
         ("demo --pace warp", "'warp' is not one of 'rtx4090-llama3-8b',"),
         ("demo --engine steam", "'steam' is not one of 'simulated', 'transformers'"),

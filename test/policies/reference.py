@@ -150,21 +150,23 @@ class PlainStepTime(StepTime):
     def __init__(self, *coefficients: float, forgetting: float = 0.995) -> None:
         super().__init__(*coefficients)
         self._scales = np.array([1.0, 8.0, 128.0, 4096.0])
-        self._spread = np.eye(4) * 10.0
+        self._spread = np.eye(4)
+        self._weights = np.array(self.coefficients) * self._scales
         self._forget_by = forgetting
 
     def observe(
         self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
     ) -> None:
         x = np.array([1.0, rows, prefill_tokens, context_tokens]) / self._scales
-        weights = np.array(self.coefficients) * self._scales
-        predicted_s = self.predict_s(rows, prefill_tokens, context_tokens)
-        error = float(np.clip(seconds - x @ weights, -1.0, 3.0 * predicted_s))
+        predicted_s = float(x @ self._weights)
+        error = float(np.clip(seconds - predicted_s, -1.0, 3.0 * max(predicted_s, 1e-3)))
         spread = self._spread @ x
         gain = spread / (self._forget_by + x @ spread)
-        weights = weights + gain * error
-        covariance = (self._spread - np.outer(gain, spread)) / self._forget_by
-        if np.trace(covariance) < 1e4:
-            self._spread = covariance
-        base, row, prefill, context = (float(w) for w in np.maximum(weights, 0.0) / self._scales)
+        self._weights = self._weights + gain * error
+        grown = (self._spread - np.outer(gain, spread)) / self._forget_by
+        cut = np.sqrt(1.0 / np.maximum(np.diag(grown), 1.0))
+        self._spread = grown * np.outer(cut, cut)
+        base, row, prefill, context = (
+            float(w) for w in np.maximum(self._weights / self._scales, 0.0)
+        )
         self.coefficients = (base, row, prefill, context)

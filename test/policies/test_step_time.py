@@ -19,6 +19,18 @@ def test_it_learns_an_engine_from_its_steps() -> None:
     assert model.predict_s(4, 200) == pytest.approx(0.0106, rel=0.05)
 
 
+def test_inputs_that_say_the_same_twice_do_not_lead_it_astray() -> None:
+    model, rng = StepTime(0.0216, 0.00015, 0.00011), np.random.default_rng(0)
+    for _ in range(5000):
+        rows = int(rng.integers(1, 3))
+        true_s = 0.0216 + 0.00015 * rows
+        model.observe(true_s * float(rng.lognormal(0, 0.05)), rows, 0, 2900 * rows)
+    for _ in range(3):
+        model.observe(0.1, 2, 700, 5800)  # an odd one now and then
+    assert model.predict_s(10, 0, 29_000) < 0.05
+    assert model.predict_s(1, 110, 2900) < 0.1
+
+
 def test_one_odd_step_does_not_throw_it_off() -> None:
     model = StepTime(0.005, 0.0004, 0.00002)
     for _ in range(200):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,8 @@ WARM_SHARE = 0.25
 MEGABYTE = 1e6
 
 Progress = Callable[[float, float], None]
+Place = tuple[str, int, int]
+"""Request id, epoch and index of a segment."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,8 @@ def outcomes(folder: Path) -> dict[str, float]:
     asked = {e["id"]: e for e in fleet if e["event"] == "ask"}
     done = {e["id"]: e for e in fleet if e["event"] == "done"}
     finished = {name: e for name, e in done.items() if e["outcome"] == "finished"}
-    published = Counter(name for name, _, _ in _places(served, "segment"))
-    received = Counter(name for name, _, _ in _places(fleet, "receive"))
+    published, received = _places(served, "segment"), _places(fleet, "receive")
+    newest = _newest_epochs(published)
     responses = [e["response_s"] for e in done.values() if e["response_s"] >= 0]
     asking = {e["agent"] for e in asked.values()}
     return {
@@ -151,12 +152,22 @@ def outcomes(folder: Path) -> dict[str, float]:
         "robots_never_served": len(asking - {asked[name]["agent"] for name in finished}),
         "response_p50_s": round(float(np.percentile(responses, 50)), 3) if responses else -1.0,
         "response_max_s": round(max(responses, default=-1.0), 3),
-        "segments_published": sum(published.values()),
-        "segments_lost": sum(published[name] - received[name] for name in finished),
+        "segments_published": len(published),
+        # Robots pass over segments of older epochs: those are not lost.
+        "segments_lost": sum(
+            name in finished and newest[name] == epoch for name, epoch, _ in published - received
+        ),
     }
 
 
-def _places(events: list[Event], kind: str) -> set[tuple[str, int, int]]:
+def _newest_epochs(places: set[Place]) -> dict[str, int]:
+    newest: dict[str, int] = {}
+    for name, epoch, _ in places:
+        newest[name] = max(epoch, newest.get(name, 0))
+    return newest
+
+
+def _places(events: list[Event], kind: str) -> set[Place]:
     """Return request, epoch and index of each segment that events of a kind are about."""
     return {(e["id"], e["epoch"], e["index"]) for e in events if e["event"] == kind}
 

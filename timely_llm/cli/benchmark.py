@@ -29,15 +29,26 @@ def benchmark() -> None:
 @click.option("--model", default="", show_default=False, help="Folder or hub id; the embedded one.")
 @click.option("--batch", "batches", type=click.IntRange(1, 512), multiple=True, default=(1, 8, 32))
 @click.option("--threads", type=click.IntRange(1, 256), default=1, help="CPU threads.")
+@click.option("--prompt", type=click.IntRange(1, 1900), default=128, help="Tokens of a prompt.")
+@click.option("--pinned", type=click.IntRange(0, 1899), default=0, help="Of these, shared by all.")
 @JSON
-def engine(model: str, batches: tuple[int, ...], threads: int, json_file: Path | None) -> None:
+def engine(
+    model: str, batches: tuple[int, ...], threads: int, prompt: int, pinned: int,
+    json_file: Path | None,
+) -> None:  # fmt: skip
     """A decode step of the embedded engine against generate's static batch of the same model."""
     check_output(json_file, "--json")
     from timely_llm.benchmarks.engine import rows
     from timely_llm.resources import resource
 
+    if pinned >= prompt:
+        raise click.BadParameter(f"must be below --prompt, {prompt}", param_hint="--pinned")
     folder = model or resource("models/tiny_planner")
-    show("engine", lambda progress: rows(folder, batches, threads=threads), json_file)
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        return rows(folder, batches, threads=threads, prompt_tokens=prompt, pinned_tokens=pinned)
+
+    show("engine", work, json_file)
 
 
 @benchmark.command()

@@ -73,8 +73,8 @@ PROFILES: dict[str, Profile] = {
         ),
         Profile(
             "rtx4060ti-chatglm2-6b",
-            "paper 000 (SLICE), Figure 1: ChatGLM2-6B on an RTX 4060 Ti; prompts as on the RTX 4090,"
-            " for the paper says nothing of them; base and row are a line through its first rows",
+            "paper 000 (SLICE), Figure 1: ChatGLM2-6B on an RTX 4060 Ti; prompts, of which it says"
+            " nothing, as on the RTX 4090; base and row are a line through its first rows",
             base_s=0.0168,
             row_s=0.0093,
             prefill_token_s=0.00011,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.contract import Policy
+from timely_llm.policies.deadline import Deadline
 from timely_llm.policies.fcfs import Fcfs, Stream
 from timely_llm.policies.segmented import Edf, FcfsSegments
 from timely_llm.policies.timely import Timely
@@ -14,6 +15,7 @@ POLICIES: dict[str, type[Policy]] = {
     "fcfs-segments": FcfsSegments,
     "edf": Edf,
     "timely": Timely,
+    "deadline": Deadline,
 }
 
 

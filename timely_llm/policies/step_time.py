@@ -4,8 +4,7 @@ from __future__ import annotations
 
 # They bring the four inputs to about 1, so that one covariance suits all.
 _SCALES = (1.0, 8.0, 128.0, 4096.0)
-_FIRST_VARIANCE = 10.0
-_LARGEST_TRACE = 1e4
+_LARGEST_VARIANCE = 1.0  # also the first one
 
 
 class StepTime:
@@ -29,10 +28,11 @@ class StepTime:
         forgetting: float = 0.995,
     ) -> None:
         self.coefficients = (base_s, row_s, prefill_token_s, context_token_s)
+        self._free = self.coefficients  # before what is negative becomes 0
         self.observations = 0
         self._forgetting = forgetting
         self._covariance = [
-            [_FIRST_VARIANCE if row == column else 0.0 for column in range(4)] for row in range(4)
+            [_LARGEST_VARIANCE if row == column else 0.0 for column in range(4)] for row in range(4)
         ]
 
     def predict_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
@@ -53,31 +53,43 @@ class StepTime:
         """Learn from a step that took `seconds`."""
         s0, s1, s2, s3 = _SCALES
         x0, x1, x2, x3 = 1.0 / s0, rows / s1, prefill_tokens / s2, context_tokens / s3
-        predicted_s = self.predict_s(rows, prefill_tokens, context_tokens)
+        base, row, prefill, context = self._free
+        predicted_s = base + row * rows + prefill * prefill_tokens + context * context_tokens
         # One odd step (a page fault, another process) must not throw the model off.
-        error = min(max(seconds - predicted_s, -1.0), 3.0 * predicted_s)
+        error = min(max(seconds - predicted_s, -1.0), 3.0 * max(predicted_s, 1e-3))
         spread = [a * x0 + b * x1 + c * x2 + d * x3 for a, b, c, d in self._covariance]
         p0, p1, p2, p3 = spread
         scale = self._forgetting + x0 * p0 + x1 * p1 + x2 * p2 + x3 * p3
-        base, row, prefill, context = self.coefficients
         step = error / scale
-        self.coefficients = (
-            max(base + p0 * step / s0, 0.0),
-            max(row + p1 * step / s1, 0.0),
-            max(prefill + p2 * step / s2, 0.0),
-            max(context + p3 * step / s3, 0.0),
+        self._free = base, row, prefill, context = (
+            base + p0 * step / s0,
+            row + p1 * step / s1,
+            prefill + p2 * step / s2,
+            context + p3 * step / s3,
         )
+        self.coefficients = (max(base, 0.0), max(row, 0.0), max(prefill, 0.0), max(context, 0.0))
         self._forget(spread, scale)
         self.observations += 1
 
     def _forget(self, spread: list[float], scale: float) -> None:
-        """Shrink the covariance by what was seen, and let it grow by what may have changed."""
-        covariance = [
+        """Shrink the covariance by what was seen, and let it grow by what may have changed.
+
+        It grows only up to a bound: where the inputs of many steps say the same thing twice
+        (context grows with rows), forgetting would let it grow without end in the directions that
+        are never seen, and the next odd step would throw the coefficients anywhere.
+        """
+        grown = [
             [
                 (value - p * q / scale) / self._forgetting
                 for value, q in zip(row, spread, strict=True)
             ]
             for row, p in zip(self._covariance, spread, strict=True)
         ]
-        if sum(covariance[i][i] for i in range(4)) < _LARGEST_TRACE:
-            self._covariance = covariance
+        variances = [grown[place][place] for place in range(4)]
+        if max(variances) > _LARGEST_VARIANCE:
+            cut = [(_LARGEST_VARIANCE / max(v, _LARGEST_VARIANCE)) ** 0.5 for v in variances]
+            grown = [
+                [value * one * other for value, other in zip(row, cut, strict=True)]
+                for row, one in zip(grown, cut, strict=True)
+            ]
+        self._covariance = grown

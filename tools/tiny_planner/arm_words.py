@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from tools.tiny_planner.words import ADJECTIVES, noun_of
+from tools.tiny_planner import words
+from tools.tiny_planner.words import ADJECTIVES
 
 ITEMS = (
     "cup", "ball", "book", "wallet", "toy", "phone", "bottle", "hat", "shoe",
@@ -41,14 +42,7 @@ def draw_names(
     rng: random.Random, count: int, nouns: Sequence[str], avoid: Sequence[str] = ()
 ) -> list[str]:
     """Return `count` names with different nouns, none of them a noun of `avoid`."""
-    used = {noun_of(name) for name in avoid}
-    names: list[str] = []
-    while len(names) < count:
-        name = draw_name(rng, nouns)
-        if noun_of(name) not in used:
-            used.add(noun_of(name))
-            names.append(name)
-    return names
+    return words.draw_names(rng, count, nouns, avoid, draw_name)
 
 
 def draw_boxes(rng: random.Random) -> tuple[str, str]:

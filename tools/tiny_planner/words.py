@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 ADJECTIVES = ("red", "blue", "green", "yellow", "black", "white", "big", "small")
@@ -64,13 +64,17 @@ def draw_name(rng: random.Random, nouns: Sequence[str]) -> str:
 
 
 def draw_names(
-    rng: random.Random, count: int, nouns: Sequence[str], avoid: Sequence[str] = ()
+    rng: random.Random,
+    count: int,
+    nouns: Sequence[str],
+    avoid: Sequence[str] = (),
+    draw: Callable[[random.Random, Sequence[str]], str] = draw_name,
 ) -> list[str]:
     """Return `count` names with different nouns, none of them a noun of `avoid`."""
     used = {noun_of(name) for name in avoid}
     names: list[str] = []
     while len(names) < count:
-        name = draw_name(rng, nouns)
+        name = draw(rng, nouns)
         if noun_of(name) not in used:
             used.add(noun_of(name))
             names.append(name)

@@ -1,0 +1,1 @@
+"""The papers' evaluations, in virtual and in real time."""

@@ -1,0 +1,190 @@
+"""From what robots got to the rows of an experiment's table.
+
+Utility is the time-utility function of the first response (paper 001, Eq. 1, TUF0), over all
+requests that were asked: one without a response is worth nothing. Response and waiting times are
+means over the requests whose plan was executed to its end, so `share_served` belongs beside them.
+A mean over several kinds of tasks is the mean of their means, so that a frequent kind does not hide
+a rare one (as in the released code of paper 001).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from timely_llm.experiments.outcome import Outcome, Run
+
+Row = dict[str, Any]
+Mean = Callable[[Outcome], float | None]
+"""Of one request; None if it does not count."""
+
+DEFINITIONS: Mapping[str, str] = {
+    "requests": "requests asked, without the first ones of the trace",
+    "share_served": "of these, the share whose plan was executed to its end",
+    "utility": "time utility of the first response, 0 if late or never: mean over kinds of tasks",
+    "urgent_utility": "the same, mean over the kinds of urgent tasks",
+    "normal_utility": "the same, mean over the kinds of normal tasks",
+    "response_s": "from asking to the first action, seconds, of requests that were served",
+    "waiting_s": "response time and the times without anything to do between segments, seconds",
+}
+
+_CLASSES: Mapping[str, Callable[[Outcome], bool]] = {
+    "": lambda outcome: True,
+    "urgent_": lambda outcome: outcome.job.urgent,
+    "normal_": lambda outcome: not outcome.job.urgent,
+}
+
+
+def utility(outcome: Outcome) -> float:
+    """Return the worth of a request's first response, clamped at 0; 0 if there was none."""
+    return max(0.0, utility_unclamped(outcome))
+
+
+def utility_unclamped(outcome: Outcome) -> float:
+    """Return the worth of a request's first response, negative if it came very late.
+
+    A request without a response is worth 0 here too: it has no time to put into the function.
+    """
+    if not outcome.served:
+        return 0.0
+    return outcome.job.time_utility.value(outcome.response_s)
+
+
+def response_s(outcome: Outcome) -> float | None:
+    """Return the seconds to the first action of a finished request."""
+    return outcome.response_s if outcome.finished else None
+
+
+def waiting_s(outcome: Outcome) -> float | None:
+    """Return the seconds in which a finished request's robot had nothing to do."""
+    return outcome.waiting_s if outcome.finished else None
+
+
+def row(run: Run, **names: Any) -> Row:
+    """Return one flat row: what was run, by `names`, and what came of it."""
+    counted = [o for o in run.outcomes if o.work.measured]
+    made: Row = {**names, "requests": len(counted), "share_served": _share(counted)}
+    for name, measure in (("utility", utility), ("utility_unclamped", utility_unclamped)):
+        for prefix, belongs in _CLASSES.items():
+            made[prefix + name] = _mean_of_means(filter(belongs, counted), measure)
+    for prefix, belongs in _CLASSES.items():
+        made[prefix + "response_s"] = _mean_of_means(filter(belongs, counted), response_s)
+    made["waiting_s"] = _mean_of_means(counted, waiting_s)
+    return made
+
+
+def task_rows(run: Run, **names: Any) -> list[Row]:
+    """Return the same for each kind of task alone, by the column `task`."""
+    made = []
+    for task, outcomes in sorted(_by_task(o for o in run.outcomes if o.work.measured).items()):
+        made.append(
+            {
+                **names,
+                "task": task,
+                "urgent": outcomes[0].job.urgent,
+                "requests": len(outcomes),
+                "share_served": _share(outcomes),
+                "utility": _mean(outcomes, utility),
+                "utility_unclamped": _mean(outcomes, utility_unclamped),
+                "response_s": _mean(outcomes, response_s),
+                "waiting_s": _mean(outcomes, waiting_s),
+            }
+        )
+    return made
+
+
+def interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the mean of independent values and half the width of its confidence interval.
+
+    Student's t with one degree of freedom fewer than there are values; with one value nothing is
+    known of the width, which is infinite then. Values that are not numbers are left out.
+
+    Args:
+        values: one for each seed.
+        confidence: probability that the interval holds the true mean.
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if len(known) < 2:
+        return (known[0], math.inf) if known else (math.nan, math.nan)
+    scale = stdev(known) / math.sqrt(len(known))
+    return fmean(known), student_t(len(known) - 1, confidence) * scale
+
+
+def student_t(freedom: int, confidence: float) -> float:
+    """Return the t of Student's distribution that |T| exceeds with probability 1 - `confidence`.
+
+    Found by halving: P(|T| <= t) is a finite sum for whole degrees of freedom (Abramowitz and
+    Stegun, 26.7.3 and 26.7.4).
+    """
+    low, high = 0.0, 1.0
+    while _within(high, freedom) < confidence:
+        low, high = high, 2.0 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < confidence else (low, middle)
+    return high
+
+
+def summary(rows: Iterable[Row], keys: Sequence[str], confidence: float = 0.95) -> list[Row]:
+    """Return one row for each combination of `keys`, over the seeds.
+
+    Every number becomes its mean, and `*_ci`, half the width of its confidence interval.
+    """
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for one in rows:
+        groups[tuple(one[key] for key in keys)].append(one)
+    made = []
+    for group, members in groups.items():
+        out: Row = {**dict(zip(keys, group, strict=True)), "seeds": len(members)}
+        for name, value in members[0].items():
+            if name in keys or name == "seed" or not _is_number(value):
+                continue
+            out[name], out[name + "_ci"] = interval([m[name] for m in members], confidence)
+        made.append(out)
+    return made
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _within(t: float, freedom: int) -> float:
+    """Return P(|T| <= t) of Student's distribution."""
+    angle = math.atan(t / math.sqrt(freedom))
+    cos, sin = math.cos(angle), math.sin(angle)
+    if freedom % 2:
+        total, term = 0.0, cos
+        for k in range(1, freedom - 1, 2):
+            total += term
+            term *= cos * cos * (k + 1) / (k + 2)
+        return 2.0 / math.pi * (angle + sin * total)
+    total, term = 0.0, 1.0
+    for k in range(0, freedom - 1, 2):
+        total += term
+        term *= cos * cos * (k + 1) / (k + 2)
+    return sin * total
+
+
+def _share(outcomes: Sequence[Outcome]) -> float:
+    return fmean(o.finished for o in outcomes) if outcomes else math.nan
+
+
+def _by_task(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    kinds: dict[str, list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        kinds[outcome.job.task].append(outcome)
+    return kinds
+
+
+def _mean(outcomes: Iterable[Outcome], measure: Mean) -> float:
+    values = [value for value in map(measure, outcomes) if value is not None]
+    return fmean(values) if values else math.nan
+
+
+def _mean_of_means(outcomes: Iterable[Outcome], measure: Mean) -> float:
+    means = (_mean(kind, measure) for kind in _by_task(outcomes).values())
+    known = [mean for mean in means if not math.isnan(mean)]
+    return fmean(known) if known else math.nan

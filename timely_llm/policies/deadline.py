@@ -1,0 +1,226 @@
+"""Our policy: every deliverable has a due time and a worth.
+
+Who decodes goes on: beside the fixed part of a step, a row costs next to nothing, and every step
+that is shared is a step saved. What delays others is prompts. So before each step one question is
+asked: *how many of those who wait join now*, and the others after this wave? Each answer is worth
+the sum of what everybody gets for the next segment; the best one is taken. Batched admission,
+urgent requests first, deferral of those who have time or whose time has passed, and running ahead
+when there is room all follow from that one sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from timely_llm.core.generation import Generation
+from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.policies.deliverable import Deliverable
+from timely_llm.policies.lengths import Lengths
+from timely_llm.policies.memory import Memory
+from timely_llm.policies.packing import pack
+from timely_llm.policies.step_time import StepTime
+
+_LONGEST_SEGMENT = 16
+_FIRST_GUESS = 8
+_LOOK_AT = 32
+_SAMPLE = 24
+_TICK_S = 1e-6
+
+# Of those who wait, so many are tried: among few, one more or less matters.
+_NUMBERS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24)
+
+
+@dataclass(eq=False)
+class Deadline:
+    """Every wave of newcomers is as large as it is worth most.
+
+    Attributes:
+        kappa: price of a robot that has nothing to do, a second, as a share of its request's worth.
+        age_s: after so long the price has doubled; and so long after its worth is spent, a request
+            stands in line like one that is due.
+        gather_s: an engine at rest waits so long for the others of a burst, whose prompts then
+            share a step; it waits ten times as long at most.
+        ahead: by this share of a step those whose robots are busy may make it longer, while others
+            have something to lose.
+        lead_s: a plan rests until so long before its robot will be idle; infinite: it runs ahead.
+        defer: whether anyone waits for a wave to pass; or everyone joins at once.
+        batch: whether more than one joins at a time.
+        learn: whether lengths of segments are learned.
+    """
+
+    kappa: float = 1.7
+    age_s: float = 10.0
+    gather_s: float = 0.002
+    ahead: float = 0.2
+    lead_s: float = math.inf
+    defer: bool = True
+    batch: bool = True
+    learn: bool = True
+    whole_plans = False
+
+    def __post_init__(self) -> None:
+        self.lengths = Lengths(_FIRST_GUESS, self.learn)
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        """Return those who decode, and of those who wait the number that is worth most."""
+        waiting, pressing, ahead = [], [], []
+        wake_s = math.inf
+        one_s = step_time.predict_s(1)
+        for generation in generations:
+            spare_s = -math.inf if generation.first else generation.robot_free_s - now
+            if generation.to_compute > 1:
+                waiting.append(generation)
+            elif spare_s <= _LONGEST_SEGMENT * one_s:
+                pressing.append(generation)
+            elif spare_s <= self.lead_s:
+                ahead.append(generation)
+            else:
+                wake_s = min(wake_s, generation.robot_free_s - self.lead_s)
+        if waiting and not pressing and not ahead:
+            gather_s = self._gathers_until_s(waiting)
+            if now < gather_s - _TICK_S:
+                return StepPlan(wake_s=min(gather_s, wake_s))
+        rows = [self._deliverable(generation) for generation in pressing]
+        ahead.sort(key=lambda generation: generation.robot_free_s)
+        if rows or waiting:
+            room = int(self.ahead * one_s / max(step_time.coefficients[1], 1e-9))
+            ahead = ahead[: max(room, 1)]
+        joining: list[Generation] = []
+        if waiting:
+            queue = [self._deliverable(generation) for generation in waiting]
+            step = _Step(now, rows, ahead, generations, step_time, capacity)
+            look = step.possible(queue)
+            joining = [d.generation for d in look[: self._number(look, step)]]
+            if not joining and not step.running:
+                joining = step.alone(queue)
+                wake_s = min(wake_s, step.next_start_s(queue))
+        first = [*pressing, *joining]
+        if len(first) > capacity.max_rows:
+            first.sort(key=lambda generation: generation.due_s)
+        batch = [*first, *ahead]
+        plan = pack(batch, generations, capacity)
+        self.lengths.watch(batch)
+        if batch and not plan:
+            wake_s = math.inf  # it outgrew all the memory there is: time does not help
+        return StepPlan(plan.entries, plan.evictable, wake_s)
+
+    def _deliverable(self, generation: Generation) -> Deliverable:
+        return Deliverable(generation, self.lengths.to_go(generation), self.kappa, self.age_s)
+
+    def _gathers_until_s(self, waiting: Sequence[Generation]) -> float:
+        """Return until when an engine at rest waits for the rest of a burst."""
+        arrivals_s = [generation.arrival_s for generation in waiting]
+        return min(max(arrivals_s) + self.gather_s, min(arrivals_s) + 10 * self.gather_s)
+
+    def _number(self, queue: Sequence[Deliverable], step: _Step) -> int:
+        """Return how many of a queue should join now.
+
+        A wave are those who decode and those who join: its prompts delay all of them, and the
+        others of the queue begin when it has passed, all at once.
+        """
+        total = len(queue) if self.batch else min(len(queue), 1)
+        if not self.defer:
+            return total
+        now, step_s = step.now, step.step_s
+        losing = [row for row in step.rows if step.loses(row)]
+        wave = max((row.tokens_to_go for row in losing), default=1.0)
+        # Of very many who decode, some stand for all.
+        sample = losing[:: len(losing) // _SAMPLE + 1]
+        share = len(losing) / max(len(sample), 1)
+        costs_s = list(accumulate(map(step.cost_s, queue), initial=0.0))
+        prompts = sum(candidate.generation.to_compute for candidate in queue)
+        most_s = step.max_tokens * costs_s[-1] / max(prompts, 1)
+        best, best_worth = total, -math.inf
+        for number in (*(n for n in _NUMBERS if n < total), total):
+            if not number and not step.running:
+                continue
+            cost_s = costs_s[number]
+            worth = 0.0
+            for row in sample:
+                worth += share * row.expected(now, step_s, cost_s, most_s)
+            for candidate in queue[:number]:
+                worth += candidate.expected(now + cost_s, step_s)
+                wave = max(wave, candidate.tokens_to_go)
+            after_s = now + wave * step_s + costs_s[-1]
+            for candidate in queue[number:]:
+                worth += candidate.expected(after_s, step_s)
+            if worth > best_worth:
+                best, best_worth = number, worth
+        return best
+
+
+class _Step:
+    """The step that is being planned, with those who decode in it.
+
+    Args:
+        now: when it begins.
+        rows: who decodes and is needed soon.
+        ahead: who decodes and is not.
+        everyone: all generations.
+        step_time: how long steps take.
+        capacity: what the engine can take.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        rows: Sequence[Deliverable],
+        ahead: Sequence[Generation],
+        everyone: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> None:
+        self.now = now
+        self.rows = rows
+        self.running = [*(row.generation for row in rows), *ahead]
+        _, self._row_s, self._prefill_token_s, self._context_token_s = step_time.coefficients
+        context = sum(generation.context_tokens for generation in self.running)
+        self.step_s = step_time.predict_s(len(self.running), 0, context)
+        self.max_tokens = capacity.max_step_tokens
+        keys = {generation.key for generation in self.running}
+        resting = [generation for generation in everyone if generation.key not in keys]
+        self._memory = Memory(self.running, resting, capacity, step_time, _LONGEST_SEGMENT)
+
+    def possible(self, queue: list[Deliverable]) -> list[Deliverable]:
+        """Return the first of a queue that the memory can hold, who must start first first."""
+        queue.sort(key=lambda d: d.latest_start_s(self.now, self.step_s))
+        found: list[Deliverable] = []
+        for candidate in queue:
+            if len(found) == _LOOK_AT:
+                break
+            if self._memory.has_room(candidate.generation, self.now):
+                self._memory.promise(candidate.generation)
+                found.append(candidate)
+        return found
+
+    def alone(self, queue: Sequence[Deliverable]) -> list[Generation]:
+        """Return the first of a queue that can be the only one, if there is one."""
+        for candidate in queue:
+            if self._memory.has_room_alone(candidate.generation, self.now):
+                return [candidate.generation]
+        return []
+
+    def next_start_s(self, queue: Sequence[Deliverable]) -> float:
+        """Return when somebody of a queue may take the memory of others."""
+        return self._memory.next_start_s((d.generation for d in queue), self.now)
+
+    def loses(self, row: Deliverable) -> bool:
+        """Return whether a longer step can cost it something."""
+        return row.generation.first or self.now + row.tokens_to_go * self.step_s > row.due_s
+
+    def cost_s(self, candidate: Deliverable) -> float:
+        """Return the seconds by which others are later if it joins."""
+        prompt = candidate.generation.to_compute
+        context = candidate.generation.context_tokens
+        prompt_s = self._prefill_token_s * prompt + self._context_token_s * context
+        row_s = self._row_s + self._context_token_s * (context + prompt)
+        return prompt_s + row_s * (candidate.tokens_to_go - 1)
