@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from timely_llm.engines.transformers_interface import Call
-from timely_llm.engines.transformers_kv import KvPool, PrefixKv
+from timely_llm.engines.transformers_kv import KvPool, PrefixKv, RowsKv
 
 _SHORTEST_GROUP = 64
 
@@ -26,8 +26,14 @@ class Rows:
     """
 
     def __init__(
-        self, places: list[int], slots: list[np.ndarray], prefix: PrefixKv | None, device: str
+        self,
+        places: list[int],
+        slots: list[np.ndarray],
+        prefix: PrefixKv | None,
+        device: str,
+        kept: RowsKv | None = None,
     ) -> None:
+        self._kept = kept
         lengths = np.array([len(own) for own in slots])
         width = int(lengths.max())
         table = np.empty((len(slots), width), dtype=np.int64)
@@ -52,9 +58,7 @@ class Rows:
         if self._index is not None:
             query = call.query.index_select(1, self._index)
         query = query.view(kv_heads, -1, *query.shape[1:]).transpose(1, 2) * call.scale
-        keys, values = pool.gather(call.layer, self._table)
-        keys = keys.view(kv_heads, self._rows, self._width, dim)
-        values = values.view(kv_heads, self._rows, self._width, -1)
+        keys, values = self._gather(call, pool)
         scores = query @ keys.transpose(-1, -2)
         if self._prefix:
             flat = query.reshape(kv_heads, -1, dim)
@@ -66,6 +70,16 @@ class Rows:
             flat = weights[..., : self._shared].reshape(kv_heads, -1, self._shared)
             out += (flat @ self._prefix.values[call.layer]).view(out.shape)
         return out.transpose(0, 1).flatten(1, 2)
+
+    def _gather(self, call: Call, pool: KvPool) -> tuple[Tensor, Tensor]:
+        """Return the rows' own keys and values, [kv heads, rows, width, dim]."""
+        if self._kept is not None:
+            pool.extend(call.layer, self._kept, self._table, call.key, call.value)
+            kept = self._kept.keys[call.layer], self._kept.values[call.layer]
+            return kept[0][:, :, : self._width], kept[1][:, :, : self._width]
+        keys, values = pool.gather(call.layer, self._table)
+        shape = (keys.shape[0], self._rows, self._width, -1)
+        return keys.view(shape), values.view(shape)
 
     def put(self, out: Tensor, attended: Tensor) -> None:
         """Write what `attend` returned into a row of tokens, [tokens, heads, value dim]."""
@@ -198,7 +212,10 @@ class PackedStep:
         for rows in together.values():
             places = [place for place, _ in rows]
             slots = [member.slots for _, member in rows]
-            self._groups.append(Rows(places, slots, rows[0][1].prefix, device))
+            # A step of rows alone may be the next one of the same rows.
+            alone = len(rows) == len(members)
+            kept = pool.rows(slots) if alone else None
+            self._groups.append(Rows(places, slots, rows[0][1].prefix, device, kept))
 
     def attend(self, call: Call) -> Tensor:
         """Store the layer's new KV and return [tokens, heads, value dim]."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from torch import Tensor
+
+_MOST_KEPT = 16_384
+_SPARE = 64
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,26 @@ class _WorkSpace:
         return torch.index_select(source, 1, slots, out=copy)
 
 
+@dataclass(eq=False)
+class RowsKv:
+    """Gathered KV of rows that decode on and on together: a step adds one token to each.
+
+    Attributes:
+        newest: slot of each row's newest token, which tells whose row it is.
+        lengths: tokens of each row.
+        version: of the pool, when that was so.
+        capacity: tokens that fit into a row.
+        keys, values: by layer, [kv heads, rows, capacity, dim].
+    """
+
+    newest: np.ndarray
+    lengths: np.ndarray
+    version: int
+    capacity: int = 0
+    keys: dict[int, Tensor] = field(default_factory=dict)
+    values: dict[int, Tensor] = field(default_factory=dict)
+
+
 class KvPool:
     """KV by layer, [kv heads, slots, dim]; a slot holds one token.
 
@@ -69,6 +92,9 @@ class KvPool:
         self._key_space, self._value_space = _WorkSpace(dtype, device), _WorkSpace(dtype, device)
         self._free = np.arange(slots, dtype=np.int64)[::-1].copy()
         self.free_slots = slots
+        self._on_cpu = device == "cpu"
+        self._rows: RowsKv | None = None
+        self._version = 0
 
     def take(self, tokens: int) -> np.ndarray:
         """Return the numbers of free slots, now taken."""
@@ -82,6 +108,59 @@ class KvPool:
         """Free slots."""
         self._free[self.free_slots : self.free_slots + len(slots)] = slots[::-1]
         self.free_slots += len(slots)
+        self._version += 1  # from now on another sequence may have them
+
+    def rows(self, slots: list[np.ndarray]) -> RowsKv | None:
+        """Return the KV kept of rows that go on as in the last step; None if they do not.
+
+        Only on a CPU, and for few tokens: they are there a second time.
+        """
+        lengths = np.array([len(own) for own in slots])
+        newest = np.array([own[-1] for own in slots])
+        before = np.array([own[-2] if len(own) > 1 else -1 for own in slots])
+        width = int(lengths.max())
+        kept = self._rows
+        goes_on = (
+            kept is not None
+            and kept.version == self._version
+            and np.array_equal(kept.newest, before)
+            and np.array_equal(kept.lengths + 1, lengths)
+        )
+        if not self._on_cpu or len(slots) * width > _MOST_KEPT:
+            self._rows = None
+            return None
+        if kept is None or not goes_on:
+            self._rows = RowsKv(newest, lengths, self._version)
+            return None
+        kept.newest, kept.lengths = newest, lengths
+        if width > kept.capacity:
+            kept.capacity = width + _SPARE
+            kept.keys.clear()
+            kept.values.clear()
+        return kept
+
+    def extend(self, layer: int, kept: RowsKv, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Bring a layer's kept KV up to date.
+
+        Args:
+            layer: which.
+            kept: the rows.
+            slots: of all their tokens, row by row, padded.
+            key: of their new tokens, [kv heads, rows, dim].
+            value: likewise.
+        """
+        if layer in kept.keys:
+            rows = torch.arange(len(kept.lengths))
+            places = torch.from_numpy(kept.lengths - 1)
+            kept.keys[layer][:, rows, places] = key
+            kept.values[layer][:, rows, places] = value
+            return
+        for gathered, into in zip(self.gather(layer, slots), (kept.keys, kept.values), strict=True):
+            heads, _, dim = gathered.shape
+            rows_of = gathered.view(heads, len(kept.lengths), -1, dim)
+            # Zeros, since what is masked is still multiplied.
+            into[layer] = gathered.new_zeros((heads, len(kept.lengths), kept.capacity, dim))
+            into[layer][:, :, : rows_of.shape[2]] = rows_of
 
     def store(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Write the KV of new tokens, [kv heads, tokens, dim], into slots."""
