@@ -19,7 +19,8 @@ from timely_llm.core.request import ErrorCode
     [
         (
             {"policy": "best"},
-            "parameter policy must be one of fcfs, stream, fcfs-segments, edf, timely, deadline, not 'best'",
+            "parameter policy must be one of fcfs, stream, fcfs-segments, edf, timely, deadline,"
+            " not 'best'",
         ),
         ({"threads": 0}, "parameter threads must be from 1 to 256"),
         ({"threads": "many"}, "parameter threads must be a whole number, not 'many'"),
