@@ -20,16 +20,20 @@ def write(made: KvPool, slots: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
     return key, value
 
 
-def grow(made: KvPool, rows: list[np.ndarray]) -> tuple[list[np.ndarray], RowsKv | None]:
+def grow(
+    made: KvPool, rows: list[np.ndarray], names: str = "ab"
+) -> tuple[list[np.ndarray], RowsKv | None]:
     """Let each row have one more token; return the rows and what is kept of them."""
     rows = [np.concatenate((row, made.take(1))) for row in rows]
     newest = np.array([row[-1] for row in rows])
     key, value = write(made, newest)
-    kept = made.rows(rows)
-    if kept is not None:
+    kept = made.rows(list(names), np.array([len(row) for row in rows]))
+    if kept is not None and 0 in kept.keys:
+        kept.add(0, key, value)
+    elif kept is not None:
         width = max(map(len, rows))
         table = np.array([np.concatenate((r, np.repeat(r[:1], width - len(r)))) for r in rows])
-        made.extend(0, kept, torch.from_numpy(table.reshape(-1)), key, value)
+        kept.begin(0, *made.gather(0, torch.from_numpy(table.reshape(-1))))
     return rows, kept
 
 
@@ -57,7 +61,7 @@ def test_other_rows_or_freed_slots_begin_anew() -> None:
     made = pool()
     rows, other = begin(made, 3, 5), begin(made, 2)
     rows, _ = grow(made, rows)
-    other, kept = grow(made, other)
+    other, kept = grow(made, other, "c")
     assert kept is None
     rows, kept = grow(made, rows)
     assert kept is None  # others were in between

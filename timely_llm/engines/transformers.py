@@ -202,7 +202,7 @@ class TransformersEngine:
             slots = np.concatenate(
                 (self._slots.get(track.key, _NO_SLOTS), self._pool.take(part.tokens))
             )
-            members[track.key] = Member(part.tokens, slots, self._shared.get(track.key))
+            members[track.key] = Member(track.key, part.tokens, slots, self._shared.get(track.key))
         try:
             step = PackedStep(list(members.values()), self._pool, self._model.device)
             logits = self._model.forward(row, positions, ends or [0], step)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -29,24 +30,20 @@ class Rows:
         self,
         places: list[int],
         slots: list[np.ndarray],
+        lengths: np.ndarray,
         prefix: PrefixKv | None,
         device: str,
         kept: RowsKv | None = None,
     ) -> None:
         self._kept = kept
-        lengths = np.array([len(own) for own in slots])
         width = int(lengths.max())
-        table = np.empty((len(slots), width), dtype=np.int64)
-        for row, own in zip(table, slots, strict=True):
-            row[: len(own)] = own
-            row[len(own) :] = own[0]  # masked, but it must be a number
+        self._slots = slots
         self._prefix = prefix
         self._shared = prefix.tokens if prefix else 0
         self._rows, self._width = len(slots), width
         first, together = places[0], places == list(range(places[0], places[0] + len(places)))
         self._index = None if together else torch.tensor(places, device=device)
         self._span = slice(first, first + len(places))
-        self._table = torch.from_numpy(table.reshape(-1)).to(device)
         self._lengths = torch.from_numpy(lengths).to(device)
         self._padded = bool((lengths < width).any())
         self._hidden: dict[int | None, Tensor | None] = {}
@@ -71,13 +68,25 @@ class Rows:
             out += (flat @ self._prefix.values[call.layer]).view(out.shape)
         return out.transpose(0, 1).flatten(1, 2)
 
+    @cached_property
+    def _table(self) -> Tensor:
+        """Slots of all their tokens, row by row, padded."""
+        table = np.empty((self._rows, self._width), dtype=np.int64)
+        for row, own in zip(table, self._slots, strict=True):
+            row[: len(own)] = own
+            row[len(own) :] = own[0]  # masked, but it must be a number
+        return torch.from_numpy(table.reshape(-1)).to(self._lengths.device)
+
     def _gather(self, call: Call, pool: KvPool) -> tuple[Tensor, Tensor]:
         """Return the rows' own keys and values, [kv heads, rows, width, dim]."""
-        if self._kept is not None:
-            pool.extend(call.layer, self._kept, self._table, call.key, call.value)
-            kept = self._kept.keys[call.layer], self._kept.values[call.layer]
-            return kept[0][:, :, : self._width], kept[1][:, :, : self._width]
-        keys, values = pool.gather(call.layer, self._table)
+        layer, kept = call.layer, self._kept
+        if kept is not None:
+            if layer in kept.keys:
+                kept.add(layer, call.key, call.value)
+            else:
+                kept.begin(layer, *pool.gather(layer, self._table))
+            return kept.keys[layer][:, :, : self._width], kept.values[layer][:, :, : self._width]
+        keys, values = pool.gather(layer, self._table)
         shape = (keys.shape[0], self._rows, self._width, -1)
         return keys.view(shape), values.view(shape)
 
@@ -174,11 +183,13 @@ class Member:
     """A sequence in a packed step.
 
     Attributes:
+        key: whose it is.
         tokens: how many it computes.
         slots: where its own KV is, that of the new tokens last.
         prefix: the KV it shares.
     """
 
+    key: str
     tokens: int
     slots: np.ndarray
     prefix: PrefixKv | None
@@ -212,10 +223,11 @@ class PackedStep:
         for rows in together.values():
             places = [place for place, _ in rows]
             slots = [member.slots for _, member in rows]
+            lengths = np.array([len(own) for own in slots])
             # A step of rows alone may be the next one of the same rows.
             alone = len(rows) == len(members)
-            kept = pool.rows(slots) if alone else None
-            self._groups.append(Rows(places, slots, rows[0][1].prefix, device, kept))
+            kept = pool.rows([member.key for _, member in rows], lengths) if alone else None
+            self._groups.append(Rows(places, slots, lengths, rows[0][1].prefix, device, kept))
 
     def attend(self, call: Call) -> Tensor:
         """Store the layer's new KV and return [tokens, heads, value dim]."""

@@ -50,19 +50,45 @@ class RowsKv:
     """Gathered KV of rows that decode on and on together: a step adds one token to each.
 
     Attributes:
-        newest: slot of each row's newest token, which tells whose row it is.
+        sequences: whose rows they are.
         lengths: tokens of each row.
         version: of the pool, when that was so.
         capacity: tokens that fit into a row.
         keys, values: by layer, [kv heads, rows, capacity, dim].
     """
 
-    newest: np.ndarray
+    sequences: list[str]
     lengths: np.ndarray
     version: int
     capacity: int = 0
     keys: dict[int, Tensor] = field(default_factory=dict)
     values: dict[int, Tensor] = field(default_factory=dict)
+    _new: tuple[Tensor, Tensor] = field(init=False)
+    """Rows and places of the newest tokens."""
+
+    def go_on(self, lengths: np.ndarray) -> None:
+        """Make room for one more token of each row."""
+        self.lengths = lengths
+        self._new = torch.arange(len(lengths)), torch.from_numpy(lengths - 1)
+        if lengths.max() > self.capacity:
+            self.capacity = int(lengths.max()) + _SPARE
+            self.keys.clear()
+            self.values.clear()
+
+    def begin(self, layer: int, keys: Tensor, values: Tensor) -> None:
+        """Keep what was gathered of a layer, [kv heads, rows * width, dim]."""
+        for gathered, into in ((keys, self.keys), (values, self.values)):
+            heads, _, dim = gathered.shape
+            rows_of = gathered.view(heads, len(self.lengths), -1, dim)
+            # Zeros, since what is masked is still multiplied.
+            into[layer] = gathered.new_zeros((heads, len(self.lengths), self.capacity, dim))
+            into[layer][:, :, : rows_of.shape[2]] = rows_of
+
+    def add(self, layer: int, key: Tensor, value: Tensor) -> None:
+        """Add the KV of the new tokens, [kv heads, rows, dim]."""
+        rows, places = self._new
+        self.keys[layer][:, rows, places] = key
+        self.values[layer][:, rows, places] = value
 
 
 class KvPool:
@@ -110,57 +136,30 @@ class KvPool:
         self.free_slots += len(slots)
         self._version += 1  # from now on another sequence may have them
 
-    def rows(self, slots: list[np.ndarray]) -> RowsKv | None:
+    def rows(self, keys: list[str], lengths: np.ndarray) -> RowsKv | None:
         """Return the KV kept of rows that go on as in the last step; None if they do not.
 
         Only on a CPU, and for few tokens: they are there a second time.
+
+        Args:
+            keys: of the sequences.
+            lengths: tokens of each, with its new one.
         """
-        lengths = np.array([len(own) for own in slots])
-        newest = np.array([own[-1] for own in slots])
-        before = np.array([own[-2] if len(own) > 1 else -1 for own in slots])
-        width = int(lengths.max())
         kept = self._rows
         goes_on = (
             kept is not None
             and kept.version == self._version
-            and np.array_equal(kept.newest, before)
+            and kept.sequences == keys
             and np.array_equal(kept.lengths + 1, lengths)
         )
-        if not self._on_cpu or len(slots) * width > _MOST_KEPT:
+        if not self._on_cpu or len(keys) * lengths.max() > _MOST_KEPT:
             self._rows = None
             return None
         if kept is None or not goes_on:
-            self._rows = RowsKv(newest, lengths, self._version)
+            self._rows = RowsKv(keys, lengths, self._version)
             return None
-        kept.newest, kept.lengths = newest, lengths
-        if width > kept.capacity:
-            kept.capacity = width + _SPARE
-            kept.keys.clear()
-            kept.values.clear()
+        kept.go_on(lengths)
         return kept
-
-    def extend(self, layer: int, kept: RowsKv, slots: Tensor, key: Tensor, value: Tensor) -> None:
-        """Bring a layer's kept KV up to date.
-
-        Args:
-            layer: which.
-            kept: the rows.
-            slots: of all their tokens, row by row, padded.
-            key: of their new tokens, [kv heads, rows, dim].
-            value: likewise.
-        """
-        if layer in kept.keys:
-            rows = torch.arange(len(kept.lengths))
-            places = torch.from_numpy(kept.lengths - 1)
-            kept.keys[layer][:, rows, places] = key
-            kept.values[layer][:, rows, places] = value
-            return
-        for gathered, into in zip(self.gather(layer, slots), (kept.keys, kept.values), strict=True):
-            heads, _, dim = gathered.shape
-            rows_of = gathered.view(heads, len(kept.lengths), -1, dim)
-            # Zeros, since what is masked is still multiplied.
-            into[layer] = gathered.new_zeros((heads, len(kept.lengths), kept.capacity, dim))
-            into[layer][:, :, : rows_of.shape[2]] = rows_of
 
     def store(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Write the KV of new tokens, [kv heads, tokens, dim], into slots."""
