@@ -30,6 +30,7 @@ def test_losses_starvation_and_errors_are_counted(tmp_path: Path) -> None:
         {"event": "replan", "id": "a1"},
         segment("segment", "a1", 0, epoch=1), segment("segment", "a1", 1, epoch=1),
         segment("segment", "b1", 0),
+        segment("segment", "d1", 0), segment("segment", "d1", 1),
     )  # fmt: skip
     write(
         tmp_path / "fleet.jsonl",
@@ -37,9 +38,11 @@ def test_losses_starvation_and_errors_are_counted(tmp_path: Path) -> None:
         segment("receive", "a1", 0), segment("receive", "a1", 0, epoch=1),
         segment("receive", "b1", 0),
         done("a1", "finished", 0.5), done("b1", "error", -1.0),
+        ask("d1", "d"), segment("receive", "d1", 0), {"event": "returned", "id": "d1", "epoch": 0},
+        done("d1", "finished", 0.5),
     )  # fmt: skip
     assert outcomes(tmp_path) == {
-        "requests": 3, "finished": 1, "canceled": 0, "errors": 1, "without_end": 1, "replans": 1,
+        "requests": 4, "finished": 2, "canceled": 0, "errors": 1, "without_end": 1, "replans": 1,
         "robots_never_served": 2, "response_p50_s": 0.5, "response_max_s": 0.5,
-        "segments_published": 5, "segments_lost": 1,
+        "segments_published": 7, "segments_not_needed": 1, "segments_lost": 1,
     }  # fmt: skip

@@ -140,6 +140,13 @@ def outcomes(folder: Path) -> dict[str, float]:
     finished = {name: e for name, e in done.items() if e["outcome"] == "finished"}
     published, received = _places(served, "segment"), _places(fleet, "receive")
     newest = _newest_epochs(published)
+    returned = {(e["id"], e["epoch"]) for e in fleet if e["event"] == "returned"}
+    # Robots pass over segments of older epochs: those are not lost.
+    missing = [
+        place[:2]
+        for place in published - received
+        if place[0] in finished and newest[place[0]] == place[1]
+    ]
     responses = [e["response_s"] for e in done.values() if e["response_s"] >= 0]
     asking = {e["agent"] for e in asked.values()}
     return {
@@ -153,10 +160,9 @@ def outcomes(folder: Path) -> dict[str, float]:
         "response_p50_s": round(float(np.percentile(responses, 50)), 3) if responses else -1.0,
         "response_max_s": round(max(responses, default=-1.0), 3),
         "segments_published": len(published),
-        # Robots pass over segments of older epochs: those are not lost.
-        "segments_lost": sum(
-            name in finished and newest[name] == epoch for name, epoch, _ in published - received
-        ),
+        # On their way when the plan returned: rclpy drops feedback that a result overtakes.
+        "segments_not_needed": sum(place in returned for place in missing),
+        "segments_lost": sum(place not in returned for place in missing),
     }
 
 

@@ -190,6 +190,7 @@ class Robot(Node):
                 self._report(job, happening)
         if job.run.returned and job.result is None and not (job.failed or job.said_returned):
             job.said_returned = True
+            self._journal.write("returned", time.monotonic(), id=job.request_id, epoch=job.epoch)
             self._send(job, ReportState.RETURNED)
         if job.result is None:
             return
