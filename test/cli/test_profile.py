@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from test.engines.conftest import make_model, tokenizer  # noqa: F401
 from test.profiling.bag_writer import BagWriter
 from test.skills.plans import DRONE
 from timely_llm.cli import main
+from timely_llm.engines.profiles import step_time_profile
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import load_skill_set
 
@@ -115,3 +117,52 @@ def test_packages_that_are_missing_are_named(
     new = str(table.parent / "new.yaml")
     assert run(monkeypatch, str(table), "--skill-set", SKILLS, "--output", new) == 1
     assert "--output needs the Python package ruamel.yaml" in capsys.readouterr().err
+
+
+def test_an_engine_is_measured_and_its_profile_is_one_that_can_be_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    model = request.getfixturevalue("make_model")("Llama", max_position_embeddings=800)
+    file, plot, steps = (tmp_path / name for name in ("here.yaml", "here.png", "steps.json"))
+    assert run(
+        monkeypatch, "--engine", "--model", str(model), "--output", str(file), "--plot", str(plot),
+        "--json", str(steps),
+    ) == 0  # fmt: skip
+    shown = capsys.readouterr().out
+    assert "Error on steps not seen by the fit: median" in shown
+    assert f"Use it wherever a profile is named: measured:{file}" in shown
+    profile = step_time_profile(f"measured:{file}")
+    assert profile.name == f"{model.name}, measured"
+    assert "float32" in profile.source
+    assert "/" not in profile.source
+    assert profile.step_s(64, 1000, 10_000) > profile.step_s(1) > 0
+    rows = json.loads(steps.read_text())["steps"]
+    assert sum(row["unseen"] for row in rows) == 24
+    assert all(row["measured_s"] > 0 for row in rows)
+    assert imread(plot).shape[1] > 800
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ("", "give a FILE with executions and --skill-set, or --engine"),
+        ("--engine", "--engine needs --output"),
+        ("--engine vllm --output x.yaml", "'vllm' is not 'transformers'"),
+        ("--engine --output x.yaml --skill-set SKILLS", "takes no FILE and no --skill-set"),
+        ("FILE --engine --output x.yaml", "takes no FILE and no --skill-set"),
+        ("FILE --skill-set SKILLS --threads 2", "--threads is for --engine only"),
+        ("FILE --skill-set SKILLS --model x", "--model is for --engine only"),
+        ("FILE --skill-set SKILLS --dtype float16", "--dtype is for --engine only"),
+        ("--engine --output no/folder/x.yaml", "no/folder is not a folder"),
+    ],
+)
+def test_what_does_not_go_together_gets_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path,
+    words: str, complaint: str,
+) -> None:  # fmt: skip
+    given = [{"FILE": str(table), "SKILLS": SKILLS}.get(word, word) for word in words.split()]
+    assert run(monkeypatch, *given) == 2
+    errors = capsys.readouterr().err
+    assert complaint in errors
+    assert len(errors.splitlines()) == 1

@@ -4,7 +4,17 @@ import pytest
 
 from test.experiments.workloads import job
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.experiments.metrics import interval, row, student_t, summary, task_rows
+from timely_llm.experiments.metrics import (
+    DEFINITIONS,
+    Row,
+    interval,
+    plain,
+    relative,
+    row,
+    student_t,
+    summary,
+    task_rows,
+)
 from timely_llm.experiments.outcome import Executed, Outcome, Run
 from timely_llm.experiments.workload import Work
 
@@ -94,3 +104,29 @@ def test_a_summary_is_over_the_seeds() -> None:
     assert (one["policy"], one["seeds"], one["utility"]) == ("p", 3, 2.0)
     assert one["utility_ci"] == pytest.approx(2.48414, rel=1e-5)
     assert "seed" not in one
+
+
+def test_what_a_seed_lacks_is_that_of_the_others() -> None:
+    values = (None, 1.0, 3.0)
+    rows = [{"policy": "p", "seed": s, "x": x, "y": None} for s, x in enumerate(values)]
+    (one,) = summary(rows, ("policy",))
+    assert (one["x"], one["seeds"]) == (2.0, 3)
+    assert "y" not in one
+
+
+def test_every_column_is_defined() -> None:
+    assert row(run(outcome("0", 0.5))).keys() == DEFINITIONS.keys()
+
+
+def test_the_longest_response_is_that_of_one_request() -> None:
+    got = row(run(outcome("0", 0.5), outcome("0", 1.5), outcome("1", 9.0, finished=False)))
+    assert got["longest_response_s"] == 1.5
+
+
+def test_a_measure_is_compared_with_a_policy_of_the_same_setting_and_seed() -> None:
+    known = (("a", 1, 2.0), ("b", 1, 3.0), ("a", 2, 0.0), ("b", 2, 1.0), ("b", 4, 1.0))
+    rows: list[Row] = [{"policy": p, "load": n, "seed": 0, "x": x} for p, n, x in known]
+    rows.append({"policy": "c", "load": 1, "seed": 0, "x": None})
+    found = [plain(one)["x_vs_a"] for one in relative(rows, ("load", "policy"), "x", "a")]
+    assert found == [1.0, 1.5, None, None, None, None]
+    assert relative(rows, ("load", "policy"), "x", "nobody") == rows

@@ -84,6 +84,22 @@ def test_one_at_a_time_and_everybody_at_once_are_the_ablations() -> None:
     assert sum(tokens for _, tokens in everyone.entries) == ROOMY.max_step_tokens
 
 
+def test_who_has_given_up_stands_in_line_again_if_nobody_gives_way() -> None:
+    hopeless = generation("hopeless", arrival_s=0.0, utility=URGENT)
+    fresh = generation("fresh", arrival_s=0.64, utility=URGENT)
+    normal = generation("normal", arrival_s=0.1)
+    crowd = [fresh, normal, hopeless]
+    for switches, first in (
+        ({}, "fresh"),
+        ({"feasible": False}, "hopeless"),
+        ({"urgent_first": False}, "hopeless"),
+    ):
+        policy = Deadline(batch=False, **switches)
+        assert policy.plan(0.65, crowd, STEP, ROOMY).keys == {first}
+    by_arrival = Deadline(batch=False, urgent_first=False)
+    assert by_arrival.plan(0.65, crowd[:2], STEP, ROOMY).keys == {"normal"}
+
+
 def test_lengths_are_learned_from_what_was_generated() -> None:
     lengths = Lengths(guess=8)
     one = generation("one")

@@ -19,6 +19,15 @@ def test_only_fcfs_keeps_whole_plans_back() -> None:
     assert not Stream.whole_plans
 
 
+def test_a_harness_bounds_the_batch_and_who_joins_at_one_step() -> None:
+    waiting = [generation(f"g{i}", 2.0 + i) for i in range(3)]
+    pool = [*waiting, running("a"), suspended("b", 9.0)]
+    one = Stream(admissions=1).plan(6.0, pool, STEP, ROOMY)
+    assert one.entries == (("a", 1), ("b", 1), ("g0", 110))
+    assert Stream(rows=2).plan(6.0, pool, STEP, ROOMY).keys == {"a", "b"}
+    assert Stream(rows=4).plan(6.0, pool, STEP, ROOMY).keys == {"a", "b", "g0", "g1"}
+
+
 def test_long_prompts_are_prefilled_in_chunks() -> None:
     small = Capacity(free_tokens=1000, max_rows=8, max_step_tokens=64)
     pool = [running("a"), generation("b", 1.0)]

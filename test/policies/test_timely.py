@@ -57,6 +57,8 @@ def test_nobody_joins_if_the_most_urgent_running_request_would_miss_its_zero_poi
     waiting = generation("n")
     assert Timely().plan(0.0, [urgent, waiting], STEP, ROOMY).keys == {"u", "n"}
     assert Timely().plan(0.35, [urgent, waiting], STEP, ROOMY).keys == {"u"}
+    fixed = Timely(adaptive=False)
+    assert fixed.plan(0.35, [urgent, waiting], STEP, ROOMY).keys == {"u", "n"}
 
 
 def test_a_running_request_past_its_zero_point_protects_nobody() -> None:

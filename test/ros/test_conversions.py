@@ -5,9 +5,17 @@ import pytest
 from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    PlanResult,
+    Rejected,
+    ReportState,
+)
 from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.engines.contract import StepResult
 from timely_llm.ros import conversions
 
 
@@ -54,6 +62,26 @@ def test_segments_and_results_survive_the_way_there_and_back() -> None:
     assert segment.blocking
     result = PlanResult("r", "a", ErrorCode.NO_ANSWER, "why", "p", 1, 0.2, 0.3, 1.0, 9, 9, 2, 3)
     assert conversions.result_of(conversions.plan_result(result), "a") == result
+    flat = conversions.result_message(result)
+    assert (conversions.result_of(flat, "a"), flat.agent) == (result, "a")
+
+
+def test_a_request_survives_the_way_there_and_back() -> None:
+    request = PlanRequest("r", "a", "drone", "fly", URGENT, 77, 0.5, 7, True)
+    assert conversions.plan_request(conversions.request_message(request), "r", 99) == request
+
+
+def test_a_refusal_says_whose_request_it_was_and_why() -> None:
+    error = Rejected(ErrorCode.QUEUE_FULL, "full")
+    message = conversions.result_message(conversions.refusal(Plan.Goal(agent="a"), "r", error))
+    assert (message.request_id, message.agent, message.error_code) == ("r", "a", 4)
+    assert (message.error_msg, message.response_time) == ("full", -1.0)
+
+
+def test_a_step_says_who_took_part_with_how_many_tokens() -> None:
+    message = conversions.step_message(StepResult({"b": [5]}, {"b": 1, "a": 40}, 0.02))
+    assert (message.duration, list(message.request_ids)) == (0.02, ["b", "a"])
+    assert list(message.tokens) == [1, 40]
 
 
 @pytest.mark.parametrize(

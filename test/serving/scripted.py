@@ -11,6 +11,7 @@ from timely_llm.core.clock import VirtualClock
 from timely_llm.core.request import ExecutionReport, PlanRequest, PlanResult, ReportState
 from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.engines.contract import StepResult
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
@@ -34,6 +35,7 @@ class Recorder:
 
     segments: list[Segment] = field(default_factory=list)
     results: dict[str, PlanResult] = field(default_factory=dict)
+    steps: list[StepResult] = field(default_factory=list)
 
     def segment(self, segment: Segment) -> None:
         self.segments.append(segment)
@@ -41,6 +43,9 @@ class Recorder:
     def ended(self, result: PlanResult) -> None:
         assert result.request_id not in self.results
         self.results[result.request_id] = result
+
+    def stepped(self, result: StepResult) -> None:
+        self.steps.append(result)
 
     def texts(self, request_id: str) -> list[str]:
         return [s.text for s in self.segments if s.request_id == request_id]

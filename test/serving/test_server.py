@@ -8,8 +8,9 @@ import pytest
 from test.serving.scripted import DRONE, FIND, PROFILE, request
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ModelError, RequestError
-from timely_llm.core.request import ErrorCode, PlanResult, Rejected
+from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult, Rejected
 from timely_llm.core.segment import Segment
+from timely_llm.engines.contract import StepResult
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
@@ -27,6 +28,8 @@ class Waiting:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
         self.results: dict[str, PlanResult] = {}
+        self.requests: list[str] = []
+        self.steps = 0
         self._changed = threading.Condition()
 
     def segment(self, segment: Segment) -> None:
@@ -38,6 +41,14 @@ class Waiting:
         with self._changed:
             self.results[result.request_id] = result
             self._changed.notify_all()
+
+    def accepted(self, request: PlanRequest) -> None:
+        assert request.request_id not in self.results
+        self.requests.append(request.request_id)
+
+    def stepped(self, result: StepResult) -> None:
+        assert result.computed.keys() <= set(self.requests)
+        self.steps += 1
 
     def wait_for(self, request_id: str) -> PlanResult:
         with self._changed:
@@ -73,6 +84,8 @@ def test_requests_from_many_threads_are_all_served() -> None:
     for i in range(10):
         assert sink.wait_for(f"r{i}").error_code is ErrorCode.NONE
     server.close()
+    assert sorted(sink.requests) == [f"r{i}" for i in range(10)]
+    assert sink.steps > 0
 
 
 @pytest.mark.parametrize(

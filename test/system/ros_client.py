@@ -18,7 +18,7 @@ from timely_llm.action import Plan
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.ros.conversions import time_utility_message
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 PATIENT = {
     "engine": "simulated",
     "skill_sets": f"[{Path(__file__).with_name('patient.yaml')}]",

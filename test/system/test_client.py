@@ -65,6 +65,16 @@ def test_segments_make_up_the_plan(client: PlanClient) -> None:
     assert task.done
 
 
+def test_a_burst_of_goals_is_answered_whole(client: PlanClient) -> None:
+    tasks = [client.submit("Look around.") for _ in range(60)]
+    refused = [task for task in tasks[16:] if task.result(WAIT_S).error_code]
+    assert len(refused) == 44, "an agent may have 16 requests served"
+    for task in tasks[:16]:
+        assert next(task.segments(WAIT_S)).index == 0
+        task.cancel()
+    assert {task.result(WAIT_S).error_code for task in tasks[:16]} == {ErrorCode.CANCELED}
+
+
 def test_a_value_lets_a_plan_go_on(patient: PlanClient) -> None:
     task = patient.submit("Look around.", URGENT)
     segments = task.segments(WAIT_S)

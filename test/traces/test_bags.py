@@ -14,12 +14,13 @@ from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.traces import bags
 from timely_llm.traces.bags import LINE_TOPIC, LINE_TYPE, ORIGIN_NS, REQUEST_TOPIC, REQUEST_TYPE
 from timely_llm.traces.files import read_trace, write_trace
+from timely_llm.traces.messages import type_store
 from timely_llm.traces.model import TraceError
 
 
 def test_requests_are_messages_at_their_times_of_arrival(tmp_path: Path) -> None:
     write_trace(SMALL, tmp_path / "bag")
-    with AnyReader([tmp_path / "bag"], default_typestore=bags._types()) as reader:
+    with AnyReader([tmp_path / "bag"], default_typestore=type_store()) as reader:
         assert {c.topic: (c.msgtype, c.msgcount) for c in reader.connections} == {
             LINE_TOPIC: (LINE_TYPE, 4),
             REQUEST_TOPIC: (REQUEST_TYPE, 2),
@@ -89,6 +90,34 @@ def test_plan_requests_that_somebody_recorded_are_a_trace(
     assert read_trace(file) == trace
 
 
+def test_what_a_server_accepted_counts_once_however_it_came(tmp_path: Path) -> None:
+    with Recorder(tmp_path / "day") as recorder:
+        recorder.request(1_000_000_000, task="By topic.")
+        recorder.request(1_001_000_000, "x", task="By topic.", topic="/lab/requests")
+        recorder.request(4_001_000_000, "y", task="By action.", topic="/lab/requests")
+    jobs = read_trace(tmp_path / "day").jobs
+    assert [(j.id, j.arrival_s, j.text) for j in jobs] == [
+        ("x", 0.0, "By topic."),
+        ("y", 3.0, "By action."),
+    ]
+
+
+def test_a_bag_whose_recorder_was_killed_is_read_as_far_as_it_goes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Recorder(tmp_path / "bag") as recorder:
+        recorder.request(1_000_000_000, "x")
+    (file,) = (tmp_path / "bag").glob("*.mcap")
+    whole = read_trace(file)
+    assert not caplog.messages
+    (tmp_path / "bag" / "metadata.yaml").unlink()
+    content = file.read_bytes()
+    file.write_bytes(content[: content.index(b"\x0f\x04\0\0\0\0\0\0\0")])  # DataEnd
+    assert read_trace(tmp_path / "bag").jobs == whole.jobs
+    (warning,) = caplog.messages
+    assert "is cut off, its end is missing: what comes before it is read" in warning
+
+
 def test_a_foreign_bag_is_named(tmp_path: Path) -> None:
     with Recorder(tmp_path / "bag") as recorder:
         recorder.text(1, "/chatter", "hello")
@@ -149,8 +178,9 @@ class Recorder:
     def write(self, time_ns: int, topic: str, kind: str, data: bytes) -> None:
         """Write raw bytes."""
         if topic not in self._connections:
-            types = bags._types()
-            self._connections[topic] = self._writer.add_connection(topic, kind, typestore=types)
+            self._connections[topic] = self._writer.add_connection(
+                topic, kind, typestore=type_store()
+            )
         self._writer.write(self._connections[topic], time_ns, data)
 
     def text(self, time_ns: int, topic: str, text: str) -> None:
@@ -159,7 +189,7 @@ class Recorder:
 
     def request(
         self, time_ns: int, request_id: str = "", agent: str = "r", task: str = "Go.",
-        urgent: bool = False,
+        urgent: bool = False, topic: str = "/lab/plan_requests",
     ) -> None:  # fmt: skip
         """Write a plan request; what is not urgent leaves its worth to the server."""
         message = bags._plan_request(SMALL.jobs[1])
@@ -167,6 +197,4 @@ class Recorder:
         if not urgent:
             utility = message.time_utility
             utility.beta = utility.alpha = utility.ert = 0.0
-        self.write(
-            time_ns, "/lab/plan_requests", REQUEST_TYPE, bags._encoded(message, REQUEST_TYPE)
-        )
+        self.write(time_ns, topic, REQUEST_TYPE, bags._encoded(message, REQUEST_TYPE))

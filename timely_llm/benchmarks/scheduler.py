@@ -168,3 +168,6 @@ class _Nobody:
 
     def ended(self, result: PlanResult) -> None:
         pass
+
+    def stepped(self, result: StepResult) -> None:
+        pass

@@ -95,6 +95,20 @@ def delivery(requests: int, executors: tuple[str, ...], json_file: Path | None) 
 
 
 @benchmark.command()
+@click.option("--rate", "rates", type=click.FloatRange(1, 1e6), multiple=True, default=(2000,),
+              help="Messages a second.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=10.0, help="At each rate.")
+@JSON
+def record(rates: tuple[float, ...], seconds: float, json_file: Path | None) -> None:
+    """A recording of another process: is a message lost, and what does it cost?"""
+    need_ros()
+    check_output(json_file, "--json")
+    from timely_llm.benchmarks.record import rows
+
+    show("record", lambda progress: rows(rates, seconds, progress), json_file)
+
+
+@benchmark.command()
 @click.option("--robots", type=click.IntRange(1, 512), default=64)
 @click.option("--minutes", type=click.FloatRange(0.1, 10_000), default=10.0)
 @click.option("--policy", type=click.Choice(list(POLICIES)), default="timely")

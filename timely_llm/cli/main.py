@@ -21,6 +21,8 @@ COMMANDS = {
     "skills": "skills",
     "profile": "profile",
     "trace": "trace",
+    "experiment": "experiment",
+    "report": "report",
 }
 """Each command and the module here that has a function of its name."""
 

@@ -1,4 +1,4 @@
-"""`timely-llm profile`: fit a skill set's durations to what robots took (paper 001 §4.3, §6)."""
+"""`timely-llm profile`: how long skills take (paper 001 §4.3, §6), or an engine's steps."""
 
 from __future__ import annotations
 
@@ -22,15 +22,24 @@ EXISTING = click.Path(exists=True, path_type=Path)
 
 
 @click.command()
-@click.argument("file", type=EXISTING)
-@click.option("--skill-set", "skill_file", type=EXISTING_FILE, required=True, help="Skill set.")
-@click.option("--output", type=FILE, help="Write the skill set with the fitted durations here.")
-@click.option("--plot", type=FILE, help="Write a picture of executions and fits here.")
+@click.argument("file", type=EXISTING, required=False)
+@click.option("--skill-set", "skill_file", type=EXISTING_FILE, help="Skill set.")
+@click.option("--engine", is_flag=False, flag_value="transformers",
+              type=click.Choice(["transformers"]), metavar="[transformers]",
+              help="Measure the steps of this engine instead.")  # fmt: skip
+@click.option("--model", help="With --engine: folder or hub id; the embedded model if not given.")
+@click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
+              help="With --engine: numbers of weights and KV; float32 if not given.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1, 256), help="With --engine: CPU threads; 1.")
+@click.option("--output", type=FILE, help="Write the skill set, or the profile, here.")
+@click.option("--plot", type=FILE, help="Write a picture of what was measured and fitted here.")
 @click.option("--json", "json_file", type=FILE, help="Write the fits as JSON here.")
 def profile(
-    file: Path, skill_file: Path, output: Path | None, plot: Path | None, json_file: Path | None
-) -> None:
-    """Fit how long skills take to the executions in FILE.
+    file: Path | None, skill_file: Path | None, engine: str | None, model: str | None,
+    dtype: str | None, threads: int | None, output: Path | None, plot: Path | None,
+    json_file: Path | None,
+) -> None:  # fmt: skip
+    """Fit how long skills take to the executions in FILE, or how long an engine's steps take.
 
     FILE is a rosbag2 recording of a plan server's topics segments and execution_reports, or a CSV
     file. The first line of a CSV file names its columns: skill; seconds; and arguments, written as
@@ -38,9 +47,41 @@ def profile(
 
     Skills that depend on the scene get quantiles; others a polynomial of their first number, of the
     lowest degree that is as good as any. Skills with fewer than 3 executions stay as they are.
+
+    With --engine, and without FILE, steps of a language model are measured on this machine: by the
+    rows that decode, the tokens of prompts, and the tokens that are attended to. The profile that
+    fits them goes to --output. It can be named wherever a profile is: measured:FILE.
     """
     for target, option in ((output, "--output"), (plot, "--plot"), (json_file, "--json")):
         check_output(target, option)
+    if engine is not None:
+        if file is not None or skill_file is not None:
+            raise click.UsageError("--engine measures steps: it takes no FILE and no --skill-set")
+        if output is None:
+            raise click.UsageError("--engine needs --output, the file that the profile goes to")
+        # torch takes seconds to import: not before somebody needs it.
+        from timely_llm.cli.profile_engine import profile_engine
+
+        profile_engine(model or "", dtype or "float32", threads or 1, output, plot, json_file)
+        return
+    for value, option in ((model, "--model"), (dtype, "--dtype"), (threads, "--threads")):
+        if value is not None:
+            raise click.UsageError(f"{option} is for --engine only")
+    if file is None:
+        raise click.UsageError("give a FILE with executions and --skill-set, or --engine")
+    if skill_file is None:
+        raise click.UsageError("Missing option '--skill-set'")
+    _profile_skills(file, skill_file, output, plot, json_file)
+
+
+def _profile_skills(
+    file: Path, skill_file: Path, output: Path | None, plot: Path | None, json_file: Path | None
+) -> None:
+    """Fit a skill set's durations, write the files and print the fits.
+
+    Raises:
+        TimelyError: a file cannot be read, or nothing can be fitted.
+    """
     skill_set = load_skill_set(skill_file)
     recording = (read_bag if is_bag(file) else read_csv)(file, skill_set)
     groups = {name: [m for m in recording.measurements if m.skill == name]

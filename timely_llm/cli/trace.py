@@ -1,4 +1,4 @@
-"""`timely-llm trace`: workloads as files, composed, imported, looked at and converted."""
+"""`timely-llm trace`: workloads as files, composed, imported, recorded, looked at and converted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from timely_llm.cli.options import EXISTING_FILE, FILE, SEED, check_output
+from timely_llm.cli.trace_record import record
+from timely_llm.cli.trace_replay import replay
 from timely_llm.core.documents import load_document
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import load_skill_set
@@ -39,6 +41,10 @@ def trace() -> None:
 
     A trace is a .jsonl file, an .mcap file, or the folder of a bag, as its name says.
     """
+
+
+trace.add_command(record)
+trace.add_command(replay)
 
 
 @trace.command()

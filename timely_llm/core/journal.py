@@ -27,6 +27,21 @@ class NoJournal:
         """Do nothing."""
 
 
+class MemoryJournal:
+    """Keeps events in memory, in the order in which they were entered.
+
+    Attributes:
+        events: each {"event": ..., "t": seconds, ...}, as a line of a file journal.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def write(self, event: str, t: float, **values: Any) -> None:
+        """Keep an event."""
+        self.events.append({"event": event, "t": t, **values})
+
+
 class FileJournal:
     """A JSON-lines file: {"event": ..., "t": seconds, ...}, readable while it grows.
 

@@ -100,6 +100,7 @@ class RunDocument(_Strict):
         measures: columns that matter, the most important first.
         definitions: what each column means, one line each.
         rows: one for each setting and seed.
+        task_rows: the same for each kind of task alone, by the column `task`.
         papers: what papers report of the same.
         notes: what a reader must know to judge the numbers.
         timelines: some runs in detail.
@@ -114,6 +115,7 @@ class RunDocument(_Strict):
     measures: tuple[str, ...] = ("utility",)
     definitions: dict[str, str] = {}
     rows: tuple[Row, ...] = ()
+    task_rows: tuple[Row, ...] = ()
     papers: tuple[Paper, ...] = ()
     notes: tuple[str, ...] = ()
     timelines: tuple[Timeline, ...] = ()

@@ -27,7 +27,13 @@ DEFINITIONS: Mapping[str, str] = {
     "utility": "time utility of the first response, 0 if late or never: mean over kinds of tasks",
     "urgent_utility": "the same, mean over the kinds of urgent tasks",
     "normal_utility": "the same, mean over the kinds of normal tasks",
+    "utility_unclamped": "time utility, below 0 if very late; 0 if there was no response",
+    "urgent_utility_unclamped": "the same, mean over the kinds of urgent tasks",
+    "normal_utility_unclamped": "the same, mean over the kinds of normal tasks",
     "response_s": "from asking to the first action, seconds, of requests that were served",
+    "urgent_response_s": "the same, mean over the kinds of urgent tasks",
+    "normal_response_s": "the same, mean over the kinds of normal tasks",
+    "longest_response_s": "the longest of them",
     "waiting_s": "response time and the times without anything to do between segments, seconds",
 }
 
@@ -72,6 +78,8 @@ def row(run: Run, **names: Any) -> Row:
             made[prefix + name] = _mean_of_means(filter(belongs, counted), measure)
     for prefix, belongs in _CLASSES.items():
         made[prefix + "response_s"] = _mean_of_means(filter(belongs, counted), response_s)
+    responses = (response_s(outcome) for outcome in counted)
+    made["longest_response_s"] = max((s for s in responses if s is not None), default=math.nan)
     made["waiting_s"] = _mean_of_means(counted, waiting_s)
     return made
 
@@ -131,7 +139,8 @@ def student_t(freedom: int, confidence: float) -> float:
 def summary(rows: Iterable[Row], keys: Sequence[str], confidence: float = 0.95) -> list[Row]:
     """Return one row for each combination of `keys`, over the seeds.
 
-    Every number becomes its mean, and `*_ci`, half the width of its confidence interval.
+    Every number becomes its mean, and `*_ci`, half the width of its confidence interval. A value
+    that some seeds lack is that of the others.
     """
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for one in rows:
@@ -139,12 +148,43 @@ def summary(rows: Iterable[Row], keys: Sequence[str], confidence: float = 0.95) 
     made = []
     for group, members in groups.items():
         out: Row = {**dict(zip(keys, group, strict=True)), "seeds": len(members)}
-        for name, value in members[0].items():
-            if name in keys or name == "seed" or not _is_number(value):
-                continue
-            out[name], out[name + "_ci"] = interval([m[name] for m in members], confidence)
+        for name in members[0]:
+            values = [m[name] for m in members if _is_number(m[name])]
+            if values and name != "seed" and name not in keys:
+                out[name], out[name + "_ci"] = interval(values, confidence)
         made.append(out)
     return made
+
+
+def relative(rows: Iterable[Row], keys: Sequence[str], measure: str, to: str) -> list[Row]:
+    """Return rows with one more column, `MEASURE_vs_POLICY`: a measure as a share of a policy's.
+
+    Args:
+        rows: of several policies.
+        keys: columns beside `policy` and `seed` that name a setting.
+        measure: the column.
+        to: the policy whose value in the same setting, with the same seed, is 1; without a row of
+            it, or where its value is 0, nothing is known.
+    """
+    rows = list(rows)
+    others = [key for key in (*keys, "seed") if key != "policy"]
+    base = {tuple(r[key] for key in others): r[measure] for r in rows if r["policy"] == to}
+    if not base:
+        return rows
+    made = []
+    for one in rows:
+        unit = base.get(tuple(one[key] for key in others))
+        known = unit and one[measure] is not None
+        made.append({**one, f"{measure}_vs_{to}": one[measure] / unit if known else math.nan})
+    return made
+
+
+def plain(row: Row) -> Row:
+    """Return a row as JSON can say it: None for what is not a finite number."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in row.items()
+    }
 
 
 def _is_number(value: object) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,7 +52,7 @@ class Work:
         agent: who asks.
         arrival_s: when, on the trace's clock.
         measured: whether it counts in the metrics.
-        parts: of its plan, in order.
+        parts: of its plan, in order; empty if not known.
     """
 
     id: str
@@ -60,7 +60,7 @@ class Work:
     agent: str
     arrival_s: float
     measured: bool
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = ()
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -156,30 +156,39 @@ def works(
     rng = np.random.default_rng(seed)
     made = []
     shapes: dict[tuple[str, str, tuple[int, ...], str], list[tuple[int, float]]] = {}
-    for number, job in enumerate(trace.jobs):
+    for work in _copies(trace, load, skip):
+        job = work.job
         kind = (job.skill_set, job.task, job.segment_tokens, job.plan)
         if kind not in shapes:
             shapes[kind] = _segments(job, skill_sets or {})
         shape = _times(job, shapes[kind])
-        for copy in range(load):
-            true = [s * _error(rng, true_noise) for _, s in shape]
-            predicted = [s * _error(rng, prediction_error) for s in true]
-            parts = tuple(
-                Part(tokens, *seconds)
-                for (tokens, _), *seconds in zip(shape, true, predicted, strict=True)
-            )
-            arrival_s = job.arrival_s + copy * REPLICA_GAP_S
-            suffix = f"+{copy}" if copy else ""
-            made.append(
-                Work(job.id + suffix, job, job.agent + suffix, arrival_s, number >= skip, parts)
-            )
+        true = [s * _error(rng, true_noise) for _, s in shape]
+        predicted = [s * _error(rng, prediction_error) for s in true]
+        parts = tuple(
+            Part(tokens, *seconds)
+            for (tokens, _), *seconds in zip(shape, true, predicted, strict=True)
+        )
+        made.append(replace(work, parts=parts))
     return sorted(made, key=lambda w: w.arrival_s)
+
+
+def asked(trace: Trace, load: int = 1, skip: int = 10) -> list[Work]:
+    """Return the same without parts: nobody knows yet what the model will say."""
+    return sorted(_copies(trace, load, skip), key=lambda w: w.arrival_s)
 
 
 def split(text: str, count: int) -> list[str]:
     """Return a text in so many pieces, with blanks before it if it is too short."""
     text = text.rjust(count)
     return [*text[: count - 1], text[count - 1 :]]
+
+
+def _copies(trace: Trace, load: int, skip: int) -> Iterator[Work]:
+    for number, job in enumerate(trace.jobs):
+        for copy in range(load):
+            arrival_s = job.arrival_s + copy * REPLICA_GAP_S
+            suffix = f"+{copy}" if copy else ""
+            yield Work(job.id + suffix, job, job.agent + suffix, arrival_s, number >= skip)
 
 
 def _segments(job: Job, skill_sets: Mapping[str, SkillSet]) -> list[tuple[int, float]]:

@@ -49,6 +49,8 @@ class Deadline:
         defer: whether anyone waits for a wave to pass; or everyone joins at once.
         batch: whether more than one joins at a time.
         learn: whether lengths of segments are learned.
+        urgent_first: whether those who wait join in order of their latest start, or of arrival.
+        feasible: whether those who can no longer earn anything give way.
     """
 
     kappa: float = 1.7
@@ -59,6 +61,8 @@ class Deadline:
     defer: bool = True
     batch: bool = True
     learn: bool = True
+    urgent_first: bool = True
+    feasible: bool = True
     whole_plans = False
 
     def __post_init__(self) -> None:
@@ -96,8 +100,8 @@ class Deadline:
             ahead = ahead[: max(room, 1)]
         joining: list[Generation] = []
         if waiting:
-            queue = [self._deliverable(generation) for generation in waiting]
             step = _Step(now, rows, ahead, generations, step_time, capacity)
+            queue = self._in_order(waiting, step)
             look = step.possible(queue)
             joining = [d.generation for d in look[: self._number(look, step)]]
             if not joining and not step.running:
@@ -115,6 +119,15 @@ class Deadline:
 
     def _deliverable(self, generation: Generation) -> Deliverable:
         return Deliverable(generation, self.lengths.to_go(generation), self.kappa, self.age_s)
+
+    def _in_order(self, waiting: Sequence[Generation], step: _Step) -> list[Deliverable]:
+        """Return those who wait, who must start first first."""
+        queue = [self._deliverable(generation) for generation in waiting]
+        if self.urgent_first:
+            queue.sort(key=lambda d: d.latest_start_s(step.now, step.step_s, self.feasible))
+        else:
+            queue.sort(key=lambda d: d.generation.arrival_s)
+        return queue
 
     def _gathers_until_s(self, waiting: Sequence[Generation]) -> float:
         """Return until when an engine at rest waits for the rest of a burst."""
@@ -190,9 +203,8 @@ class _Step:
         resting = [generation for generation in everyone if generation.key not in keys]
         self._memory = Memory(self.running, resting, capacity, step_time, _LONGEST_SEGMENT)
 
-    def possible(self, queue: list[Deliverable]) -> list[Deliverable]:
-        """Return the first of a queue that the memory can hold, who must start first first."""
-        queue.sort(key=lambda d: d.latest_start_s(self.now, self.step_s))
+    def possible(self, queue: Sequence[Deliverable]) -> list[Deliverable]:
+        """Return the first of a queue that the memory can hold."""
         found: list[Deliverable] = []
         for candidate in queue:
             if len(found) == _LOOK_AT:

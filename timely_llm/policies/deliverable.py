@@ -82,12 +82,18 @@ class Deliverable:
             total += chance * self.value(begin_s + tokens * step_s + delay)
         return total
 
-    def latest_start_s(self, now: float, step_s: float) -> float:
+    def latest_start_s(self, now: float, step_s: float, gives_way: bool = True) -> float:
         """Return when it must start to be in time.
 
         Who can no longer earn anything gives way, but not for ever: it stands in line as if it
         were due when waiting has become expensive.
+
+        Args:
+            now: the time, seconds.
+            step_s: seconds of a step.
+            gives_way: whether that is so, or it is due when it was due.
         """
-        if now + self.tokens_to_go * step_s < self.zero_s or self.zero_s == self.due_s:
+        in_time = now + self.tokens_to_go * step_s < self.zero_s
+        if in_time or not gives_way or self.zero_s == self.due_s:
             return self.due_s - self.tokens_to_go * step_s
         return self.zero_s + self._age_s

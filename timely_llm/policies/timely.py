@@ -34,6 +34,7 @@ class Timely:
         least_slack_s: floor of L, the slack that divides the priority, seconds.
         lead_s: a suspended generation returns to the queue this long before its robot will be
             idle; infinite lets it run ahead whenever there is room.
+        adaptive: whether the worst-case check bounds the batch, or `rows` alone (paper 001 §7.3.1).
     """
 
     rows: int = 8
@@ -43,6 +44,7 @@ class Timely:
     prior_segments: float = 20.0
     least_slack_s: float = 0.01
     lead_s: float = math.inf
+    adaptive: bool = True
     whole_plans = False
 
     def __post_init__(self) -> None:
@@ -138,7 +140,7 @@ class Timely:
         nothing left to lose and protect nobody.
         """
         at_stake = [(zero_s, g) for g in running if (zero_s := g.zero_s) > now]
-        if not at_stake:
+        if not at_stake or not self.adaptive:
             return True
         zero_s, urgent = min(at_stake, key=itemgetter(0))
         batch = [*running, candidate]

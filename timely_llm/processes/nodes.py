@@ -10,7 +10,9 @@ from typing import Any
 
 SERVER = (sys.executable, "-m", "timely_llm.ros.plan_server")
 FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
+RECORDER = (sys.executable, "-m", "timely_llm.ros.recorder")
 PROBE = (sys.executable, "-m", "timely_llm.ros.delivery_probe")
+RECORD_PROBE = (sys.executable, "-m", "timely_llm.ros.record_probe")
 
 
 def random_domain() -> int:

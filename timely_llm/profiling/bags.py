@@ -11,10 +11,10 @@ from timely_llm.core.errors import ConfigurationError, PlanError
 from timely_llm.core.request import ReportState
 from timely_llm.core.segment import SkillCall
 from timely_llm.profiling.measurements import MAX_MEASUREMENTS, Measurement, Recording
-from timely_llm.resources import resource
 from timely_llm.skills.calls import checked_call
 from timely_llm.skills.execution_time import INSTANT_S, LONGEST_S, ExecutionTimes, made_once
 from timely_llm.skills.skill_set import Skill, SkillSet
+from timely_llm.traces.messages import type_store
 
 SEGMENT, REPORT = "timely_llm/msg/Segment", "timely_llm/msg/ExecutionReport"
 ENDINGS = (".mcap", ".db3")
@@ -135,7 +135,7 @@ def _messages(path: Path) -> Iterator[Any]:
             "reading bags needs the Python package rosbags: pip install rosbags"
         ) from error
     try:
-        with AnyReader([path], default_typestore=_types()) as reader:
+        with AnyReader([path], default_typestore=type_store()) as reader:
             kinds = (SEGMENT, REPORT)
             wanted = [
                 connection for connection in reader.connections if connection.msgtype in kinds
@@ -154,14 +154,3 @@ def _messages(path: Path) -> Iterator[Any]:
         raise ConfigurationError(
             f"cannot read the bag {path}, it may be cut off: {words.splitlines()[0]}"
         ) from error
-
-
-def _types() -> Any:
-    """Return ROS's message types and ours, for bags that do not bring their definitions."""
-    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
-
-    store = get_typestore(Stores.ROS2_KILTED)
-    for name in ("SkillCall", "Segment", "ExecutionReport"):
-        text = resource(f"msg/{name}.msg").read_text(encoding="utf-8")
-        store.register(get_types_from_msg(text, f"timely_llm/msg/{name}"))
-    return store

@@ -6,7 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Protocol
 
 import rclpy
 from action_msgs.msg import GoalStatus
@@ -20,8 +20,25 @@ from rclpy.signals import SignalHandlerOptions
 from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, PlanResult
+from timely_llm.core.segment import Segment
 from timely_llm.ros import conversions, qos
-from timely_llm.ros.plan_task import PlanTask
+
+
+class Taker(Protocol):
+    """Who waits for a plan: takes its segments, each maybe twice, and its result."""
+
+    @property
+    def agent(self) -> str:
+        """The robot that asked."""
+        ...
+
+    def offer(self, segment: Segment) -> None:
+        """Take a segment."""
+        ...
+
+    def finish(self, result: PlanResult) -> None:
+        """Take the result."""
+        ...
 
 
 class ClientNode:
@@ -39,7 +56,7 @@ class ClientNode:
         server: str,
         namespace: str,
         domain: int | None,
-        task_of: Callable[[str], PlanTask | None],
+        task_of: Callable[[str], Taker | None],
     ) -> None:
         self._task_of = task_of
         self._handles: dict[str, Any] = {}
@@ -66,7 +83,7 @@ class ClientNode:
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
         self._action: ActionClient[Any, Any, Any] = ActionClient(
-            self._node, Plan, "plan", feedback_sub_qos_profile=qos.reliable()
+            self._node, Plan, "plan", **qos.of_action("sub")
         )
         self._reports = self._node.create_publisher(
             msg.ExecutionReport, f"{server}/execution_reports", qos.reliable()
@@ -109,7 +126,7 @@ class ClientNode:
         """Publish a robot's word."""
         self._reports.publish(conversions.report_message(report))
 
-    def send(self, request: PlanRequest, max_tokens: int, task: PlanTask) -> None:
+    def send(self, request: PlanRequest, max_tokens: int, task: Taker) -> None:
         """Send a goal; what comes of it goes to the task."""
         goal = Plan.Goal(
             request_id=request.request_id,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.errors import RequestError
@@ -10,10 +12,12 @@ from timely_llm.core.request import (
     ExecutionReport,
     PlanRequest,
     PlanResult,
+    Rejected,
     ReportState,
 )
 from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.engines.contract import StepResult
 
 
 def plan_request(
@@ -23,7 +27,7 @@ def plan_request(
 
     Args:
         message: both types have the same fields.
-        request_id: used if the message has none.
+        request_id: the message's own, or one made for a message that has none.
         max_tokens: used if the message has none.
 
     Raises:
@@ -33,7 +37,7 @@ def plan_request(
     # A message that was not filled in is all zeros.
     unset = given.beta == given.alpha == given.ert == 0.0
     return PlanRequest(
-        request_id=message.request_id or request_id,
+        request_id=request_id,
         agent=message.agent,
         skill_set=message.skill_set,
         task=message.task,
@@ -42,6 +46,21 @@ def plan_request(
         temperature=message.temperature,
         seed=message.seed,
         closed_loop=message.closed_loop,
+    )
+
+
+def request_message(request: PlanRequest) -> msg.PlanRequest:
+    """Return a request as a flat message."""
+    return msg.PlanRequest(
+        request_id=request.request_id,
+        agent=request.agent,
+        skill_set=request.skill_set,
+        task=request.task,
+        time_utility=time_utility_message(request.time_utility),
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        seed=request.seed,
+        closed_loop=request.closed_loop,
     )
 
 
@@ -133,24 +152,33 @@ def report_message(report: ExecutionReport) -> msg.ExecutionReport:
 
 def plan_result(result: PlanResult) -> Plan.Result:
     """Return a result as the action's result message."""
-    return Plan.Result(
-        error_code=int(result.error_code),
-        error_msg=result.error_msg,
-        request_id=result.request_id,
-        plan=result.plan,
-        segments=result.segments,
-        epoch=result.epoch,
-        response_time=result.response_s,
-        waiting_time=result.waiting_s,
-        utility=result.utility,
-        prompt_tokens=result.prompt_tokens,
-        generated_tokens=result.generated_tokens,
-        recomputed_tokens=result.recomputed_tokens,
-    )
+    return Plan.Result(**_result_fields(result))
 
 
-def result_of(message: Plan.Result, agent: str) -> PlanResult:
-    """Return the result in the action's result message."""
+def result_message(result: PlanResult) -> msg.PlanResult:
+    """Return a result as a flat message."""
+    return msg.PlanResult(agent=result.agent, **_result_fields(result))
+
+
+def _result_fields(result: PlanResult) -> dict[str, Any]:
+    return {
+        "error_code": int(result.error_code),
+        "error_msg": result.error_msg,
+        "request_id": result.request_id,
+        "plan": result.plan,
+        "segments": result.segments,
+        "epoch": result.epoch,
+        "response_time": result.response_s,
+        "waiting_time": result.waiting_s,
+        "utility": result.utility,
+        "prompt_tokens": result.prompt_tokens,
+        "generated_tokens": result.generated_tokens,
+        "recomputed_tokens": result.recomputed_tokens,
+    }
+
+
+def result_of(message: Plan.Result | msg.PlanResult, agent: str) -> PlanResult:
+    """Return the result in the action's result message, or in a flat one."""
     return PlanResult(
         request_id=message.request_id,
         agent=agent,
@@ -168,8 +196,28 @@ def result_of(message: Plan.Result, agent: str) -> PlanResult:
     )
 
 
-def refusal(request_id: str, code: ErrorCode, message: str) -> Plan.Result:
-    """Return the result of a goal that was not served."""
-    return Plan.Result(
-        error_code=int(code), error_msg=message, request_id=request_id, response_time=-1.0
+def refusal(message: Plan.Goal | msg.PlanRequest, request_id: str, error: Rejected) -> PlanResult:
+    """Return the end of a request that was not let in."""
+    return PlanResult(
+        request_id=request_id,
+        agent=message.agent,
+        error_code=error.code,
+        error_msg=str(error),
+        plan="",
+        segments=0,
+        response_s=-1.0,
+        waiting_s=0.0,
+        utility=0.0,
+        prompt_tokens=0,
+        generated_tokens=0,
+        recomputed_tokens=0,
+    )
+
+
+def step_message(result: StepResult) -> msg.EngineStep:
+    """Return what a step did as a message."""
+    return msg.EngineStep(
+        duration=result.duration_s,
+        request_ids=list(result.computed),
+        tokens=list(result.computed.values()),
     )

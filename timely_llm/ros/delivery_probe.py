@@ -8,13 +8,13 @@ from typing import Any
 
 from rclpy.action import ActionClient
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.task import Future
 
 from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal
+from timely_llm.ros import qos
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.spinning import executor_of, exit_status, ros, spin
 
@@ -36,11 +36,10 @@ class DeliveryProbe(Node):
         self._journal = FileJournal(values["log"])
         self._topic_works = self._counts = False
         self._asked = 0
-        reliable = QoSProfile(depth=256, reliability=ReliabilityPolicy.RELIABLE)
         topic = f"{values['server']}/segments"
-        self.create_subscription(msg.Segment, topic, self._on_topic, reliable)
+        self.create_subscription(msg.Segment, topic, self._on_topic, qos.reliable())
         self._client: ActionClient[Any, Any, Any] = ActionClient(
-            self, Plan, "plan", feedback_sub_qos_profile=reliable
+            self, Plan, "plan", **qos.of_action("sub")
         )
 
     @property

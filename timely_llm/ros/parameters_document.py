@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
-from timely_llm.ros import delivery_probe, plan_server_setup, robot_fleet
+from timely_llm.ros import delivery_probe, plan_server_setup, recorder, robot_fleet
 from timely_llm.ros.parameters import Parameter
 
 NODES = {
     "plan_server": plan_server_setup.PARAMETERS,
     "robot_fleet": robot_fleet.PARAMETERS,
+    "recorder": recorder.PARAMETERS,
     "delivery_probe": delivery_probe.PARAMETERS,
 }
 """The table of each node that declares parameters."""

@@ -24,6 +24,7 @@ from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult, Rejected
 from timely_llm.core.segment import Segment
+from timely_llm.engines.contract import StepResult
 from timely_llm.ros import conversions, observation, qos
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server import Server
@@ -38,13 +39,16 @@ class PlanInterface:
     Args:
         node: the interface is the node's.
         on_end: told how each request ended, from the engine's thread.
+        steps: publish every step of the engine.
 
     Attributes:
         waiting: calls of services that wait for the engine's thread. Executors look after them only
             when a wait ends, so waits must be short then.
     """
 
-    def __init__(self, node: Node, on_end: Callable[[PlanResult], None]) -> None:
+    def __init__(
+        self, node: Node, on_end: Callable[[PlanResult], None], steps: bool = False
+    ) -> None:
         self._node = node
         self._on_end = on_end
         self._server: Server | None = None
@@ -52,6 +56,9 @@ class PlanInterface:
         self._goals: dict[str, Handle] = {}
         self.waiting = 0
         self._segments = qos.publisher(node, msg.Segment, "~/segments")
+        self._requests = qos.publisher(node, msg.PlanRequest, "~/requests")
+        self._results = qos.publisher(node, msg.PlanResult, "~/results")
+        self._steps = qos.publisher(node, msg.EngineStep, "~/steps") if steps else None
 
     def serve(self, server: Server | None, max_tokens: int = 0) -> None:
         """Pass requests to a server from now on, or to none.
@@ -74,7 +81,10 @@ class PlanInterface:
             (srv.ListRequests, "~/list_requests", self._list),
         ):
             # Reentrant: a service that waits for the engine's thread holds nobody up.
-            node.create_service(kind, name, callback, callback_group=ReentrantCallbackGroup())
+            node.create_service(
+                kind, name, callback, qos_profile=qos.reliable(),
+                callback_group=ReentrantCallbackGroup(),
+            )  # fmt: skip
         self._action = ActionServer(
             node,
             Plan,
@@ -82,14 +92,23 @@ class PlanInterface:
             lambda _: Plan.Result(),  # not used: each goal is executed when its result is there
             handle_accepted_callback=self._on_goal,
             cancel_callback=self._on_cancel,
-            feedback_pub_qos_profile=qos.reliable(),
+            **qos.of_action("pub"),
         )
 
     def has_goals(self) -> bool:
         """Whether a goal waits for its result."""
         return bool(self._goals)
 
-    # The loop's sink: called from the engine's thread.
+    # The server's sink: called from the engine's thread, but for `accepted`.
+
+    def accepted(self, request: PlanRequest) -> None:
+        """Publish a request that was let in, whichever way it came."""
+        self._requests.publish(conversions.request_message(request))
+
+    def stepped(self, result: StepResult) -> None:
+        """Publish a step of the engine, if that is wanted."""
+        if self._steps is not None:
+            self._steps.publish(conversions.step_message(result))
 
     def segment(self, segment: Segment) -> None:
         """Publish a segment on the topic, and to the goal it belongs to as feedback."""
@@ -100,8 +119,9 @@ class PlanInterface:
             goal.publish_feedback(Plan.Feedback(segment=message))
 
     def ended(self, result: PlanResult) -> None:
-        """Hand a result to the goal that waits for it."""
+        """Publish a result, and hand it to the goal that waits for it."""
         self._on_end(result)
+        self._results.publish(conversions.result_message(result))
         if result.error_code not in (ErrorCode.NONE, ErrorCode.CANCELED):
             self._node.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
         executor = self._node.executor
@@ -114,16 +134,18 @@ class PlanInterface:
         request_id = _goal_request_id(handle)
         if request_id in self._goals:
             reason = f"a goal {request_id!r} is being served already"
-            refusal = conversions.refusal(request_id, ErrorCode.DUPLICATE_REQUEST, reason)
-            handle.execute(lambda _: _end(handle, refusal))
+            error = Rejected(ErrorCode.DUPLICATE_REQUEST, reason)
+            self._turn_down(handle, self._refused(handle.request, request_id, error))
             return
         self._goals[request_id] = handle
-        try:
-            self._submitted(handle.request, request_id)
-        except RequestError as error:
+        refusal = self._submitted(handle.request, request_id)
+        if refusal is not None:
             del self._goals[request_id]
-            refusal = conversions.refusal(request_id, _code(error), str(error))
-            handle.execute(lambda _: _end(handle, refusal))
+            self._turn_down(handle, refusal)
+
+    def _turn_down(self, handle: Handle, refusal: PlanResult) -> None:
+        result = conversions.plan_result(refusal)
+        handle.execute(lambda _: _end(handle, result))
 
     def _finish(self, result: PlanResult) -> None:
         handle = self._goals.pop(result.request_id, None)
@@ -136,27 +158,45 @@ class PlanInterface:
             self._server.cancel(request_id)
         return CancelResponse.ACCEPT
 
-    def _submitted(self, message: Plan.Goal | msg.PlanRequest, request_id: str) -> PlanRequest:
-        """Submit the request in a message and return it.
+    def _submitted(
+        self, message: Plan.Goal | msg.PlanRequest, request_id: str
+    ) -> PlanResult | None:
+        """Submit the request in a message, by this id; return its end if it is not taken."""
+        try:
+            server = self._configured()
+            server.submit(conversions.plan_request(message, request_id, self._max_tokens))
+        except RequestError as error:
+            return self._refused(message, request_id, Rejected(_code(error), str(error)))
+        return None
+
+    def _refused(
+        self, message: Plan.Goal | msg.PlanRequest, request_id: str, error: Rejected
+    ) -> PlanResult:
+        """Publish and return the end of a request that is not taken."""
+        result = conversions.refusal(message, request_id, error)
+        self._results.publish(conversions.result_message(result))
+        return result
+
+    def _configured(self) -> Server:
+        """Return the server.
 
         Raises:
-            RequestError: it is not taken, and why.
+            Rejected: there is none.
         """
         if self._server is None:
             raise Rejected(
                 ErrorCode.INACTIVE, "the server is not configured: configure and activate it first"
             )
-        request = conversions.plan_request(message, request_id, self._max_tokens)
-        self._server.submit(request)
-        return request
+        return self._server
 
     # Topics and services.
 
     def _on_request(self, message: msg.PlanRequest) -> None:
-        try:
-            self._submitted(message, uuid.uuid4().hex)
-        except RequestError as error:
-            self._node.get_logger().warning(f"refused a plan request of {message.agent!r}: {error}")
+        refusal = self._submitted(message, message.request_id or uuid.uuid4().hex)
+        if refusal is not None:
+            self._node.get_logger().warning(
+                f"refused a plan request of {message.agent!r}: {refusal.error_msg}"
+            )
 
     def _on_report(self, message: msg.ExecutionReport) -> None:
         try:
@@ -171,10 +211,10 @@ class PlanInterface:
         self, request: srv.SubmitPlan.Request, response: srv.SubmitPlan.Response
     ) -> srv.SubmitPlan.Response:
         response.request_id = request.request.request_id or uuid.uuid4().hex
-        try:
-            self._submitted(request.request, response.request_id)
-        except RequestError as error:
-            response.error_code, response.error_msg = int(_code(error)), str(error)
+        refusal = self._submitted(request.request, response.request_id)
+        if refusal is not None:
+            response.error_code = int(refusal.error_code)
+            response.error_msg = refusal.error_msg
         return response
 
     async def _register(
@@ -216,11 +256,7 @@ class PlanInterface:
         Raises:
             Rejected: there is no server.
         """
-        if self._server is None:
-            raise Rejected(
-                ErrorCode.INACTIVE, "the server is not configured: configure and activate it first"
-            )
-        future, done = call(self._server), Future[None]()
+        future, done = call(self._configured()), Future[None]()
         self.waiting += 1
         future.add_done_callback(lambda _: done.set_result(None))
         try:

@@ -51,7 +51,7 @@ class PlanServer(LifecycleNode):
         self.values: dict[str, Any] = declare(self, PARAMETERS)
         self.add_on_set_parameters_callback(self._on_set)
         self._health = Health(self.get_fully_qualified_name())
-        self.interface = PlanInterface(self, self._on_end)
+        self.interface = PlanInterface(self, self._on_end, self.values["publish_steps"])
         self._stats = qos.publisher(self, msg.ServerStats, "~/stats", 10)
         self._diagnostics = qos.publisher(self, DiagnosticArray, "/diagnostics", 10)
         self._claim = Claim(self, self._wall)

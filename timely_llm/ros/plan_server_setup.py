@@ -25,7 +25,7 @@ from timely_llm.serving.announcer import Sink
 from timely_llm.serving.gate import Limits
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
-from timely_llm.serving.server import Server
+from timely_llm.serving.server import Server, ServerSink
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
@@ -88,12 +88,15 @@ FIXED = (
               "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
     EXECUTOR,
     Parameter("diagnostics", True, "publish the server's health on /diagnostics, once a second"),
+    Parameter("publish_steps", False, "publish every step of the engine on ~/steps"),
 )  # fmt: skip
 """Parameters that are read once, at the start."""
 PARAMETERS = tuple(replace(parameter, fixed=False) for parameter in CONFIGURED) + FIXED
 
 
-def make_server(values: dict[str, Any], sink: Sink, clock: Clock, logger: RcutilsLogger) -> Server:
+def make_server(
+    values: dict[str, Any], sink: ServerSink, clock: Clock, logger: RcutilsLogger
+) -> Server:
     """Return a server that is ready: model loaded, skill sets registered.
 
     Raises:

@@ -23,6 +23,16 @@ def reliable(depth: int = QUEUE) -> QoSProfile:
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE)
 
 
+def of_action(feedback: str) -> dict[str, Any]:
+    """Return the profiles of an action's server ("pub") or client ("sub").
+
+    By default its services keep ten requests: of a larger burst the others would be lost, and their
+    clients would wait for ever.
+    """
+    names = (f"feedback_{feedback}", "goal_service", "result_service", "cancel_service")
+    return {f"{name}_qos_profile": reliable() for name in names}
+
+
 def publisher(node: Node, kind: Any, topic: str, depth: int = QUEUE) -> Publisher[Any]:
     """Return a reliable publisher whose history, depth and reliability users may override.
 

@@ -63,7 +63,7 @@ class Robot(Node):
         self._count = 0
         self._alive_s = 0.0
         self._client: ActionClient[Any, Any, Any] = ActionClient(
-            self, Plan, "plan", feedback_sub_qos_profile=qos.reliable()
+            self, Plan, "plan", **qos.of_action("sub")
         )
         topic = f"{server}/execution_reports"
         self._reports = self.create_publisher(msg.ExecutionReport, topic, qos.reliable())

@@ -30,6 +30,10 @@ class Sink(Protocol):
         """Tell how a request ended; nothing more comes of it."""
         ...
 
+    def stepped(self, result: StepResult) -> None:
+        """Tell what a step of the engine did, before anything that it made is told."""
+        ...
+
 
 class Announcer:
     """Everything that leaves the loop goes through here, once to each who wants to know."""
@@ -58,6 +62,7 @@ class Announcer:
     def stepped(self, result: StepResult) -> None:
         """The engine made a step."""
         self.stats.step(result)
+        self._sink.stepped(result)
         start_s = self._clock.now() - result.duration_s
         self._journal.write(
             "step", start_s, s=round(result.duration_s, 6), ids=list(result.computed)

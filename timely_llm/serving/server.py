@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import RequestError
@@ -21,6 +21,7 @@ from timely_llm.core.request import (
     Rejected,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.engines.contract import StepResult
 from timely_llm.serving.announcer import Sink
 from timely_llm.serving.gate import Gate, Limits
 from timely_llm.serving.loop import Loop
@@ -30,15 +31,23 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class ServerSink(Sink, Protocol):
+    """A sink that is also told which requests a server lets in."""
+
+    def accepted(self, request: PlanRequest) -> None:
+        """Tell of a request, in the thread that submits it and before anything comes of it."""
+        ...
+
+
 class Server:
     """Thread-safe face of a loop.
 
     Nothing here blocks for longer than it takes to append to a list: work is done in the loop's
-    thread, between two steps. The sink is called from that thread.
+    thread, between two steps. The sink is called from that thread, but for `accepted`.
 
     Args:
         make_loop: makes the loop around the sink it is given; called in the loop's thread.
-        sink: takes segments and results.
+        sink: takes requests, segments and results.
         clock: the loop's clock.
         limits: when to refuse requests.
     """
@@ -46,11 +55,12 @@ class Server:
     def __init__(
         self,
         make_loop: Callable[[Sink], Loop],
-        sink: Sink,
+        sink: ServerSink,
         clock: Clock,
         limits: Limits | None = None,
     ) -> None:
         self._gate = Gate(limits or Limits())
+        self._sink = sink
         self._watched = _Watched(sink, self._gate.leave)
         self._clock = clock
         self._inbox: deque[Callable[[], object]] = deque()
@@ -120,6 +130,7 @@ class Server:
         """
         self._gate.enter(request)
         arrival_s = self._clock.now()
+        self._sink.accepted(request)
         with self._wake:
             if self._closing:
                 self._gate.leave(request.request_id)
@@ -273,3 +284,6 @@ class _Watched:
     def ended(self, result: PlanResult) -> None:
         self._sink.ended(result)
         self._ended(result.request_id)
+
+    def stepped(self, result: StepResult) -> None:
+        self._sink.stepped(result)

@@ -9,24 +9,26 @@ A bag of a trace has two topics:
   (`lines.py`), the header at the trace's origin and each request at its time of arrival. This is
   what `read_bag` reads: times are exact there, and it has all that a PlanRequest does not say.
 
-A recording without the second topic, such as one by `ros2 bag record` of a running server, is a
-trace too: the jobs are its plan requests, the first arrives at 0 s, their task is "recorded".
-Only MCAP is read, with its chunks packed or not, of all files of a bag's folder together.
+A recording of a running server without the second topic is a trace too: the jobs are the requests
+that the server accepted (`.../requests`) or, where these were not recorded, the plan requests that
+came by topic; the first arrives at 0 s, their task is "recorded".
+
+Only MCAP is read, with its chunks packed or not, of all files of a bag's folder together. A file
+whose end is missing, because its recorder was killed, counts up to there, with a warning.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.resources import resource
 from timely_llm.traces.lines import (
     MAX_LINE_BYTES,
     MAX_REQUESTS,
@@ -35,12 +37,16 @@ from timely_llm.traces.lines import (
     read_lines,
     request_line,
 )
-from timely_llm.traces.mcap import Message, read_messages
+from timely_llm.traces.mcap import CutOff, Message, read_messages
+from timely_llm.traces.messages import type_store
 from timely_llm.traces.model import Job, Trace, TraceError, printable
 
+log = logging.getLogger(__name__)
 REQUEST_TYPE = "timely_llm/msg/PlanRequest"
 LINE_TYPE = "std_msgs/msg/String"
 REQUEST_TOPIC = "/plan_server/plan_requests"
+ACCEPTED = "/requests"
+"""How the topic ends on which a server tells what it accepted, whichever way that came."""
 LINE_TOPIC = "/timely_llm/trace"
 
 ORIGIN_NS = 1_577_836_800_000_000_000
@@ -88,7 +94,7 @@ def read_bag(path: Path) -> Trace:
     lines: list[bytes] = []
     requests: list[Message] = []
     size = 0
-    for message in _messages(path):
+    for message in bag_messages(path, log.warning):
         kinds[message.channel.type] += 1
         if message.channel.type == LINE_TYPE and message.channel.topic == LINE_TOPIC:
             if len(message.data) > MAX_LINE_BYTES + _CDR_HEAD:
@@ -103,11 +109,18 @@ def read_bag(path: Path) -> Trace:
             raise TraceError(
                 f"{path} is larger than a trace may be: {MAX_REQUESTS} requests, {MAX_BYTES} bytes"
             )
+    accepted = [m for m in requests if m.channel.topic.endswith(ACCEPTED)]
     if lines:
         texts = (_decoded(line, LINE_TYPE, path).data for line in lines)
-        return read_lines(texts, str(path))
+        try:
+            return read_lines(texts, str(path))
+        except TraceError:
+            if not accepted:
+                raise
+            # The lines of a replay that was ended early, or of several: what came of them counts.
+            log.warning("%s: its lines are no whole trace: its accepted requests are taken", path)
     if requests:
-        return _recorded(requests, path)
+        return _recorded(accepted or requests, path)
     found = printable(", ".join(sorted(kinds)[:5]))[:200] or "nothing"
     raise TraceError(
         f"{path} is no trace: it has neither {LINE_TOPIC} ({LINE_TYPE}) nor messages of"
@@ -115,8 +128,16 @@ def read_bag(path: Path) -> Trace:
     )
 
 
-def _messages(path: Path) -> Iterator[Message]:
-    """Yield the messages of all files of a bag."""
+def bag_messages(path: Path, warn: Callable[[str], object]) -> Iterator[Message]:
+    """Yield the messages of a bag's folder, all its files together, or of one .mcap file.
+
+    Args:
+        path: the folder, with or without metadata.yaml, or the file.
+        warn: given one sentence for each file whose end is missing.
+
+    Raises:
+        TraceError: one sentence; it cannot be read.
+    """
     files = [path]
     if path.is_dir():
         files = sorted(path.glob("*.mcap"), key=lambda file: (len(file.name), file.name))
@@ -126,7 +147,10 @@ def _messages(path: Path) -> Iterator[Message]:
                 " other storage can be turned into MCAP with `ros2 bag convert`"
             )
     for file in files:
-        yield from read_messages(file)
+        try:
+            yield from read_messages(file)
+        except CutOff as error:
+            warn(f"{error}: what comes before it is read")
 
 
 def _recorded(messages: Iterable[Message], path: Path) -> Trace:
@@ -162,7 +186,9 @@ def _recorded(messages: Iterable[Message], path: Path) -> Trace:
 
 def _write(trace: Trace, bag: Path) -> None:
     """Write a bag to a folder that does not exist."""
-    rosbag2, types = _rosbag2(), _types()
+    types = type_store()
+    from rosbags import rosbag2
+
     with rosbag2.Writer(bag, version=9, storage_plugin=rosbag2.StoragePlugin.MCAP) as writer:
         lines = writer.add_connection(LINE_TOPIC, LINE_TYPE, typestore=types)
         requests = writer.add_connection(REQUEST_TOPIC, REQUEST_TYPE, typestore=types)
@@ -176,11 +202,11 @@ def _write(trace: Trace, bag: Path) -> None:
 
 
 def _text(line: str) -> Any:
-    return _types().types[LINE_TYPE](data=line)
+    return type_store().types[LINE_TYPE](data=line)
 
 
 def _plan_request(job: Job) -> Any:
-    types, utility = _types().types, job.time_utility
+    types, utility = type_store().types, job.time_utility
     return types[REQUEST_TYPE](
         request_id=job.id,
         agent=job.agent,
@@ -197,34 +223,13 @@ def _plan_request(job: Job) -> Any:
 
 
 def _encoded(message: Any, kind: str) -> bytes:
-    return bytes(_types().serialize_cdr(message, kind))
+    return bytes(type_store().serialize_cdr(message, kind))
 
 
 def _decoded(data: bytes, kind: str, path: Path) -> Any:
     try:
-        return _types().deserialize_cdr(data, kind)
+        return type_store().deserialize_cdr(data, kind)
     except Exception as error:  # whatever broken bytes lead to
         raise TraceError(
             f"{path}: a message of {kind} is damaged, or of another version of this type"
         ) from error
-
-
-@cache
-def _types() -> Any:
-    """Return ROS's message types and ours."""
-    _rosbag2()
-    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
-
-    store = get_typestore(Stores.ROS2_KILTED)
-    for name in ("TimeUtility", "PlanRequest"):
-        text = resource(f"msg/{name}.msg").read_text(encoding="utf-8")
-        store.register(get_types_from_msg(text, f"timely_llm/msg/{name}"))
-    return store
-
-
-def _rosbag2() -> Any:
-    try:
-        from rosbags import rosbag2
-    except ImportError as error:
-        raise TraceError("bags need the Python package rosbags: pip install rosbags") from error
-    return rosbag2

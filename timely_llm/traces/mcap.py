@@ -47,19 +47,30 @@ class Message:
     data: bytes
 
 
+class CutOff(TraceError):
+    """The end of a file is missing, as when its recorder was killed; what comes before is whole."""
+
+
 class _Broken(Exception):
     """What is wrong with a file."""
+
+
+class _Ended(Exception):
+    """The file ends in the middle."""
 
 
 def read_messages(path: Path) -> Iterator[Message]:
     """Yield the messages of an MCAP file, in the order in which they were written.
 
     Raises:
+        CutOff: one sentence, after the last message that is whole.
         TraceError: one sentence; the file cannot be read, is no MCAP file, or is broken.
     """
     try:
         with path.open("rb") as file:
             yield from _Reader().messages(file)
+    except _Ended:
+        raise CutOff(f"the bag {path} is cut off, its end is missing") from None
     except OSError as error:
         raise TraceError(f"cannot read the bag {path}: {error.strerror}") from error
     except (_Broken, struct.error, UnicodeDecodeError, MemoryError) as error:
@@ -75,17 +86,20 @@ class _Reader:
         self._channels: dict[int, Channel] = {}
 
     def messages(self, file: BinaryIO) -> Iterator[Message]:
-        if file.read(len(_MAGIC)) != _MAGIC:
+        head = file.read(len(_MAGIC))
+        if not _MAGIC.startswith(head):
             raise _Broken("it does not begin like an MCAP file")
+        if head != _MAGIC:
+            raise _Ended
         for kind, content in _records(file):
             if kind == _DATA_END:
                 return
             if kind == _CHUNK:
-                for inner, record in _records(BytesIO(_unpacked(content))):
+                for inner, record in _chunk_records(content):
                     yield from self._take(inner, record)
             else:
                 yield from self._take(kind, content)
-        raise _Broken("its end is missing, it is cut off")
+        raise _Ended
 
     def _take(self, kind: int, record: bytes) -> Iterator[Message]:
         fields = _Fields(record)
@@ -134,7 +148,7 @@ def _records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the kind and the content of each record up to the end of the file."""
     while head := file.read(9):
         if len(head) < 9:
-            raise _Broken("its end is missing, it is cut off")
+            raise _Ended
         kind, length = struct.unpack("<BQ", head)
         if kind == 0:
             raise _Broken("a record has no kind")
@@ -142,8 +156,15 @@ def _records(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             raise _Broken(f"a record of {length} bytes is longer than {MAX_RECORD_BYTES}")
         content = file.read(length)
         if len(content) < length:
-            raise _Broken("its end is missing, it is cut off")
+            raise _Ended
         yield kind, content
+
+
+def _chunk_records(chunk: bytes) -> Iterator[tuple[int, bytes]]:
+    try:
+        yield from _records(BytesIO(_unpacked(chunk)))
+    except _Ended:
+        raise _Broken("a chunk ends in the middle of a record") from None
 
 
 def _unpacked(chunk: bytes) -> bytes:

@@ -1,0 +1,100 @@
+"""`timelyllm-drone`, `timelyllm-policies` and `ablation`: sweeps that differ in what they ask."""
+
+from pathlib import Path
+
+import pytest
+
+from test.experiments.bursts import bursts_file
+from timely_llm.experiments.ablation import WITHOUT
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.document import Row
+from timely_llm.experiments.policy_spec import parse
+from timely_llm.experiments.registry import EXPERIMENTS, experiment
+from timely_llm.traces.files import write_trace
+from timely_llm.traces.lrtrace import read_lrtrace
+
+PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "lrtrace_drone_high.json"
+REQUIRED = (
+    *("policy", "load", "seed", "requests", "share_served"),
+    *("utility", "urgent_utility", "normal_utility"),
+    *("utility_unclamped", "urgent_utility_unclamped", "normal_utility_unclamped"),
+    *("response_s", "urgent_response_s", "normal_response_s", "waiting_s"),
+)
+
+
+def quiet(done: int, total: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize("name", ["timelyllm-drone", "timelyllm-policies", "ablation"])
+def test_a_run_has_every_policy_and_column_that_is_promised(name: str, tmp_path: Path) -> None:
+    found = experiment(name)
+    options = found.options(trace=bursts_file(tmp_path), loads=(1,), seeds=1, jobs=1)
+    run = found.run(options, quiet)
+    assert run.experiment == name
+    assert [row["policy"] for row in run.rows] == list(options.policies)
+    assert all(set(REQUIRED) <= row.keys() for row in run.rows)
+    assert set(run.measures) <= run.rows[0].keys()
+    assert {row["task"] for row in run.task_rows} == {"0", "1", "2"}
+    assert run == found.run(options, quiet), "the same each time"
+    assert run.papers == (), "the paper's workload is another one"
+
+
+@pytest.mark.parametrize("name", list(EXPERIMENTS))
+def test_an_experiment_says_what_it_asks_and_its_policies_exist(name: str) -> None:
+    found = experiment(name)
+    assert found.name == name
+    assert found.question.endswith(("?", ")"))
+    for text in found.defaults.policies:
+        parse(text).make()
+
+
+def test_an_unknown_experiment_is_a_mistake() -> None:
+    with pytest.raises(ExperimentError, match="unknown experiment 'x': choose one of timelyllm-d"):
+        experiment("x")
+
+
+def test_each_ingredient_is_turned_off_by_an_option_that_changes_something() -> None:
+    defaults = vars(parse("deadline").make())
+    for text in WITHOUT:
+        spec = parse(text)
+        changed = {name for name, value in vars(spec.make()).items() if name in spec.values}
+        assert changed or spec.words
+        assert all(spec.values[name] != defaults[name] for name in changed)
+
+
+def test_the_papers_numbers_stand_beside_settings_that_are_run() -> None:
+    found = experiment("timelyllm-drone")
+    options = found.options(policies=("fcfs", "timely"), loads=(1,), seeds=1)
+    run = found.run(options, quiet)
+    settings = {(row["workload"], row["load"], row["policy"]) for row in run.rows}
+    (paper,) = run.papers
+    assert {(row["workload"], row["load"], row["policy"]) for row in paper.rows} == settings
+    assert {key for row in paper.rows for key in row} <= set(run.rows[0])
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the published trace is not here")
+def test_on_the_published_trace_policies_earn_what_was_measured_before(tmp_path: Path) -> None:
+    file = tmp_path / "published.jsonl"
+    write_trace(read_lrtrace(PUBLISHED), file)
+    found = experiment("timelyllm-drone")
+    run = found.run(found.options(trace=file, loads=(1, 2), seeds=1), quiet)
+    known = {
+        (1, "fcfs"): (1.012, 0.532),
+        (1, "stream"): (1.178, 0.354),
+        (1, "timely"): (1.213, 0.435),
+        (1, "deadline"): (1.312, 0.385),
+        (2, "fcfs"): (0.765, 0.709),
+        (2, "stream"): (0.855, 0.515),
+        (2, "timely"): (0.939, 0.986),
+        (2, "deadline"): (1.204, 0.539),
+    }
+    assert all(row["share_served"] == 1.0 for row in run.rows if row["policy"] != "timely:drops")
+    assert {key: _measured(run.rows, *key) for key in known} == {
+        key: pytest.approx(value, rel=0.01) for key, value in known.items()
+    }
+
+
+def _measured(rows: tuple[Row, ...], load: int, policy: str) -> tuple[object, object]:
+    (row,) = (row for row in rows if (row["load"], row["policy"]) == (load, policy))
+    return row["utility"], row["waiting_s"]

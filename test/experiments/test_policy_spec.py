@@ -1,0 +1,93 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely_llm.experiments.contract import ExperimentError, Options
+from timely_llm.experiments.policy_spec import HARNESS, WORDS, chosen, options_of, parse
+from timely_llm.experiments.simulation import Settings
+from timely_llm.policies.deadline import Deadline
+from timely_llm.policies.fcfs import Fcfs
+from timely_llm.policies.registry import POLICIES
+from timely_llm.policies.timely import Timely
+
+
+def test_a_policy_takes_words_and_options_of_its_own() -> None:
+    spec = parse("timely:drops:rows=4:lead_s=inf:adaptive=off")
+    policy, settings = spec.make(), spec.settings(Settings(seed=3))
+    assert isinstance(policy, Timely)
+    assert (policy.rows, policy.lead_s, policy.adaptive) == (4, math.inf, False)
+    assert settings == Settings(seed=3, drop_late=True)
+
+
+def test_the_harness_bounds_baselines_as_it_bounds_timely() -> None:
+    policy = parse("fcfs:harness").make()
+    assert isinstance(policy, Fcfs)
+    assert (policy.rows, policy.admissions) == (Timely().rows, Timely().admissions) == (8, 1)
+    sized = parse("fcfs:harness:rows=12").make()
+    assert isinstance(sized, Fcfs)
+    assert (sized.rows, sized.admissions) == (12, 1)
+
+
+def test_words_change_the_conditions_and_not_the_policy() -> None:
+    settings = parse("deadline:uncached:open-loop").settings(Settings())
+    assert (settings.shared_tokens, settings.own_tokens) == (0, 2884)
+    assert not settings.reports
+    assert parse("deadline:uncached:open-loop").make().__dict__.keys() == Deadline().__dict__.keys()
+    assert parse("deadline").settings(Settings()) == Settings()
+
+
+def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
+    options = Options(policies=("fcfs", "timely:drops", "deadline"), harness=True, uncached=True)
+    plain = ["fcfs", "timely:drops", "deadline", "fcfs:harness"]
+    assert [s.text for s in chosen(options)] == plain + [f"{text}:uncached" for text in plain]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("best", "unknown policy 'best': choose one of fcfs, stream, fcfs-segments, edf, timely"),
+        ("", "unknown policy ''"),
+        ("fcfs:", "fcfs:: '' is not one of harness, drops, uncached, open-loop, rows=..., admi"),
+        ("deadline:harness", "'harness' is not one of drops, uncached, open-loop, kappa=...,"),
+        ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
+        ("timely:rows", "'rows' is not one of"),
+        ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),
+        ("fcfs:rows=1.5", "fcfs:rows must be a whole number from 1 on, not '1.5'"),
+        ("timely:lead_s=nan", "timely:lead_s must be a number from 0 on or inf, not 'nan'"),
+        ("timely:lead_s=-1", "timely:lead_s must be a number from 0 on or inf, not '-1'"),
+        ("deadline:batch=no", "deadline:batch must be on or off, not 'no'"),
+    ],
+)
+def test_a_mistake_is_one_sentence_that_says_what_is_allowed(text: str, complaint: str) -> None:
+    with pytest.raises(ExperimentError) as error:
+        parse(text)
+    assert complaint in str(error.value)
+
+
+def test_no_policy_and_the_same_policy_twice_are_mistakes() -> None:
+    with pytest.raises(ExperimentError, match="no policy is named"):
+        chosen(Options())
+    with pytest.raises(ExperimentError, match="the policy fcfs is named twice"):
+        chosen(Options(policies=("fcfs", "stream", "fcfs")))
+
+
+parts = st.lists(
+    st.sampled_from([*WORDS, "rows=2", "rows=0", "kappa=inf", "batch=on", "learn=x", ""])
+    | st.text(max_size=8),
+    max_size=4,
+)
+
+
+@given(st.sampled_from([*POLICIES, "slow"]) | st.text(max_size=8), parts)
+def test_whatever_is_written_is_a_policy_or_a_mistake(name: str, words: list[str]) -> None:
+    text = ":".join([name, *words])
+    try:
+        spec = parse(text)
+    except ExperimentError:
+        return
+    assert spec.text == text
+    assert type(spec.make()) is POLICIES[spec.name]
+    assert spec.values.keys() <= options_of(spec.name).keys() | HARNESS.keys()
+    assert spec.words <= WORDS.keys()

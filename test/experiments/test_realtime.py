@@ -1,0 +1,111 @@
+"""The real engine in real time, and the same words in virtual time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.engines.contract import Engine
+from timely_llm.engines.profiles import PROFILES
+from timely_llm.engines.registry import make_engine
+from timely_llm.experiments import workload
+from timely_llm.experiments.contract import Experiment, ExperimentError, Options
+from timely_llm.experiments.realtime import MAX_TOKENS, again, run, serve
+from timely_llm.experiments.simulation import Settings
+from timely_llm.experiments.sources import shipped_skill_sets
+from timely_llm.experiments.workload import Work
+from timely_llm.policies.fcfs import Fcfs, Stream
+from timely_llm.resources import resource
+from timely_llm.traces.files import write_trace
+from timely_llm.traces.model import Job, Trace
+
+OPEN = Settings(profile=PROFILES["millisecond"], reports=False, skip=0)
+TEXTS = (
+    "Scene: [sofa, lamp]\nTask: [A] Where is the cat? Fly to it if you find it.",
+    "Scene: [bed]\nTask: [A] Go up 50 cm.",
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    made = make_engine("transformers", model=resource("models/tiny_planner"))
+    yield made
+    made.close()
+
+
+def jobs(number: int, gap_s: float = 0.05) -> tuple[Job, ...]:
+    return tuple(
+        Job(f"j{i}", 3.0 + gap_s * i, f"r{i}", str(i % 2), "drone", TEXTS[i % 2],
+            URGENT if i % 2 else NORMAL)
+        for i in range(number)
+    )  # fmt: skip
+
+
+def asked(number: int) -> list[Work]:
+    return workload.asked(Trace("asked", jobs=jobs(number)), skip=0)
+
+
+DRONE = {"drone": shipped_skill_sets()["drone"]}
+
+
+def test_robots_get_what_the_model_says_in_real_time(engine: Engine) -> None:
+    spoken = serve(asked(4), DRONE, engine, Stream(), OPEN)
+    one, _, *rest = spoken.run.outcomes
+    assert all(outcome.finished for outcome in spoken.run.outcomes)
+    assert len(one.segments) == len(one.work.parts) > 1
+    for outcome in spoken.run.outcomes:
+        assert 0.0 < outcome.response_s < 60.0
+        tokens = sum(part.tokens for part in outcome.work.parts)
+        assert 0 < tokens <= MAX_TOKENS
+        for got, part in zip(outcome.segments, outcome.work.parts, strict=True):
+            assert got.end_s - got.start_s == pytest.approx(part.true_s)
+    assert [p.tokens for p in rest[0].work.parts] == [p.tokens for p in one.work.parts]
+    assert spoken.shared_tokens > 300 > spoken.own_tokens > 5
+
+
+def test_the_same_words_are_said_again_in_virtual_time(engine: Engine) -> None:
+    spoken = serve(asked(3), DRONE, engine, Fcfs(), OPEN)
+    virtual = again(spoken, Fcfs(), OPEN)
+    assert [o.work for o in virtual.outcomes] == [o.work for o in spoken.run.outcomes]
+    for real, simulated in zip(spoken.run.outcomes, virtual.outcomes, strict=True):
+        assert len(real.segments) == len(simulated.segments)
+        # A step of one millisecond is as short as none of the real engine's.
+        assert simulated.response_s < real.response_s
+    assert virtual == again(spoken, Fcfs(), OPEN)
+
+
+some: Experiment = Experiment(
+    "some", "?", lambda options, progress: run(some, options, (), progress)
+)
+
+
+def test_each_setting_has_a_row_of_both_engines(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    write_trace(Trace("small", jobs=jobs(14)), file)
+    options = Options(
+        policies=("stream",), seeds=1, engine="transformers", profile="millisecond", trace=file
+    )
+    told: list[tuple[int, int]] = []
+    document = run(some, options, (), lambda done, total: told.append((done, total)))
+    real, simulated = document.rows
+    assert (real["engine"], simulated["engine"]) == ("transformers", "simulated")
+    assert real["requests"] == simulated["requests"] == 9, "the first five do not count"
+    assert real["share_served"] == simulated["share_served"] == 1.0
+    assert float(real["step_s"] or 0) > float(simulated["step_s"] or 0) == pytest.approx(0.001)
+    assert told[-1] == (14, 14)
+    assert document.setup["seconds of each workload"] == 60.0
+
+
+def test_too_few_jobs_and_unknown_robots_are_refused(tmp_path: Path) -> None:
+    options = Options(policies=("stream",), seeds=1, engine="transformers", seconds=5.0)
+    few = tmp_path / "few.jsonl"
+    write_trace(Trace("few", jobs=jobs(20, gap_s=2.0)), few)
+    with pytest.raises(ExperimentError, match="ask for more seconds"):
+        run(some, replace(options, trace=few), (), lambda done, total: None)
+    foreign = tmp_path / "foreign.jsonl"
+    strange = [replace(job, skill_set="submarine") for job in jobs(20)]
+    write_trace(Trace("foreign", jobs=tuple(strange)), foreign)
+    with pytest.raises(ExperimentError, match="cannot be asked in real time"):
+        run(some, replace(options, trace=foreign), (), lambda done, total: None)

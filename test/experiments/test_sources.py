@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from test.experiments.workloads import job, trace
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.sources import composed, given, shipped_skill_sets
+from timely_llm.traces.files import write_trace
+from timely_llm.traces.model import Conversation, Trace, TraceError
+
+
+def test_each_seed_has_its_own_arrivals_of_the_same_recipe() -> None:
+    one, other = composed("wid1", 0), composed("wid1", 1)
+    assert one == composed("wid1", 0)
+    assert one.name == other.name == "wid1"
+    assert one.source.startswith("preset wid1, seed 0")
+    assert [j.arrival_s for j in one.jobs] != [j.arrival_s for j in other.jobs]
+    assert {j.task for j in one.jobs} <= {str(task) for task in range(1, 9)}
+    assert one.jobs[-1].arrival_s <= 261.0
+    assert len(one.agents) <= 25
+
+
+def test_robots_that_come_with_the_package_are_known() -> None:
+    assert {"drone", "arm"} <= shipped_skill_sets().keys()
+
+
+def test_an_unknown_preset_is_a_mistake() -> None:
+    with pytest.raises(ExperimentError, match="unknown preset 'wid9': choose one of wid1"):
+        composed("wid9", 0)
+
+
+def test_a_trace_must_have_jobs_that_count(tmp_path: Path) -> None:
+    talk = Conversation("t", 0.0, "person", 10, 10)
+    for name, content, complaint in (
+        ("empty", trace(), "has no jobs, nothing in it"),
+        ("talks", Trace("talks", "", (), (talk,)), "has no jobs, only 1 conversations"),
+        ("few", trace(*(job(f"j{i}") for i in range(10))), "has 10 jobs, and the first 10 do not"),
+    ):
+        file = tmp_path / f"{name}.jsonl"
+        write_trace(content, file)
+        with pytest.raises(ExperimentError, match=complaint):
+            given(file)
+    enough = trace(*(job(f"j{i}") for i in range(11)))
+    write_trace(enough, tmp_path / "enough.jsonl")
+    assert given(tmp_path / "enough.jsonl").jobs == enough.jobs
+    with pytest.raises(TraceError):
+        given(tmp_path / "none.jsonl")

@@ -1,0 +1,126 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from test.experiments.bursts import bursts, bursts_file
+from timely_llm.core.errors import TimelyError
+from timely_llm.experiments.contract import Experiment, ExperimentError, Options
+from timely_llm.experiments.document import RunDocument, read_run, write_run
+from timely_llm.experiments.metrics import plain, row, task_rows
+from timely_llm.experiments.simulation import Settings, simulate
+from timely_llm.experiments.stage import Progress
+from timely_llm.experiments.sweep import compared, document, settings, sweep, workloads
+from timely_llm.policies.registry import make_policy
+
+
+def quiet(done: int, total: int) -> None:
+    pass
+
+
+def answer(options: Options, progress: Progress) -> RunDocument:
+    return document(DUMMY, options, sweep(options, (), progress))
+
+
+DUMMY = Experiment("dummy", "Does it work?", answer)
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(
+        policies=("fcfs", "timely:drops"), loads=(1, 3), seeds=2, trace=bursts_file(tmp_path)
+    )
+
+
+def test_rows_are_those_of_the_simulation_in_order(options: Options) -> None:
+    scored = sweep(replace(options, jobs=1), ("wid1",), quiet)
+    names = ("workload", "load", "policy", "seed")
+    assert [tuple(one.row[name] for name in names) for one in scored] == [
+        ("small", load, policy, seed)
+        for load in (1, 3)
+        for policy in ("fcfs", "timely:drops")
+        for seed in (0, 1)
+    ]
+    run = simulate(bursts(), make_policy("timely"), Settings(load=3, seed=1, drop_late=True))
+    columns = {"workload": "small", "policy": "timely:drops", "load": 3, "seed": 1}
+    assert scored[-1].row == plain(row(run, **columns))
+    assert list(scored[-1].task_rows) == [plain(one) for one in task_rows(run, **columns)]
+    assert scored[-1].row["requests"] == 3 * (36 - 10)
+
+
+def test_several_processes_find_the_same_as_one(options: Options) -> None:
+    seen: list[tuple[int, int]] = []
+    alone = sweep(replace(options, jobs=1), ("wid1",), quiet)
+    assert sweep(options, ("wid1",), lambda *done: seen.append(done)) == alone
+    assert seen == [(done, 8) for done in range(9)]
+
+
+def test_the_first_run_of_each_policy_is_drawn(options: Options) -> None:
+    scored = sweep(replace(options, jobs=1), ("wid1",), quiet)
+    drawn = [one.timeline for one in scored if one.timeline is not None]
+    assert [timeline.name for timeline in drawn] == [
+        "fcfs, workload small, load 1, seed 0",
+        "timely:drops, workload small, load 1, seed 0",
+    ]
+    assert all(timeline.steps and timeline.spans for timeline in drawn)
+
+
+def test_a_document_explains_its_rows_and_can_be_read_again(
+    options: Options, tmp_path: Path
+) -> None:
+    scored = compared(sweep(replace(options, jobs=1), (), quiet), "utility", "fcfs")
+    made = document(DUMMY, options, scored, notes=("A note.",))
+    assert (made.experiment, made.question) == ("dummy", "Does it work?")
+    assert set(made.rows[0]) - set(made.definitions) == {"workload", "policy", "load", "seed"}
+    assert made.definitions["utility_vs_fcfs"].startswith("utility over that of fcfs")
+    assert made.notes[0] == "A note."
+    assert any("must not be compared" in note for note in made.notes), "drops served fewer"
+    assert any(note.startswith("`drops` after a policy's name") for note in made.notes)
+    assert made.setup["seeds"] == "0 to 1"
+    write_run(made, tmp_path / "run.json")
+    assert read_run(tmp_path / "run.json") == made
+
+
+def test_a_comparison_is_a_share_of_the_same_setting(options: Options) -> None:
+    scored = compared(sweep(replace(options, jobs=1), (), quiet), "utility", "fcfs")
+    for one in scored:
+        (base,) = (
+            other.row["utility"]
+            for other in scored
+            if other.row["policy"] == "fcfs"
+            and all(other.row[key] == one.row[key] for key in ("load", "seed"))
+        )
+        share, own = one.row["utility_vs_fcfs"], one.row["utility"]
+        assert isinstance(base, float) and isinstance(own, float)
+        assert share == (pytest.approx(own / base) if base else None)
+
+
+def test_options_become_settings() -> None:
+    asked = Options(profile="millisecond", error=0.5, noise=0.1, network_s=0.008)
+    made = settings(asked, 4, 2)
+    assert (made.load, made.seed, made.profile.name) == (4, 2, "millisecond")
+    assert (made.prediction_error, made.true_noise, made.network_s) == (0.5, 0.1, 0.008)
+    assert settings(Options(), 1, 0) == Settings()
+
+
+def test_what_is_not_possible_is_a_sentence(options: Options) -> None:
+    for wrong, complaint in (
+        (replace(options, profile="none"), "unknown profile 'none'"),
+        (replace(options, loads=(100_000,)), "a load of 100000 makes 3600000 requests: at most"),
+        (replace(options, policies=("deadline:age_s=0",), jobs=1), "a value of its options is not"),
+    ):
+        with pytest.raises(TimelyError, match=complaint):
+            sweep(wrong, (), quiet)
+
+
+def test_presets_are_composed_for_each_seed() -> None:
+    made = workloads(Options(seeds=2), ("wid1", "wid2"))
+    assert [(name, len(traces)) for name, traces in made.items()] == [("wid1", 2), ("wid2", 2)]
+    assert made["wid1"][0] != made["wid1"][1]
+
+
+def test_an_option_that_an_experiment_does_not_understand_is_a_mistake() -> None:
+    narrow = replace(DUMMY, understands=frozenset({"seeds"}))
+    assert narrow.options(seeds=3).seeds == 3
+    with pytest.raises(ExperimentError, match="dummy has no option trace, only: seeds"):
+        narrow.options(trace=Path("x"))

@@ -1,0 +1,95 @@
+"""Runs to report: one that was simulated, and what bad files hold."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from test.experiments.workloads import job, trace
+from timely_llm.core.journal import MemoryJournal
+from timely_llm.core.time_utility import URGENT
+from timely_llm.experiments.document import Paper, Row, RunDocument
+from timely_llm.experiments.metrics import DEFINITIONS, plain, row, task_rows
+from timely_llm.experiments.simulation import Settings, simulate
+from timely_llm.experiments.timeline import timeline
+from timely_llm.policies.registry import make_policy
+
+HOSTILE = (
+    "<script>window.bad = 1</script>",
+    "\"'><img src=x onerror=window.bad=1>",
+    "</script><script>window.bad = 1</script>",
+    "<!--<script>",
+    "$$\\frac{1}{2}$$ \\(x\\)",
+    "{{ 7 * 7 }} {% raw %} &lt;b&gt;",
+    "@name $index @{left}{safe}",
+    "a\u202eb\x00c\nd",
+    "x" * 3000,
+)
+
+TRACE = trace(
+    *(
+        job(f"u{i}", i / 4, task="dodge", utility=URGENT)
+        if i % 2
+        else job(f"n{i}", i / 4, task="find")
+        for i in range(12)
+    )
+)
+
+
+@cache
+def simulated() -> RunDocument:
+    """Return a run of two policies, two loads and two seeds, with rows by task and a timeline."""
+    rows: list[Row] = []
+    by_task: list[Row] = []
+    timelines = []
+    for policy in ("stream", "timely"):
+        for load in (1, 4):
+            for seed in range(2):
+                journal = MemoryJournal()
+                settings = Settings(load=load, seed=seed, skip=0, true_noise=0.1)
+                run = simulate(TRACE, make_policy(policy), settings, journal=journal)
+                names = {"policy": policy, "load": load, "seed": seed}
+                rows.append(plain(row(run, **names)))
+                by_task += map(plain, task_rows(run, **names))
+                if not seed and load == 4:
+                    timelines.append(timeline(policy, run, journal.events))
+    return RunDocument(
+        experiment="small",
+        question="Who is served in time?",
+        command="timely-llm experiment small --json small.json",
+        profile="rtx4090-llama3-8b",
+        setup={"jobs": 12, "cached": True},
+        measures=("utility", "response_s", "waiting_s"),
+        definitions=dict(DEFINITIONS),
+        rows=tuple(rows),
+        task_rows=tuple(by_task),
+        papers=(Paper(title="A paper", rows=({"policy": "timely", "load": 1, "utility": 1.25},)),),
+        notes=("Step times are those of a profile.",),
+        timelines=tuple(timelines),
+    )
+
+
+def filled_with(text: str) -> RunDocument:
+    """Return a run that has a text wherever a text can be."""
+    run = simulated()
+    shown = run.timelines[0]
+    timeline = shown.model_copy(
+        update={
+            "name": text,
+            "requests": tuple(f"{text}{n}" for n in range(len(shown.requests))),
+            "spans": tuple(
+                span.model_copy(update={"agent": text + span.agent, "label": text})
+                for span in shown.spans
+            ),
+        }
+    )
+    rows, by_task = (
+        tuple({**one, "policy": f"{text}{one['policy']}", text: 1.5} for one in some[:6])
+        for some in (run.rows, run.task_rows)
+    )
+    return RunDocument(
+        experiment=text, question=text, command=text, profile=text, setup={text: text},
+        measures=("utility", text), definitions={"utility": text, text: text}, rows=rows,
+        task_rows=tuple({**one, "task": text} for one in by_task),
+        papers=(Paper(title=text, note=text, rows=({"policy": text, text: 1.0, "source": text},)),),
+        notes=(text,), timelines=(timeline,),
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+import pytest
+
+from timely_llm.report.palette import SCHEMES, Scheme, looks
+
+
+def luminance(color: str) -> float:
+    """Return relative luminance as WCAG 2.2 defines it."""
+    parts = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_contrast_is_that_of_the_standard() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=list(SCHEMES))
+def test_everything_stands_out_from_the_page(scheme: Scheme) -> None:
+    assert contrast(scheme.ink, scheme.page) >= 7
+    assert contrast(scheme.soft, scheme.page) >= 4.5
+    for color in (*scheme.series, scheme.normal, scheme.urgent, scheme.waiting):
+        assert contrast(color, scheme.page) >= 3
+
+
+def test_series_differ_without_colour_too() -> None:
+    many = looks(168)
+    assert len(set(many)) == 168
+    assert len({(look.hatch, look.marker) for look in many[:24]}) == 24
+    assert len({look.hatch for look in many[:8]}) == 8
+    assert len({look.marker for look in many[:6]}) == 6

@@ -1,0 +1,123 @@
+import math
+
+import pytest
+
+from test.report.runs import simulated
+from timely_llm.experiments.document import Paper, Row, RunDocument
+from timely_llm.experiments.metrics import summary
+from timely_llm.report.tables import Cell, direction, number, paper_table, summary_table
+
+
+def cells(run: RunDocument, name: str) -> list[Cell]:
+    table = summary_table(run)
+    place = [head.text for head in table.heads].index(name)
+    return [row[place] for row in table.rows]
+
+
+def compared(*rows: Row) -> RunDocument:
+    return RunDocument(experiment="e", measures=("utility", "response_s"), rows=rows)
+
+
+def test_the_table_says_what_the_summary_says() -> None:
+    run = simulated()
+    expected = {(row["policy"], row["load"]): row for row in summary(run.rows, run.keys)}
+    table = summary_table(run)
+    assert [head.text for head in table.heads] == [
+        "policy", "load", "seeds", "utility", "response (s)", "waiting (s)", "share served",
+    ]  # fmt: skip
+    assert len(table.groups) == 2, "policies of one load stand together"
+    for row in table.rows:
+        policy, load, seeds, utility, response, waiting, share = row
+        mean = expected[policy.text, int(load.text)]
+        assert seeds.value == 2
+        assert (utility.value, response.value) == (mean["utility"], mean["response_s"])
+        assert (waiting.value, share.value) == (mean["waiting_s"], mean["share_served"])
+        assert utility.text == f"{mean['utility']:.3f}"
+        assert float(utility.half.lstrip("<")) == pytest.approx(mean["utility_ci"], abs=1e-3)
+
+
+def test_the_best_of_a_setting_is_marked_and_who_is_near() -> None:
+    run = compared(
+        {"policy": "a", "load": 1, "seed": 0, "utility": 1.0, "share_served": 1.0},
+        {"policy": "a", "load": 1, "seed": 1, "utility": 1.2, "share_served": 1.0},
+        {"policy": "b", "load": 1, "seed": 0, "utility": 1.1, "share_served": 1.0},
+        {"policy": "b", "load": 1, "seed": 1, "utility": 1.2, "share_served": 1.0},
+        {"policy": "a", "load": 2, "seed": 0, "utility": 9.0, "share_served": 1.0},
+    )
+    assert [cell.mark for cell in cells(run, "utility")] == ["near", "best", ""]
+    assert {cell.mark for cell in cells(run, "share served")} == {""}, "all are equal"
+
+
+def test_who_serves_fewer_is_not_the_fastest() -> None:
+    run = compared(
+        {"policy": "drops", "load": 1, "response_s": 0.1, "share_served": 0.5},
+        {"policy": "serves", "load": 1, "response_s": 0.4, "share_served": 1.0},
+        {"policy": "slow", "load": 1, "response_s": 0.9, "share_served": 0.995},
+    )
+    assert [cell.mark for cell in cells(run, "response (s)")] == ["", "best", ""]
+    assert [cell.partial for cell in cells(run, "response (s)")] == [True, False, True]
+    assert not any(cell.partial for cell in cells(run, "share served"))
+
+
+def test_unknown_numbers_are_dashes() -> None:
+    run = compared(
+        {"policy": "a", "load": 1, "response_s": None, "share_served": 0.0},
+        {"policy": "b", "load": 1, "response_s": 0.5, "share_served": 1.0},
+    )
+    unknown, known = cells(run, "response (s)")
+    assert (unknown.text, unknown.value) == ("–", None)  # noqa: RUF001
+    assert (known.text, known.half) == ("0.500", "")
+
+
+def test_the_papers_numbers_stand_beside_ours() -> None:
+    run = simulated()
+    paper = Paper(
+        title="p",
+        rows=(
+            {"policy": "timely", "load": 1, "utility": 1.25, "where": "Fig. 5"},
+            {"policy": "unknown", "load": 1, "utility": 0.5},
+            {"policy": "timely", "utility": 0.5},
+        ),
+    )
+    table = paper_table(run, paper)
+    assert [head.text for head in table.heads] == [
+        "policy", "load", "where", "utility: paper", "utility: here",
+    ]  # fmt: skip
+    ours, none, several = (row[-1] for row in table.rows)
+    (mean,) = (
+        row["utility"]
+        for row in summary(run.rows, run.keys)
+        if (row["policy"], row["load"]) == ("timely", 1)
+    )
+    assert ours.value == mean
+    assert none.text == several.text == "–"  # noqa: RUF001
+    assert table.rows[0][2].text == "Fig. 5"
+
+
+def test_a_papers_tasks_are_compared_with_tasks() -> None:
+    run = simulated()
+    paper = Paper(title="p", rows=({"policy": "timely", "load": 1, "task": "find", "utility": 1},))
+    (row,) = paper_table(run, paper).rows
+    found = [
+        one["utility"] for one in run.task_rows
+        if (one["policy"], one["load"], one["task"]) == ("timely", 1, "find")
+    ]  # fmt: skip
+    assert row[-1].value == pytest.approx(sum(float(value or 0) for value in found) / len(found))
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "shown"),
+    [
+        (1.23456, 0.01234, "1.235 ± 0.012"), (1.0, 1e-5, "1.000 ± <0.001"),
+        (1.0, 0.0, "1.000 ± 0.000"),
+        (12345.6, math.inf, "12,346"), (99.99, 3.0, "99.99 ± 3.00"), (-0.5, 0.25, "-0.500 ± 0.250"),
+    ],
+)  # fmt: skip
+def test_numbers_have_the_decimals_of_their_size(mean: float, half: float, shown: str) -> None:
+    assert number(mean, half) == shown
+
+
+def test_what_is_better_is_known_of_some() -> None:
+    more = ("utility", "urgent_utility", "share_served", "tokens_per_s", "slo_attainment")
+    assert [direction(name) for name in more] == [1] * 5
+    assert [direction(name) for name in ("response_s", "p99_ms", "tokens")] == [-1, -1, 0]

@@ -1,0 +1,134 @@
+"""`timely-llm trace replay --live` beside a real server, and the recording of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test.experiments.workloads import job
+from test.system.conftest import Process, Start
+from test.system.ros_client import Client
+from timely_llm.experiments.recorded import score
+from timely_llm.traces.files import write_trace
+from timely_llm.traces.model import Job, Trace
+
+WAIT_S = 40.0
+PATIENT = Path(__file__).with_name("patient.yaml")
+SERVER = {
+    "engine": "simulated", "pace": "millisecond", "stats_period_s": 0.1, "publish_steps": "true",
+}  # fmt: skip
+"""It answers everything with `mf(50);tc(90);tp();mf(50);->True;`."""
+
+
+@pytest.fixture(scope="module")
+def client(start: Start, domain: int) -> Iterator[Client]:
+    server = start("plan_server", **SERVER)
+    made = Client(domain)
+    made.wait_for_server()
+    made.until_listed({})
+    yield made
+    made.close()
+    server.stop()
+    assert "Traceback" not in server.output
+
+
+def workload(path: Path, *jobs: Job) -> str:
+    write_trace(Trace("small", "", jobs), path)
+    return str(path)
+
+
+def replay(start: Start, file: str, *arguments: str, **options: Any) -> Process:
+    return start(
+        "scripts/timely-llm", "trace", "replay", file, "--live", "--server-timeout", "30",
+        *arguments, **options,
+    )  # fmt: skip
+
+
+def brief(name: str, arrival_s: float, task: str) -> Job:
+    """Return a job whose robot is busy for a second."""
+    return job(name, arrival_s, task=task, seconds=(0.3, 0.2, 0.3, 0.2))
+
+
+@pytest.mark.parametrize("by", ["action", "topic"])
+def test_a_replay_and_its_recording_tell_the_same(
+    start: Start, client: Client, tmp_path: Path, by: str
+) -> None:
+    jobs = [brief(f"{task}-{n}", 5.0 + 0.2 * n, task) for n in range(3) for task in ("1", "2")]
+    jobs.append(replace(brief("patient", 5.5, "3"), skill_set="patient"))
+    jobs.append(replace(brief("boat", 5.5, "4"), skill_set="boat"))
+    file = workload(tmp_path / "small.jsonl", *jobs)
+    recorder = start("scripts/timely-llm", "trace", "record", str(tmp_path / "day"))
+    client.until(lambda: " stats" in recorder.output)
+    process = replay(
+        start, file, "--by", by, "--skill-set", str(PATIENT), "--json", str(tmp_path / "run.json"),
+    )  # fmt: skip
+    assert process.wait(WAIT_S) == 0, process.output
+    recorder.interrupt()
+    assert recorder.wait(WAIT_S) == 0, recorder.output
+    run = json.loads((tmp_path / "run.json").read_text())
+    (row,) = run["rows"]
+    assert (row["requests"], row["share_served"]) == (7, pytest.approx(6 / 7))
+    assert [(r["task"], r["requests"], r["share_served"]) for r in run["task_rows"]] == [
+        ("1", 3, 1.0), ("2", 3, 1.0), ("3", 1, 0.0),
+    ]  # fmt: skip
+    assert 0.0 <= row["late_p50_ms"] <= row["late_p99_ms"] <= row["late_max_ms"]
+    assert run["setup"]["results"] == "6 NONE, 1 UNKNOWN_SKILL_SET"
+    assert any("skill set 'boat'" in note for note in run["notes"])
+    recorded = score(tmp_path / "day")
+    assert [(r["task"], r["requests"], r["share_served"]) for r in recorded.task_rows] == [
+        (r["task"], r["requests"], r["share_served"]) for r in run["task_rows"]
+    ]
+    for measure in ("utility", "response_s", "waiting_s"):
+        assert recorded.rows[0][measure] == pytest.approx(row[measure], abs=0.3)
+    executed = [s for s in recorded.timelines[0].spans if s.kind == "executing"]
+    assert sum(span.label == "mf(50);" for span in executed) == 12
+    assert recorded.timelines[0].steps
+    assert client.listed() == {}
+
+
+def test_an_interrupt_cancels_what_is_in_work(start: Start, client: Client, tmp_path: Path) -> None:
+    jobs = [job(f"{n}", float(60 * (n // 3)), seconds=(60.0,)) for n in range(6)]
+    process = replay(start, workload(tmp_path / "long.jsonl", *jobs))
+    client.until(lambda: len(client.listed()) == 3)
+    process.interrupt()
+    assert process.wait(WAIT_S) == 130
+    assert "results: 3 CANCELED" in process.output
+    assert "3 were not asked any more" in process.output
+    assert process.output.endswith("timely-llm: ended by SIGINT; nothing is left running\n")
+    assert "Traceback" not in process.output
+    client.until_listed({})
+
+
+def test_a_server_that_stops_ends_the_replay(start: Start, domain: int, tmp_path: Path) -> None:
+    alone = {"ROS_DOMAIN_ID": str(domain + 101)}
+    server = start("plan_server", **SERVER, environment=alone)
+    jobs = (brief("now", 0.0, "1"), brief("later", 600.0, "1"))
+    file = workload(tmp_path / "a.mcap", *jobs)
+    process = replay(start, file, environment=alone)
+    watcher = Client(domain + 101)
+    watcher.wait_for_action()
+    watcher.until(lambda: bool(watcher.stats) and watcher.stats[-1].ended == 1)
+    watcher.close()
+    server.stop()
+    assert process.wait(WAIT_S) == 1
+    assert "the plan server /plan_server has gone: 1 of 2 requests were not asked" in process.output
+
+
+def test_without_a_server_or_without_live_it_says_so(start: Start, tmp_path: Path) -> None:
+    file = workload(tmp_path / "small.jsonl", brief("a", 0.0, "1"))
+    for arguments, status, words in (
+        (["--live", "--server-timeout", "0.5"], 1, "no plan server /plan_server answered within"),
+        ([], 2, "replay needs --live and a running server: in virtual time"),
+    ):
+        process = start(
+            "scripts/timely-llm", "trace", "replay", file, *arguments,
+            environment={"ROS_DOMAIN_ID": "101"},
+        )  # fmt: skip
+        assert process.wait(WAIT_S) == status
+        assert words in process.output
+        assert len(process.output.splitlines()) == 1

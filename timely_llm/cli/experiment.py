@@ -1,0 +1,113 @@
+"""`timely-llm experiment`: the tables and figures of papers, run again in virtual time."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from timely_llm.cli.options import FILE, check_output
+from timely_llm.engines.registry import ENGINES
+from timely_llm.experiments.document import write_run
+from timely_llm.experiments.registry import EXPERIMENTS
+from timely_llm.experiments.registry import experiment as find
+
+MOST_LOAD = 100
+
+
+def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    """Return the words between commas."""
+    return value and tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+def _loads(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+    """Return the whole numbers between commas, none of them twice."""
+    words = [word.strip() for word in value.split(",")] if value is not None else []
+    if not all(w.isascii() and w.isdecimal() and 1 <= int(w[:9]) <= MOST_LOAD for w in words):
+        raise click.BadParameter(f"{value!r} is not like 1,2,4: whole numbers of 1 to {MOST_LOAD}")
+    return tuple(dict.fromkeys(map(int, words))) or None
+
+
+def _number(context: click.Context, option: click.Parameter, value: float | None) -> Any:
+    """Return a number that is one: ranges let NaN through."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number")
+    return value
+
+
+def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        for name in EXPERIMENTS:
+            click.echo(f"{name}: {find(name).question}")
+        context.exit()
+
+
+@click.command(epilog=f"Names: {', '.join(EXPERIMENTS)}.")
+@click.argument("name", type=click.Choice(list(EXPERIMENTS)), metavar="NAME")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
+              help="Say what experiments there are and what they ask.")  # fmt: skip
+@click.option("--policies", metavar="A,B", callback=_words,
+              help="Such as fcfs,timely:drops,deadline:batch=off.")  # fmt: skip
+@click.option("--load", "loads", metavar="1,2,4", callback=_loads,
+              help="How often every job is asked.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(1, 1000), help="How many, from 0 on.")
+@click.option("--trace", type=click.Path(exists=True, path_type=Path),
+              help="Jobs of your own; seeds are then of predictions and noise alone.")  # fmt: skip
+@click.option("--profile", help="Name of the step times.")
+@click.option("--harness", is_flag=True, default=None,
+              help="Also baselines as in the paper's code: 1 admission, 8 rows.")  # fmt: skip
+@click.option("--uncached", is_flag=True, default=None,
+              help="Also every policy with nothing of the prompts computed before.")  # fmt: skip
+@click.option("--error", type=click.FloatRange(0, 3), callback=_number,
+              help="Sigma of predicted over true execution times, log-normal.")  # fmt: skip
+@click.option("--noise", type=click.FloatRange(0, 3), callback=_number,
+              help="Sigma of true execution times over the trace's, log-normal.")  # fmt: skip
+@click.option("--network", "network_s", type=click.FloatRange(0, 60), callback=_number,
+              help="Seconds of a message, each way.")  # fmt: skip
+@click.option("--engine", type=click.Choice(ENGINES),
+              help="A real one serves in real time, for a shorter while.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(5, 86_400), callback=_number,
+              help="With a real engine: seconds of each workload.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, 256), help="Processes that work at once.")
+@click.option("--json", "json_file", type=FILE, help="Write the run to this file.")
+@click.option("--html", "html_file", type=FILE, help="Write a report to this file.")
+def experiment(name: str, json_file: Path | None, html_file: Path | None, **options: Any) -> None:
+    """Run the experiment NAME and print its tables beside the paper's.
+
+    A policy may carry words and options of its own: timely:drops, fcfs:harness, timely:rows=6,
+    deadline:defer=off. Every option that is not given has the experiment's own default.
+    """
+    check_output(json_file, "--json")
+    check_output(html_file, "--html")
+    chosen = find(name)
+    wanted = chosen.options(**{key: value for key, value in options.items() if value is not None})
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+        run = chosen.run(wanted, lambda done, total: bar.update(task, completed=done, total=total))
+    run = run.model_copy(update={"command": shlex.join(["timely-llm", *sys.argv[1:]])})
+    from timely_llm.experiments.tables import console, show
+
+    page = console()
+    show(run, page)
+    if json_file is not None:
+        write_run(run, json_file)
+        page.print(Text(f"Wrote {json_file}"))
+    if html_file is not None:
+        from timely_llm.report.page import write_page
+
+        write_page([run], html_file)
+        page.print(Text(f"Wrote {html_file}"))

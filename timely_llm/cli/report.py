@@ -1,0 +1,48 @@
+"""`timely-llm report`: runs and recordings as one page, and as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from timely_llm.cli.options import FILE, FOLDER, check_output
+
+EXISTING = click.Path(exists=True, path_type=Path)
+
+
+@click.command()
+@click.argument("runs", type=EXISTING, nargs=-1, required=True, metavar="RUN...")
+@click.option("--output", type=FILE, default=Path("report.html"), help="Write the page here.")
+@click.option("--png", "folder", type=FOLDER, help="Also write each plot as a picture here.")
+@click.option("--title", default="", show_default=False, help="Of the page.")
+def report(runs: tuple[Path, ...], output: Path, folder: Path | None, title: str) -> None:
+    """Make one page of runs: tables, plots, timelines and the commands that made them.
+
+    A RUN is a file that `timely-llm experiment --json` wrote, or a recording: the folder of a bag
+    or its .mcap file. The page is a single HTML file that needs no network. Runs of the same
+    experiment are also compared.
+    """
+    check_output(output, "--output")
+    if output.exists() and any(path.samefile(output) for path in runs):
+        raise click.BadParameter(f"{output} is a RUN itself", param_hint="--output")
+    # Plots take a second to import: not before somebody needs them.
+    from timely_llm.report.load import load
+    from timely_llm.report.page import unique, write_page
+
+    console = Console(stderr=True)
+    with console.status("Reading"):
+        documents = [load(path) for path in runs]
+    names = unique(path.name if path.is_dir() else path.stem for path in runs)
+    with console.status("Drawing"):
+        write_page(documents, output, title, names)
+    said = Console()
+    said.print(Text(f"Wrote {output}"))
+    if folder is not None:
+        from timely_llm.report.pictures import write_pictures
+
+        with console.status("Drawing pictures"):
+            pictures = write_pictures(documents, folder, names)
+        said.print(Text(f"Wrote {len(pictures)} pictures to {folder}"))

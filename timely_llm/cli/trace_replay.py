@@ -1,0 +1,161 @@
+"""`timely-llm trace replay`: a trace against a running server, with robots that execute."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from timely_llm.cli.options import EXISTING_FILE, FILE, check_output, need_ros
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.traces.files import read_trace
+from timely_llm.traces.lines import MAX_REQUESTS
+
+if TYPE_CHECKING:
+    from timely_llm.experiments.document import RunDocument
+    from timely_llm.experiments.replay_script import Script
+    from timely_llm.ros.replay import Replayed
+
+LATENESS = {
+    "late_p50_ms": "how long after its time a request was asked, milliseconds: median",
+    "late_p99_ms": "the same, 99th percentile",
+    "late_max_ms": "the same, the longest",
+}
+
+ENDS = {
+    "UNKNOWN_SKILL_SET": "the server does not know their skill set: it needs --skill-set",
+    "LOST": "the server knows nothing of them any more, and did not say how they ended",
+    "UNFINISHED": "they were in work when the replay was ended",
+}
+
+
+@click.command()
+@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.option("--live", is_flag=True, help="Against a running server; needed.")
+@click.option("--by", type=click.Choice(["action", "topic"]), default="action",
+              help="Ask as robots do, or as a bag that is played.")  # fmt: skip
+@click.option("--speed", type=click.FloatRange(0.01, 1000.0), default=1.0,
+              help="Of arrivals; robots take their time.")  # fmt: skip
+@click.option("--load", type=click.IntRange(1, 1000), default=1,
+              help="How often each job is asked, by another agent each time.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, MAX_REQUESTS), default=MAX_REQUESTS,
+              show_default="all", help="First jobs of the trace.")  # fmt: skip
+@click.option("--skill-set", "skill_files", type=EXISTING_FILE, multiple=True,
+              help="A skill set of your own.")  # fmt: skip
+@click.option("--server", default="plan_server", help="Name of the plan server's node.")
+@click.option("--namespace", default="", show_default=False, help="Of the server.")
+@click.option("--domain", type=click.IntRange(0, 232), help="Default: ROS_DOMAIN_ID.")
+@click.option("--server-timeout", "timeout_s", type=click.FloatRange(0.1, 86_400), default=10.0,
+              help="Seconds until a server is there.")  # fmt: skip
+@click.option("--json", "json_file", type=FILE, help="Write the same as JSON here.")
+def replay(
+    file: Path, live: bool, by: str, speed: float, load: int, limit: int,
+    skill_files: tuple[Path, ...], server: str, namespace: str, domain: int | None,
+    timeout_s: float, json_file: Path | None,
+) -> None:  # fmt: skip
+    """Ask a running server for the plans of the trace FILE, at its times; robots execute them.
+
+    Robots take the seconds that the trace measured, as far as it has any. The trace's lines go to
+    /timely_llm/trace, so that a recording of the replay can be scored alone.
+    """
+    check_output(json_file, "--json")
+    if not live:
+        raise click.UsageError(
+            "replay needs --live and a running server: in virtual time a trace is replayed by"
+            " `timely-llm experiment timelyllm-drone --trace FILE`"
+        )
+    need_ros()
+    from timely_llm.experiments.document import write_run
+    from timely_llm.experiments.replay_script import script
+    from timely_llm.experiments.sources import shipped_skill_sets
+    from timely_llm.experiments.tables import console, show
+    from timely_llm.processes.children import Interrupts
+    from timely_llm.ros.replay import Target, replay
+    from timely_llm.skills.skill_set import load_skill_set
+
+    own = {made.name: made for made in map(load_skill_set, skill_files)}
+    what = script(read_trace(file), {**shipped_skill_sets(), **own}, load, speed, limit)
+    target = Target(server, namespace, domain, by == "topic", timeout_s)
+    with Interrupts() as interrupts, bar() as progress:
+        replayed = replay(what, target, lambda: not interrupts.received, progress)
+    if not replayed.late_s:
+        interrupts.check()
+    document = scored(what, replayed, by, load, speed)
+    show(document, console())
+    if json_file is not None:
+        write_run(document, json_file)
+        Console(soft_wrap=True).print(f"Wrote {json_file}", markup=False)
+    interrupts.check()
+    if replayed.problem:
+        raise ConfigurationError(
+            f"{replayed.problem}: {replayed.unasked} of {len(what.trace.jobs)} requests were not"
+            " asked"
+        )
+
+
+@contextlib.contextmanager
+def bar() -> Iterator[Callable[[int, int], None]]:
+    """Show how many requests have ended, where somebody looks."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    page = Console(stderr=True)
+    shown = page.is_terminal
+    with Progress(*columns, TimeElapsedColumn(), console=page, disable=not shown) as progress:
+        task = progress.add_task("replay", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def scored(what: Script, replayed: Replayed, by: str, load: int, speed: float) -> RunDocument:
+    """Return what came of a replay in the form of an experiment's document."""
+    from timely_llm.experiments.document import RunDocument
+    from timely_llm.experiments.recorded import LIVE_DEFINITIONS
+    from timely_llm.experiments.sweep import MEASURES, Scored
+
+    names: dict[str, str | bool | int | float | None] = {
+        "trace": what.trace.name,
+        "load": load,
+        "speed": speed,
+    }
+    made = Scored.of(replayed.run, names)
+    lateness = {
+        name: round(1e3 * float(np.percentile(replayed.late_s, share)), 4)
+        for name, share in zip(LATENESS, (50, 99, 100), strict=True)
+    }
+    ends = ", ".join(f"{count} {end}" for end, count in replayed.results.most_common())
+    return RunDocument(
+        experiment="replay",
+        question="What do robots get when the trace is replayed against a running server?",
+        command=shlex.join(["timely-llm", *sys.argv[1:]]),
+        profile="the engine of the running server",
+        setup={
+            "asked_by": by,
+            "agents": len(what.trace.agents),
+            "span_s": round(replayed.run.span_s, 3),
+            "results": ends,
+            "generated_tokens": replayed.run.generated_tokens,
+        },
+        keys=tuple(names),
+        measures=(*MEASURES, *LATENESS),
+        definitions=LIVE_DEFINITIONS | LATENESS,
+        rows=({**made.row, **lateness},),
+        task_rows=made.task_rows,
+        notes=tuple(notes(what, replayed)),
+    )
+
+
+def notes(what: Script, replayed: Replayed) -> Iterator[str]:
+    """Yield what is not in the rows, a sentence each."""
+    for reason, count in what.left_out.items():
+        yield f"{count} were left out: {reason}"
+    if replayed.unasked:
+        yield f"{replayed.unasked} were not asked any more when the replay was ended"
+    for end, meaning in ENDS.items():
+        if replayed.results[end]:
+            yield f"{replayed.results[end]} {end}: {meaning}"

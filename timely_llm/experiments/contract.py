@@ -1,0 +1,96 @@
+"""What an experiment is: a question, the options it understands, and a run that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from timely_llm.core.errors import TimelyError
+from timely_llm.engines.profiles import DEFAULT_PROFILE
+from timely_llm.experiments.document import RunDocument
+from timely_llm.experiments.stage import Progress
+
+
+class ExperimentError(TimelyError):
+    """An experiment cannot be run as it was asked for."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may change; an experiment ignores none of those that it understands.
+
+    Attributes:
+        policies: in the notation of `policy_spec`.
+        loads: how often every job is asked.
+        seeds: how many, from 0 on.
+        trace: a file of jobs, instead of the experiment's own workloads.
+        profile: name of the step times.
+        harness: also the baselines under the limits of paper 001's code.
+        uncached: also every policy with nothing of the prompts computed before.
+        error: standard deviation of the logarithm of predicted over true execution times.
+        noise: the same, of true execution times over the trace's.
+        network_s: seconds of a message, each way.
+        jobs: processes that work at once.
+        engine: "simulated" in virtual time, or a real one in real time.
+        seconds: of each workload in real time.
+    """
+
+    policies: tuple[str, ...] = ()
+    loads: tuple[int, ...] = (1,)
+    seeds: int = 5
+    trace: Path | None = None
+    profile: str = DEFAULT_PROFILE
+    harness: bool = False
+    uncached: bool = False
+    error: float = 0.2
+    noise: float = 0.0
+    network_s: float = 0.001
+    jobs: int = 2
+    engine: str = "simulated"
+    seconds: float = 60.0
+
+
+_REAL_TIME = frozenset(("engine", "seconds"))
+SIMULATED = frozenset(Options.__dataclass_fields__) - _REAL_TIME
+"""Options of experiments in virtual time: all others."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure or table of a paper.
+
+    Attributes:
+        name: what users call it.
+        question: what it asks, one sentence.
+        run: answers it. Called with options and a progress that takes parts done and all parts;
+            leaves `command` of the document empty. It raises a TimelyError if it cannot.
+        defaults: what its options are if nobody says otherwise.
+        understands: names of the options that change it.
+        real_time: what its options are with a real engine; None if it is for virtual time alone.
+    """
+
+    name: str
+    question: str
+    run: Callable[[Options, Progress], RunDocument]
+    defaults: Options = field(default_factory=Options)
+    understands: frozenset[str] = SIMULATED
+    real_time: Options | None = None
+
+    def options(self, **given: Any) -> Options:
+        """Return its defaults with what was given.
+
+        Raises:
+            ExperimentError: it does not understand one of them.
+        """
+        understands, defaults = self.understands, self.defaults
+        if self.real_time is not None:
+            understands |= _REAL_TIME
+            if given.get("engine", defaults.engine) != defaults.engine:
+                defaults = self.real_time
+        for name in given:
+            if name not in understands:
+                known = ", ".join(sorted(understands)) or "none"
+                raise ExperimentError(f"{self.name} has no option {name}, only: {known}")
+        return replace(defaults, **given)

@@ -1,0 +1,166 @@
+"""From measured steps to a step-time profile, and its file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.engines.profiles import MEASURED, Profile
+from timely_llm.profiling.engine_steps import MeasuredStep
+
+Array = NDArray[np.float64]
+
+KNOTS = (0, 1, 2, 4, 8, 16, 32, 64)
+"""Rows between which a step takes evenly longer."""
+
+TURNS = 20
+_HUBER = 1.345
+
+
+@dataclass(frozen=True)
+class StepFit:
+    """A profile and how well it says what was measured.
+
+    Attributes:
+        profile: fitted to the steps that were there for it.
+        steps: all that were measured.
+        median_error, p95_error: of |predicted - measured| / measured, over the unseen steps.
+    """
+
+    profile: Profile
+    steps: tuple[MeasuredStep, ...]
+    median_error: float
+    p95_error: float
+
+
+def fit_profile(steps: Sequence[MeasuredStep], name: str, source: str) -> StepFit:
+    """Return the profile that fits the steps best; no coefficient is negative.
+
+    Errors count as shares of what a step takes, and large ones less than in proportion (Huber's
+    weights): a step that something else disturbed does not bend the profile.
+
+    Args:
+        steps: some of them unseen.
+        name: of the profile.
+        source: what was measured; the errors are added.
+
+    Raises:
+        ConfigurationError: there are no steps to fit, or none to test with.
+    """
+    seen = [step for step in steps if not step.setting.unseen]
+    unseen = [step for step in steps if step.setting.unseen]
+    if not seen or not unseen:
+        raise ConfigurationError("a profile needs steps to fit and other steps to test it with")
+    profile = _profile(_coefficients(seen), name, source)
+    errors = np.abs([relative_error(profile, step) for step in unseen])
+    middle, high = (float(np.quantile(errors, share)) for share in (0.5, 0.95))
+    source += f"; error on unseen steps: median {middle:.1%}, 95th percentile {high:.1%}"
+    return StepFit(replace(profile, source=source), tuple(steps), middle, high)
+
+
+def predicted_s(profile: Profile, step: MeasuredStep) -> float:
+    """Return the seconds of a step by a profile."""
+    return profile.step_s(step.setting.rows, step.setting.chunk, step.context_tokens)
+
+
+def relative_error(profile: Profile, step: MeasuredStep) -> float:
+    """Return (predicted - measured) / measured."""
+    return predicted_s(profile, step) / step.seconds - 1.0
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write a profile as YAML, as `engines.profiles.read_profile` reads it.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    values = {**vars(profile), "table_s": list(profile.table_s)}
+    text = yaml.safe_dump(
+        values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    )
+    head = f"# Seconds of an engine's steps. Wherever a profile is named: {MEASURED}FILE\n"
+    path.write_text(head + text, encoding="utf-8")
+
+
+def non_negative(columns: Array, target: Array) -> Array:
+    """Return the x >= 0 with the least |columns @ x - target| (Lawson and Hanson, 1974, NNLS).
+
+    Args:
+        columns: one row for each equation, one column for each unknown; none is all 0.
+        target: one value for each equation.
+    """
+    scale = np.linalg.norm(columns, axis=0)
+    a = columns / scale
+    x: Array = np.zeros(a.shape[1])
+    free = np.zeros(len(x), bool)
+    for _ in range(3 * len(x)):
+        gain = np.where(free, -np.inf, a.T @ (target - a @ x))
+        if np.max(gain) <= 1e-10 * np.linalg.norm(target):
+            break
+        free[np.argmax(gain)] = True
+        while np.min((trial := _solved(a, target, free))[free], initial=np.inf) <= 0:
+            below = free & (trial <= 0)
+            x += np.min(x[below] / (x[below] - trial[below])) * (trial - x)
+            free &= x > 1e-12
+            x[~free] = 0.0
+        x = trial
+    return np.asarray(x / scale, float)
+
+
+def _solved(a: Array, target: Array, free: NDArray[np.bool_]) -> Array:
+    """Return the least-squares solution in which only the free unknowns are not 0."""
+    x: Array = np.zeros(a.shape[1])
+    x[free] = np.linalg.lstsq(a[:, free], target, rcond=None)[0]
+    return x
+
+
+def _coefficients(steps: Sequence[MeasuredStep]) -> Array:
+    """Return the seconds of each term of `_terms`."""
+    seconds = np.array([step.seconds for step in steps])
+    shares = np.array([_terms(step) for step in steps]) / seconds[:, None]
+    weights = np.ones(len(steps))
+    found = non_negative(shares, np.ones(len(steps)))
+    for _ in range(TURNS):
+        away = np.abs(1.0 - shares @ found)
+        unit = 1.4826 * float(np.median(away))
+        if unit <= 1e-9:
+            break
+        weights = np.minimum(1.0, _HUBER * unit / np.maximum(away, 1e-300))
+        root = np.sqrt(weights)
+        found = non_negative(shares * root[:, None], root)
+    return found
+
+
+def _terms(step: MeasuredStep) -> list[float]:
+    """Return what each coefficient is multiplied with.
+
+    One step; whether it computes a prompt; its prompt tokens; its context tokens; the rows between
+    each two knots.
+    """
+    rows, chunk = step.setting.rows, step.setting.chunk
+    between = [min(max(rows - low, 0), high - low) for low, high in pairwise(KNOTS)]
+    return [1.0, float(chunk > 0), chunk, step.context_tokens, *between]
+
+
+def _profile(coefficients: Array, name: str, source: str) -> Profile:
+    base_s, prefill_s, prefill_token_s, context_token_s, *slopes = map(float, coefficients)
+    rows = np.arange(1, KNOTS[-1] + 1)
+    table = np.interp(rows, KNOTS, np.cumsum([base_s, *np.multiply(slopes, np.diff(KNOTS))]))
+    # The line from the base that misses the table by the least shares: for who knows no table.
+    lever = rows / table
+    row_s = float(lever @ (1.0 - base_s / table) / (lever @ lever))
+    return Profile(
+        name, source, _four(base_s), _four(row_s), _four(prefill_token_s), _four(context_token_s),
+        _four(prefill_s), tuple(map(_four, table)), _four(slopes[-1]),
+    )  # fmt: skip
+
+
+def _four(value: float) -> float:
+    return float(f"{value:.4g}")

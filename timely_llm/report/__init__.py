@@ -1,0 +1,1 @@
+"""Runs and recordings as one page for people, and as pictures."""

@@ -1,0 +1,45 @@
+"""Words of a report: values, columns and names as people read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from timely_llm.experiments.document import Value
+from timely_llm.traces.model import printable
+
+LEVEL_CHARACTERS = 48
+
+
+def text(value: Value) -> str:
+    """Return a value as a reader wants to see it."""
+    if value is None:
+        return "–"  # noqa: RUF001
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def heading(column: str) -> str:
+    """Return a column's name as words: `response_s` becomes "response (s)"."""
+    for ending, unit in (("_per_s", " per s"), ("_ms", " (ms)"), ("_s", " (s)")):
+        if column.endswith(ending) and column != ending:
+            column = column.removesuffix(ending) + unit
+            break
+    return column.replace("_", " ")
+
+
+def short(words: str, most: int = 60) -> str:
+    """Return words on one line, of at most so many characters that can be seen."""
+    line = " ".join(printable(words).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def slanted(labels: Sequence[str]) -> bool:
+    """Return whether labels along an axis are too long to stand beside each other."""
+    return len(labels) * max(map(len, labels), default=0) > LEVEL_CHARACTERS
+
+
+def file_name(*words: str) -> str:
+    """Return words as a name for a file, without anything that means something to a shell."""
+    return "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:80] or "plot"

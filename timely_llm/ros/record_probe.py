@@ -1,0 +1,84 @@
+"""A server that only publishes segments, at a rate: one side of `timely-llm benchmark record`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+from rclpy.duration import Duration
+from rclpy.node import Node
+
+from timely_llm import msg
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.ros import qos
+from timely_llm.ros.parameters import Parameter, declare
+from timely_llm.ros.spinning import exit_status, ros
+
+KNOCK = "knock"
+"""Request id of the segments that find out whether anybody listens."""
+COUNTED = "counted"
+LIMIT_S = 30.0
+PARAMETERS = (
+    Parameter("rate", 2000.0, "segments a second", 1.0, 1e6),
+    Parameter("messages", 20_000, "segments", 1, 100_000_000),
+    Parameter("server", "plan_server", "name of the server that it stands for"),
+)
+
+
+class RecordProbe(Node):
+    """Publishes segments as a server does, faster than any does."""
+
+    def __init__(self) -> None:
+        super().__init__("record_probe")
+        self._values = values = declare(self, PARAMETERS)
+        self._publisher = qos.publisher(self, msg.Segment, f"{values['server']}/segments")
+
+    def knock(self) -> None:
+        """Publish a segment now and then until the user's signal says that one was recorded.
+
+        Raises:
+            ConfigurationError: nobody listens.
+        """
+        end_s = time.monotonic() + LIMIT_S
+        while not signal.sigtimedwait([signal.SIGUSR1], 0.1):
+            if time.monotonic() > end_s:
+                raise ConfigurationError(f"nobody recorded a segment within {LIMIT_S:g} s")
+            self._publisher.publish(_segment(KNOCK, 0))
+
+    def publish(self) -> None:
+        """Publish all segments, each at its time, and wait until the last one has arrived."""
+        began_s, rate = time.monotonic(), self._values["rate"]
+        for index in range(self._values["messages"]):
+            time.sleep(max(began_s + index / rate - time.monotonic(), 0.0))
+            self._publisher.publish(_segment(COUNTED, index))
+        self._publisher.wait_for_all_acked(Duration(seconds=LIMIT_S))
+
+
+def _segment(request_id: str, index: int) -> msg.Segment:
+    """Return a segment like those of the shipped drone."""
+    calls = [
+        msg.SkillCall(name="tc", arguments=["90"], predicted=1.5),
+        msg.SkillCall(name="mf", arguments=["50"], predicted=2.1744),
+    ]
+    return msg.Segment(
+        request_id=request_id, agent="probe", index=index, text="tc(90);mf(50);", calls=calls,
+        predicted=3.6744,
+    )  # fmt: skip
+
+
+def main(args: list[str] | None = None) -> int:
+    """Publish; return the exit status."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+
+    def work() -> None:
+        with ros(args):
+            probe = RecordProbe()
+            probe.knock()
+            probe.publish()
+
+    return exit_status("record_probe", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
