@@ -8,7 +8,7 @@ from dataclasses import replace
 from timely_llm.engines.profiles import step_time_profile
 from timely_llm.experiments.contract import SIMULATED, Experiment, Options
 from timely_llm.experiments.document import Paper, RunDocument
-from timely_llm.experiments.gains import definition, gains
+from timely_llm.experiments.gains import UNBOUNDED, definition, gains
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.simulation import Settings
@@ -70,6 +70,8 @@ NOTES = (
     f" {MOST_SENTENCE_WORDS}; paragraphs 1 and Poisson, {PARAGRAPH_SENTENCES:g} sentences in the"
     f" mean; a story has two paragraphs at least; {WORDS_PER_TOKEN:g} words a token. The package's"
     " own stop checkers cut them.",
+    f"`timely` takes at most 8 at a time, as paper 001's code does; `{UNBOUNDED}` as many as the"
+    " engine.",
     f"A sentence's end is seen {LATE_TOKENS['sentence']} token late, with the white space that"
     " begins the next word.",
 )
@@ -136,7 +138,9 @@ EXPERIMENT = Experiment(
     " paragraphs? (paper 001, Figure 10)",
     run=run,
     defaults=Options(
-        policies=(BASELINE, "stream", "timely", "deadline"), loads=(1, 4), profile=f"{LLAMA},{PHI}"
+        policies=(BASELINE, "stream", "timely", UNBOUNDED, "deadline"),
+        loads=(1, 4),
+        profile=f"{LLAMA},{PHI}",
     ),
     understands=SIMULATED - {"trace"},
 )

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from timely_llm.experiments.metrics import Row, plain, relative
 
+UNBOUNDED = "timely:rows=256:admissions=8"
+"""TimelyLLM without the limits of its code: who gains by the policy, and who by a larger batch?"""
+
 
 def gains(rows: Iterable[Row], keys: Sequence[str], over: str) -> list[Row]:
     """Return rows with the columns `utility_gain` and `waiting_s_vs_POLICY`.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from timely_llm.core.documents import load_document
 from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.recorded_trace import recorded_trace
 from timely_llm.experiments.simulation import Settings
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
@@ -50,11 +51,15 @@ def shipped_skill_sets() -> dict[str, SkillSet]:
 def given(path: Path) -> Trace:
     """Return a user's trace, if there is something to measure in it.
 
+    Of a recording, requests are asked again, and the plans that were recorded are their answers.
+
     Raises:
         TraceError: it cannot be read.
         ExperimentError: it has too few jobs.
     """
     trace = read_trace(path)
+    if path.suffix != ".jsonl" and not any(j.plan or j.segment_tokens for j in trace.jobs):
+        trace = recorded_trace(path) if trace.jobs else trace
     if not trace.jobs:
         talks = len(trace.conversations)
         only = f"only {talks} conversations" if talks else "nothing in it"

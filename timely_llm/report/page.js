@@ -18,6 +18,7 @@
 
   function show() {
     button.textContent = scheme() === "dark" ? "Light" : "Dark";
+    root.dataset.plots = scheme();
     Bokeh.documents.forEach(theme);
   }
 
@@ -26,17 +27,6 @@
     show();
   });
   wish.addEventListener("change", show);
-  addEventListener("beforeprint", () => {
-    root.dataset.printing = root.dataset.scheme ?? "";
-    root.dataset.scheme = "light";
-    show();
-  });
-  addEventListener("afterprint", () => {
-    if (root.dataset.printing) root.dataset.scheme = root.dataset.printing;
-    else delete root.dataset.scheme;
-    delete root.dataset.printing;
-    show();
-  });
   button.hidden = false;
 
   function names(requests, indices) {

@@ -96,8 +96,8 @@ def _strip(timeline: Timeline, time: Range1d, name: str) -> figure:
         },
         name="steps",
     )
-    bars = plot.quad("left", "right", "top", 0, source=source, line_width=0.5)
-    themed(bars.glyph, lambda scheme: {"fill_color": scheme.soft, "line_color": scheme.page})
+    bars = plot.quad("left", "right", "top", 0, source=source, fill_alpha=0.7, line_width=0.5)
+    themed(bars.glyph, lambda scheme: {"fill_color": scheme.soft, "line_color": scheme.soft})
     plot.add_tools(HoverTool(renderers=[bars], tooltips=STEP))
     return plot
 
