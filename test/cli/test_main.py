@@ -43,7 +43,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
             "demo --policy best",
             "'best' is not one of 'fcfs', 'stream', 'fcfs-segments', 'edf', 'timely', 'deadline'",
         ),
-        ("demo --pace warp", "'warp' is not one of 'rtx4090-llama3-8b',"),
+        ("demo --pace warp", "unknown profile 'warp': choose one of rtx4090-llama3-8b,"),
         ("demo --engine steam", "'steam' is not one of 'simulated', 'transformers'"),
         ("demo --fast", "No such option"),
         ("serve --skill-set /no/such.yaml", "File '/no/such.yaml' does not exist"),

@@ -42,6 +42,15 @@ def test_whole_plans_come_at_their_end() -> None:
     assert run.outcomes[0].response_s == pytest.approx(0.002 + PREFILL_S + 7 * STEP_S)
 
 
+@pytest.mark.parametrize("policy", list(POLICIES))
+def test_a_plan_may_be_a_single_segment(policy: str) -> None:
+    run = simulate(trace(job("j", tokens=(4,), seconds=(1.0,))), make_policy(policy), EXACT)
+    (one,) = run.outcomes
+    assert one.finished
+    (only,) = one.segments
+    assert only.end_s - only.start_s == pytest.approx(1.0)
+
+
 def test_a_robot_that_has_nothing_to_do_waits() -> None:
     run = simulate(trace(job("j", tokens=(4, 9), seconds=(0.01,))), Stream(), EXACT)
     (one,) = run.outcomes

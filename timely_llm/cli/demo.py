@@ -14,6 +14,7 @@ from timely_llm.cli.options import (
     NO_PACE,
     ROBOTS,
     SEED,
+    Pace,
     check_output,
     need_ros,
 )
@@ -24,7 +25,7 @@ from timely_llm.demo.report import as_json, print_report, save_pictures
 from timely_llm.demo.run import run
 from timely_llm.demo.settings import ROBOTS as KINDS
 from timely_llm.demo.settings import Settings
-from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES
+from timely_llm.engines.profiles import DEFAULT_PROFILE
 from timely_llm.engines.registry import ENGINES
 from timely_llm.policies.registry import POLICIES
 from timely_llm.processes.nodes import random_domain
@@ -64,7 +65,7 @@ LEAD = click.FloatRange(-1.0, 3600.0)
 )
 @click.option(
     "--pace",
-    type=click.Choice([*PROFILES, NO_PACE]),
+    type=Pace(),
     default=DEFAULT_PROFILE,
     help="Let every step take as long as on this hardware.",
 )

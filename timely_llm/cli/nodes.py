@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from timely_llm.cli.options import DURATION, EXISTING_FILE, FILE, NO_PACE, ROBOTS, SEED, become
-from timely_llm.engines.profiles import PROFILES
+from timely_llm.cli.options import DURATION, EXISTING_FILE, FILE, ROBOTS, SEED, Pace, become
 from timely_llm.engines.registry import ENGINES
 from timely_llm.policies.registry import POLICIES
 from timely_llm.processes.nodes import FLEET, SERVER, ros_command
@@ -19,7 +18,7 @@ from timely_llm.processes.nodes import FLEET, SERVER, ros_command
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Decides each step.")
 @click.option(
     "--pace",
-    type=click.Choice([*PROFILES, NO_PACE]),
+    type=Pace(),
     help="Let every step take as long as on this hardware.",
 )
 @click.option(

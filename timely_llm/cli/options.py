@@ -10,7 +10,8 @@ from typing import NoReturn
 
 import click
 
-from timely_llm.core.errors import TimelyError
+from timely_llm.core.errors import EngineError, TimelyError
+from timely_llm.engines.profiles import MEASURED, PROFILES, step_time_profile
 
 NO_PACE = "none"
 ROBOTS = click.IntRange(1, 512)
@@ -19,6 +20,25 @@ SEED = click.IntRange(0, 2**31 - 1)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Pace(click.ParamType):  # type: ignore[type-arg] # older clicks have none
+    """The name of a step-time profile, measured:FILE, or none."""
+
+    name = "profile"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the value if there is such a profile."""
+        if value != NO_PACE:
+            try:
+                step_time_profile(value)
+            except EngineError as error:
+                self.fail(str(error), param, ctx)
+        return value
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """Return what a user may write."""
+        return f"[{'|'.join(PROFILES)}|{MEASURED}FILE|{NO_PACE}]"
 
 
 class NoRosError(TimelyError):

@@ -66,7 +66,7 @@ class Work:
     def pieces(self) -> list[str]:
         """The plan as its tokens: one statement for each part, with the milliseconds it takes.
 
-        The last one ends the plan, so that no token more is needed to say so.
+        The last of several ends the plan; a single one is ended by the end-of-text token.
         """
         last = len(self.parts) - 1
         pieces: list[str] = []
@@ -74,8 +74,6 @@ class Work:
             busy = place < last or last == 0
             statement = f"run({max(round(1e3 * part.predicted_s), 1)});" if busy else _RETURN
             pieces += split(statement, part.tokens)
-        if last == 0:
-            pieces[-1] += _RETURN
         return pieces
 
 

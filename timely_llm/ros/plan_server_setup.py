@@ -53,8 +53,8 @@ CONFIGURED = (
     Parameter("lead_s", DEFAULT_LEAD_S,
               "timely, edf, fcfs-segments: resume a suspended plan so many seconds"
               " before its robot will be idle; negative: whenever there is room", -1.0, 3600.0),
-    Parameter("pace", "none", "make every step take as long as on this profile",
-              choices=("none", *PROFILES)),
+    Parameter("pace", "none", "make every step take as long as on this profile: none,"
+              f" {', '.join(PROFILES)} or measured:FILE"),
     Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
     Parameter("constrained", False,
               "let the model choose only tokens that a skill set's grammar allows"),
