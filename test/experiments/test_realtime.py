@@ -109,3 +109,10 @@ def test_too_few_jobs_and_unknown_robots_are_refused(tmp_path: Path) -> None:
     write_trace(Trace("foreign", jobs=tuple(strange)), foreign)
     with pytest.raises(ExperimentError, match="cannot be asked in real time"):
         run(some, replace(options, trace=foreign), (), lambda done, total: None)
+
+
+@pytest.mark.parametrize("options", [Options(noise=0.1), Options(uncached=True)])
+def test_what_only_virtual_time_has_is_refused(options: Options) -> None:
+    wanted = replace(options, policies=("stream",), engine="transformers")
+    with pytest.raises(ExperimentError, match="in real time prompts are always cached"):
+        run(some, wanted, ("wid1",), lambda done, total: None)

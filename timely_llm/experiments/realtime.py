@@ -166,17 +166,22 @@ def run(
     Raises:
         TimelyError: something of it is not possible.
     """
+    specs = chosen(options)
+    if options.noise or any("uncached" in spec.words for spec in specs):
+        raise ExperimentError(
+            "in real time prompts are always cached, and times are those of the plans that are"
+            " made: leave out uncached and noise"
+        )
     cases = [
         (_names(name, load, seed, spec.text), spec, _works(trace, load, options.seconds))
         for name, traces in workloads(options, presets).items()
         for load in options.loads
         for seed, trace in enumerate(traces)
-        for spec in chosen(options)
+        for spec in specs
     ]
     total, done = sum(len(works) for _, _, works in cases), 0
     scored: list[Scored] = []
     skill_sets = shipped_skill_sets()
-    # A model of its own for each skill set's prompt would be waste: one engine for all runs.
     engine = make_engine(
         options.engine, model=resource("models/tiny_planner"), pace=options.profile
     )
