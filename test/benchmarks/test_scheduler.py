@@ -9,11 +9,11 @@ def test_each_policy_has_a_row_for_each_number_of_generations() -> None:
     made = rows(
         generations=(1, 12), turns=5, progress=lambda done, total: told.append((done, total))
     )
-    assert [(row["policy"], row["generations"]) for row in made] == [
-        (policy, number) for policy in POLICIES for number in (1, 12)
+    assert [(row["policy"], row["generations"], row["streams"]) for row in made] == [
+        (policy, *sizes) for policy in POLICIES for sizes in ((1, 0), (12, 0), (12, 6))
     ]
     for row in made:
-        assert list(row) == ["policy", "generations", "plan_us", "turn_us"]
+        assert list(row) == ["policy", "generations", "streams", "plan_us", "turn_us"]
         assert 0 < row["plan_us"] < row["turn_us"]
     assert told[0] == (0, len(made))
     assert told[-1] == (len(made), len(made))

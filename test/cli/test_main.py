@@ -9,6 +9,7 @@ import pytest
 
 from timely_llm import __version__
 from timely_llm.cli import main
+from timely_llm.policies.registry import POLICIES
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
@@ -39,10 +40,8 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         ("demo --robots 0", "'--robots': 0 is not in the range 1<=x<=512"),
         ("demo --robots many", "'--robots': 'many' is not a valid integer range"),
         ("demo --duration -1", "'--duration': -1.0 is not in the range 0.1<=x<=86400"),
-        (
-            "demo --policy best",
-            "'best' is not one of 'fcfs', 'stream', 'fcfs-segments', 'edf', 'timely', 'deadline'",
-        ),
+        ("demo --policy best", f"'best' is not one of {', '.join(map(repr, POLICIES))}"),
+        ("chat --temperature hot", "'--temperature': 'hot' is not a valid float range"),
         ("demo --pace warp", "unknown profile 'warp': choose one of rtx4090-llama3-8b,"),
         ("demo --engine steam", "'steam' is not one of 'simulated', 'transformers'"),
         ("demo --fast", "No such option"),
@@ -63,7 +62,7 @@ def test_a_mistake_is_answered_in_one_line_that_says_what_is_allowed(
     assert len(errors.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", ["demo", "serve", "fleet"])
+@pytest.mark.parametrize("command", ["demo", "serve", "fleet", "chat"])
 def test_a_missing_ros_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:

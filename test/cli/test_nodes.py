@@ -1,6 +1,8 @@
-"""`timely-llm serve` and `fleet` become nodes with the right arguments."""
+"""`timely-llm serve`, `fleet` and `talkers` become nodes with the right arguments."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -31,3 +33,15 @@ def test_options_become_parameters(command: list[str]) -> None:
 def test_robots_may_fail(command: list[str]) -> None:
     CliRunner().invoke(nodes.fleet, ["--failure-share", "0.2"])
     assert "failure_share:=0.2" in command
+
+
+def test_people_may_have_questions_of_their_own(command: list[str], tmp_path: Path) -> None:
+    questions = tmp_path / "questions.yaml"
+    questions.touch()
+    CliRunner().invoke(
+        nodes.talkers, ["--people", "2", "--duration", "5", "--questions", str(questions)]
+    )
+    assert command == [
+        "--ros-args", "-p", "people:=2", "-p", "duration_s:=5.0", "-p", "seed:=0",
+        "-p", f'questions:="{questions}"', "-p", 'server:="plan_server"',
+    ]  # fmt: skip

@@ -65,6 +65,7 @@ def test_each_class_has_its_own_numbers() -> None:
         "utility": {"urgent": 1.1667, "normal": 0.5},
         "errors": 1,
         "error_messages": ["b2: no call (MALFORMED_PLAN)"],
+        "conversations": {},
     }
 
 

@@ -8,15 +8,10 @@ import pytest
 from matplotlib.axes import Axes
 
 from test.demo.plausible import events
+from test.demo.plausible_talks import talk_events
 from test.demo.test_summary import history
-from timely_llm.demo.timeline import (
-    BURST_S,
-    WIDTH_PX,
-    busiest,
-    busiest_window,
-    draw,
-    draw_timeline,
-)
+from timely_llm.demo.timeline import BURST_S, busiest, busiest_window, draw, draw_timeline
+from timely_llm.demo.timeline_rows import WIDTH_PX
 from timely_llm.processes.log_reader import Event
 
 
@@ -100,6 +95,22 @@ def test_empty_logs_give_a_picture_that_says_so(tmp_path: Path, written: list[st
     draw_timeline([], [], tmp_path / "empty.png", "empty")
     assert size_px(tmp_path / "empty.png")[0] == WIDTH_PX
     assert written == ["no requests"]
+
+
+def test_people_have_rows_with_what_they_asked(tmp_path: Path, written: list[str]) -> None:
+    made = [*events(3, 8.0), *talk_events(2, 8.0)]
+    run = history(*(event for _, event in made))
+    draw(history(*(event for _, event in events(3, 8.0))), "robots", tmp_path / "robots.png")
+    assert "Tell me about the moon." not in written
+    draw(run, "both", tmp_path / "both.png")
+    draw(run, "both", tmp_path / "burst.png", busiest(run))
+    assert "Tell me about the moon." in written
+    assert size_px(tmp_path / "both.png")[1] > size_px(tmp_path / "robots.png")[1]
+
+
+def test_people_alone_can_be_drawn(tmp_path: Path, written: list[str]) -> None:
+    draw(history(*(event for _, event in talk_events(2, 8.0))), "people", tmp_path / "people.png")
+    assert "no requests" not in written
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

@@ -187,6 +187,16 @@ class Driver:
         self.left[key] += len(token_ids) - drop
         assert self.engine.append(key, token_ids, drop) == self.left[key]
 
+    def resume(self, key: str, new_key: str, text: str) -> None:
+        """Go on with a sequence under another name."""
+        token_ids = self.engine.tokenizer.encode(text)
+        for of in (self.left, self.kept):
+            of[new_key] = of.pop(key, 0)
+        self.left[new_key] += len(token_ids)
+        del self.computed[new_key]
+        self.said[new_key] = []
+        assert self.engine.resume(key, new_key, token_ids) == self.left[new_key]
+
     def step(self, entries: dict[str, int], evictable: Sequence[str] = ()) -> StepResult:
         """Make a step and check that only its sequences went on, as far as they were told."""
         wanted = {key: min(tokens, self.left[key]) for key, tokens in entries.items()}

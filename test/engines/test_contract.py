@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from timely_llm.engines.contract import Engine
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import GREEDY, Decoding, Engine
 
 if TYPE_CHECKING:
     from test.engines.conftest import Driver, MakeEngine
@@ -136,6 +137,59 @@ def test_outside_words_in_the_place_of_the_newest_token(driver: Driver, fixed: s
     assert driver.computed["a"] == len(encode(fixed)) + 2 + len(encode("=> True ")) + 8
     driver.add_ids("b", [*encode(fixed), *driver.said["a"][:2], *encode("=> True ")])
     assert driver.answer("b", 9) == driver.said["a"][3:]
+
+
+def test_a_sequence_goes_on_under_another_name(driver: Driver, fixed: str) -> None:
+    encode = driver.engine.tokenizer.encode
+    driver.add("a", fixed)
+    first = driver.answer("a", 3)
+    driver.resume("a", "second", " And now? ")
+    driver.answer("second", 6, chunk=2)
+    assert driver.computed["second"] == 1 + len(encode(" And now? ")) + 5
+    driver.add_ids("a", [*encode(fixed), *first, *encode(" And now? ")])  # the name is free
+    assert driver.answer("a", 6) == driver.said["second"]
+    driver.engine.remove("second")
+
+
+def test_an_evicted_sequence_goes_on_too(make: MakeEngine, drive: type[Driver], fixed: str) -> None:
+    prompt = len(make().tokenizer.encode(fixed))
+    driver = drive(make(kv_tokens=prompt + 30))
+    driver.add("a", fixed)
+    driver.answer("a", 3)
+    driver.add("b", fixed)
+    result = driver.step({"b": 512}, evictable=["a"])
+    assert result.evicted == ("a",)
+    driver.engine.remove("b")
+    driver.resume("a", "second", " On.")
+    said = driver.answer("second", 3)
+    assert driver.recomputed["second"] == prompt + 2
+    driver.engine.remove("second")
+    driver.add("a", fixed)
+    driver.answer("a", 3)
+    driver.resume("a", "second", " On.")
+    assert driver.answer("second", 3) == said
+    driver.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "new_key", "words", "decoding"),
+    [
+        ("nobody", "new", " on", GREEDY),
+        ("a", "b", " on", GREEDY),
+        ("a", "new", "", GREEDY),
+        ("a", "new", " on", Decoding(-1.0)),
+        ("a", "new", " on", Decoding(grammar='start: "a"')),
+    ],
+)
+def test_a_sequence_that_cannot_go_on_is_as_it_was(
+    driver: Driver, fixed: str, key: str, new_key: str, words: str, decoding: Decoding
+) -> None:
+    driver.add("a", fixed)
+    driver.add("b", fixed)
+    expected = driver.answer("b", 4)
+    with pytest.raises(EngineError):
+        driver.engine.resume(key, new_key, driver.engine.tokenizer.encode(words), decoding)
+    assert driver.answer("a", 4) == expected
 
 
 def test_removal_frees_everything_at_once(driver: Driver, fixed: str) -> None:

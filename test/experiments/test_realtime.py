@@ -12,14 +12,15 @@ from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import make_engine
 from timely_llm.experiments import workload
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
-from timely_llm.experiments.realtime import MAX_TOKENS, again, run, serve
+from timely_llm.experiments.realtime import run
 from timely_llm.experiments.simulation import Settings
 from timely_llm.experiments.sources import shipped_skill_sets
+from timely_llm.experiments.spoken import MAX_TOKENS, again, serve
 from timely_llm.experiments.workload import Work
 from timely_llm.policies.fcfs import Fcfs, Stream
 from timely_llm.resources import resource
 from timely_llm.traces.files import write_trace
-from timely_llm.traces.model import Job, Trace
+from timely_llm.traces.model import Conversation, Job, Trace
 
 OPEN = Settings(profile=PROFILES["millisecond"], reports=False, skip=0)
 TEXTS = (
@@ -76,6 +77,32 @@ def test_the_same_words_are_said_again_in_virtual_time(engine: Engine) -> None:
     assert virtual == again(spoken, Fcfs(), OPEN)
 
 
+TALKS = (
+    Conversation("t0", 3.0, "ann", 30, 12),
+    Conversation("t1", 3.1, "bob", 1, 20, text="Find the cat.", deadline_s=60.0),
+)
+
+
+def test_people_get_what_the_model_says_beside_robots(engine: Engine) -> None:
+    spoken = serve(asked(2), DRONE, engine, Stream(), OPEN, conversations=TALKS)
+    assert all(outcome.finished for outcome in spoken.run.outcomes)
+    for talk, asked_ in zip(spoken.run.talks, TALKS, strict=True):
+        said = talk.conversation
+        assert talk.finished and 0.0 < talk.ttft_s < 60.0
+        assert 1 <= len(talk.times_s) == said.output_tokens <= asked_.output_tokens
+        assert said.prompt_tokens > 5 and said.prompt_tokens != asked_.prompt_tokens
+    virtual = again(spoken, Stream(), OPEN)
+    assert [(t.conversation, len(t.times_s)) for t in virtual.talks] == [
+        (t.conversation, len(t.times_s)) for t in spoken.run.talks
+    ]
+
+
+def test_conversations_alone_are_served(engine: Engine) -> None:
+    spoken = serve([], {}, engine, Fcfs(), OPEN, conversations=TALKS)
+    assert [talk.finished for talk in spoken.run.talks] == [True, True]
+    assert again(spoken, Fcfs(), OPEN).talks[0].ttft_s < spoken.run.talks[0].ttft_s
+
+
 some: Experiment = Experiment(
     "some", "?", lambda options, progress: run(some, options, (), progress)
 )
@@ -98,6 +125,19 @@ def test_each_setting_has_a_row_of_both_engines(tmp_path: Path) -> None:
     assert document.setup["seconds of each workload"] == 60.0
 
 
+def test_rows_tell_of_conversations_too(tmp_path: Path) -> None:
+    file = tmp_path / "talks.jsonl"
+    write_trace(Trace("talks", conversations=TALKS), file)
+    options = Options(
+        policies=("stream",), seeds=1, engine="transformers", profile="millisecond", trace=file
+    )
+    document = run(some, options, (), lambda done, total: None)
+    for row in document.rows:
+        assert (row["conversations"], row["share_answered"], row["requests"]) == (2, 1.0, 0)
+        assert row["rt_attainment"] == 1.0
+    assert {"attainment", "ttft_p95_s"} <= set(document.measures) & document.definitions.keys()
+
+
 def test_too_few_jobs_and_unknown_robots_are_refused(tmp_path: Path) -> None:
     options = Options(policies=("stream",), seeds=1, engine="transformers", seconds=5.0)
     few = tmp_path / "few.jsonl"
@@ -116,3 +156,11 @@ def test_what_only_virtual_time_has_is_refused(options: Options) -> None:
     wanted = replace(options, policies=("stream",), engine="transformers")
     with pytest.raises(ExperimentError, match="in real time prompts are always cached"):
         run(some, wanted, ("wid1",), lambda done, total: None)
+
+
+def test_a_conversation_that_no_server_takes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "long.jsonl"
+    write_trace(Trace("long", conversations=(Conversation("t", 0.0, "p", 5, 5000),)), file)
+    options = Options(policies=("stream",), seeds=1, engine="transformers", trace=file)
+    with pytest.raises(ExperimentError, match="'t' cannot be asked in real time: max_tokens must"):
+        run(some, options, (), lambda done, total: None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from test.experiments.workloads import job
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.experiments import recorded, recorded_messages
+from timely_llm.experiments import recorded_messages, recorded_timeline
 from timely_llm.experiments.document import RunDocument
 from timely_llm.experiments.recorded import read_recording, score
 from timely_llm.traces.bags import LINE_TOPIC, LINE_TYPE, write_bag
@@ -37,7 +37,7 @@ class Bag:
         self._writer = Writer(path, version=9, storage_plugin=StoragePlugin.MCAP)
         self._connections: dict[str, Any] = {}
 
-    def __enter__(self) -> Bag:
+    def __enter__(self) -> Self:
         self._writer.open()
         return self
 
@@ -282,7 +282,7 @@ def test_the_timeline_shows_waiting_generating_and_executing(tmp_path: Path) -> 
 def test_the_timeline_of_a_long_recording_is_its_busiest_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recorded, "MOST_DRAWN", 5)
+    monkeypatch.setattr(recorded_timeline, "MOST_DRAWN", 5)
     with Bag(tmp_path / "day") as bag:
         for name, at_s in (("a", 0.0), ("b", 500.0), ("c", 501.0)):
             bag.plan(at_s, name)

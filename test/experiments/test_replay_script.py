@@ -8,7 +8,7 @@ import pytest
 
 from test.experiments.workloads import job, trace
 from timely_llm.experiments import replay_script
-from timely_llm.experiments.replay_script import ODD, TALKS, script
+from timely_llm.experiments.replay_script import ODD, ODD_TALKS, script
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.traces.model import Conversation, Trace, TraceError
 
@@ -36,6 +36,16 @@ def test_a_load_asks_by_more_agents() -> None:
     assert [one.arrival_s for one in made] == pytest.approx([0.0, 0.0002, 0.0003, 0.0005])
 
 
+def test_conversations_are_asked_once_at_their_times() -> None:
+    talks = (Conversation("c", 31.0, "p", 3, 20), Conversation("d", 33.0, "p", 3, 20, text="Hi."))
+    made = script(Trace("t", "", (job("a", 30.0),), talks), KNOWN, 2, 2.0, 2).trace
+    assert [one.id.partition("/")[2] for one in made.jobs] == ["a", "a+1"]
+    (talk,) = made.conversations  # the limit is two requests of the trace
+    assert (talk.id.partition("/")[2], talk.agent, talk.arrival_s) == ("c", "p", 0.5)
+    alone = script(Trace("t", "", (), talks), KNOWN, 1, 1.0, 9).trace
+    assert [one.arrival_s for one in alone.conversations] == [0.0, 2.0]
+
+
 def test_what_is_not_asked_is_counted() -> None:
     jobs = (
         job("good"),
@@ -43,21 +53,29 @@ def test_what_is_not_asked_is_counted() -> None:
         job("x" * 250),
         replace(job("silent"), text=""),
     )
-    made = script(Trace("t", "", jobs, (Conversation("c", 0.0, "p", 1, 1),)), KNOWN, 2, 1.0, 9)
-    assert len(made.trace.jobs) == 2
+    talks = (
+        Conversation("c", 0.0, "p", 70_000, 1),
+        Conversation("d", 0.0, "p", 1, 5000),
+        Conversation("e", 0.0, "p", 1, 1, tpot_s=0.0),
+        Conversation("f", 0.0, "p", 1, 1),
+    )
+    made = script(Trace("t", "", jobs, talks), KNOWN, 2, 1.0, 9)
+    assert (len(made.trace.jobs), len(made.trace.conversations)) == (2, 1)
     assert made.left_out == {
-        TALKS: 1,
+        ODD_TALKS: 3,
         "jobs of the skill set 'boat', which is not known here": 2,
         ODD: 4,
     }
 
 
-def test_a_trace_without_jobs_or_with_too_many_requests_is_refused(
+def test_a_trace_that_asks_nothing_or_too_much_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    talks = Trace("t", "", (), (Conversation("c", 0.0, "p", 1, 1),))
-    with pytest.raises(TraceError, match=r"no job that can be asked: 1 conversations"):
-        script(talks, KNOWN, 1, 1.0, 9)
+    boats = trace(replace(job("boat"), skill_set="boat"))
+    with pytest.raises(TraceError, match="has nothing to be asked: 1 jobs of the skill set 'boat'"):
+        script(boats, KNOWN, 1, 1.0, 9)
+    with pytest.raises(TraceError, match="has nothing to be asked: it is empty"):
+        script(trace(), KNOWN, 1, 1.0, 9)
     monkeypatch.setattr(replay_script, "MAX_REQUESTS", 3)
-    with pytest.raises(TraceError, match="2 times 2 jobs are more than 3 requests"):
+    with pytest.raises(TraceError, match="a load of 2 makes 4 requests: at most 3"):
         script(trace(job("a"), job("b")), KNOWN, 2, 1.0, 9)

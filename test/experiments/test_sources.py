@@ -29,11 +29,9 @@ def test_an_unknown_preset_is_a_mistake() -> None:
         composed("wid9", 0)
 
 
-def test_a_trace_must_have_jobs_that_count(tmp_path: Path) -> None:
-    talk = Conversation("t", 0.0, "person", 10, 10)
+def test_a_trace_must_have_something_that_counts(tmp_path: Path) -> None:
     for name, content, complaint in (
-        ("empty", trace(), "has no jobs, nothing in it"),
-        ("talks", Trace("talks", "", (), (talk,)), "has no jobs, only 1 conversations"),
+        ("empty", trace(), "has nothing in it: an experiment needs requests"),
         ("few", trace(*(job(f"j{i}") for i in range(10))), "has 10 jobs, and the first 10 do not"),
     ):
         file = tmp_path / f"{name}.jsonl"
@@ -45,3 +43,10 @@ def test_a_trace_must_have_jobs_that_count(tmp_path: Path) -> None:
     assert given(tmp_path / "enough.jsonl").jobs == enough.jobs
     with pytest.raises(TraceError):
         given(tmp_path / "none.jsonl")
+
+
+def test_conversations_alone_are_enough(tmp_path: Path) -> None:
+    talks = Trace("talks", "", (), (Conversation("t", 0.0, "person", 10, 10),))
+    for path in (tmp_path / "talks.jsonl", tmp_path / "talks"):
+        write_trace(talks, path)
+        assert given(path).conversations == talks.conversations

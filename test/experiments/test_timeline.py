@@ -16,7 +16,7 @@ from timely_llm.experiments.timeline import busiest_window, timeline
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.timely import Timely
-from timely_llm.traces.model import Job
+from timely_llm.traces.model import Conversation, Job, Trace
 
 EXACT = Settings(prediction_error=0.0, skip=0)
 
@@ -130,3 +130,43 @@ def test_nothing_happens_in_an_empty_run() -> None:
     run = simulate(trace(), Stream(), EXACT)
     assert timeline("none", run, []) == Timeline(name="none")
     assert busiest_window(run, 5.0) == (0.0, 5.0)
+
+
+def test_people_stand_beside_robots() -> None:
+    talks = (
+        Conversation("t", 5.5, "ann", 20, 12, tpot_s=0.1),
+        Conversation("m", 6.0, "machine", 20, 8, deadline_s=1.5),
+    )
+    journal = MemoryJournal()
+    whole = Trace("both", "", (job("j", 5.0),), talks)
+    run = simulate(whole, Stream(), EXACT, journal=journal)
+    made = timeline("", run, journal.events)
+    assert (made.requests, made.urgent) == (("j", "t", "m"), (False, False, True))
+    heard, machine = run.talks
+    mine = [span for span in made.spans if made.requests[span.request] == "t"]
+    (waiting,) = (s for s in mine if s.kind == "waiting")
+    assert (waiting.agent, waiting.start_s) == ("ann", 0.5)
+    assert waiting.end_s == pytest.approx(heard.times_s[0] - 5.0, abs=1e-6)
+    (listening,) = (s for s in mine if s.kind == "listening")
+    # Eight words in 11 tokens and the one that ends them, at 5 words a second.
+    assert listening.label == "12 tokens"
+    assert listening.end_s - listening.start_s == pytest.approx(8 / 5, abs=0.01)
+    steps = sum(int(s.label.split()[0]) for s in mine if s.kind == "generating")
+    assert steps == sum(1 in step.requests for step in made.steps) == 12
+    theirs = [(s.kind, s.end_s) for s in made.spans if made.requests[s.request] == "m"]
+    whole_s = machine.times_s[-1] - 5.0
+    assert [end_s for kind, end_s in theirs if kind == "waiting"] == [pytest.approx(whole_s, 1e-5)]
+    assert {kind for kind, _ in theirs} == {"generating", "waiting"}
+    assert busiest_window(run, 1.0) == (0.0, 1.0)
+
+
+def test_a_listener_who_stalls_waits_where_no_word_is_left() -> None:
+    slow = replace(EXACT, profile=replace(EXACT.profile, base_s=0.5))
+    journal = MemoryJournal()
+    talk = Conversation("t", 0.0, "ann", 20, 12, tpot_s=0.1)
+    run = simulate(Trace("one", "", (), (talk,)), Stream(), slow, journal=journal)
+    made = timeline("", run, journal.events)
+    stalls = [s for s in made.spans if s.label == "no words left"]
+    stalled_s = sum(s.end_s - s.start_s for s in stalls)
+    assert stalled_s == pytest.approx(run.talks[0].stalled_s, abs=1e-4)
+    assert stalls and all(s.kind == "waiting" for s in stalls)

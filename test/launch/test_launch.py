@@ -120,3 +120,18 @@ def test_the_demo_ends_when_its_robots_are_done() -> None:
     assert status == 0
     assert "2 robots ask for 3 s" in output
     assert "already registered" not in output  # each robot's node keeps its own name
+
+
+def test_the_demo_ends_when_robots_and_people_are_done() -> None:
+    status, output = run(
+        "demo", engine="simulated", robots="1", conversations="2", duration_s="3", seed="1"
+    )
+    assert status == 0
+    assert "1 robots ask for 3 s" in output
+    assert "2 people ask for 3 s" in output
+    assert "Traceback" not in output
+
+
+def test_the_demo_ends_when_its_people_cannot_begin() -> None:
+    _, output = run("demo", engine="simulated", conversations="-1", duration_s="600")
+    assert "talkers: parameter people must be from 1 to 512" in output

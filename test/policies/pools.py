@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from test.policies.builders import generation
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.policies.contract import Capacity
 
@@ -20,7 +20,7 @@ capacities = st.builds(
 
 
 @st.composite
-def generations(draw: st.DrawFn, key: str) -> Generation:
+def generations(draw: st.DrawFn, key: str) -> PlanGeneration:
     state = draw(st.sampled_from([State.QUEUED, State.RUNNING, State.SUSPENDED]))
     made = generation(
         key,
@@ -37,5 +37,5 @@ def generations(draw: st.DrawFn, key: str) -> Generation:
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> list[Generation]:
+def pools(draw: st.DrawFn) -> list[PlanGeneration]:
     return [draw(generations(f"g{i}")) for i in range(draw(st.integers(0, 20)))]

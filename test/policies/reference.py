@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import Generation, PlanGeneration, State, by_kind
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.segmented import Edf, FcfsSegments
 from timely_llm.policies.step_time import StepTime
@@ -15,8 +15,8 @@ from timely_llm.policies.timely import Timely
 
 
 def plain_pack(
-    order: Iterable[Generation],
-    everyone: Collection[Generation],
+    order: Iterable[PlanGeneration],
+    everyone: Collection[PlanGeneration],
     capacity: Capacity,
     rows: int | None = None,
 ) -> StepPlan:
@@ -49,7 +49,7 @@ class PlainFcfs:
     def plan(
         self,
         now: float,
-        generations: Collection[Generation],
+        generations: Collection[PlanGeneration],
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
@@ -72,7 +72,7 @@ class PlainTimely:
         self.rows, self.admissions, self.lead_s = rows, admissions, lead_s
         self.segment_tokens, self.mean_segment_tokens = segment_tokens, mean_segment_tokens
 
-    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+    def priority(self, generation: PlanGeneration, now: float, segment_s: float) -> float:
         utility = generation.utility_at(now + segment_s)
         if utility <= 0:
             return utility
@@ -85,8 +85,9 @@ class PlainTimely:
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        running = [g for g in generations if g.state is State.RUNNING]
-        resting = [g for g in generations if g.state is not State.RUNNING]
+        plans, _ = by_kind(generations)
+        running = [g for g in plans if g.state is State.RUNNING]
+        resting = [g for g in plans if g.state is not State.RUNNING]
         queue = [g for g in resting if self._resume_s(g) <= now]
         wake_s = min((self._resume_s(g) for g in resting if g not in queue), default=math.inf)
         segment_s = self.mean_segment_tokens * step_time.predict_s(rows=1)
@@ -96,16 +97,16 @@ class PlainTimely:
         for candidate in fitting[: self.admissions]:
             if len(running) < self.rows and self._may_join(candidate, running, now, step_time):
                 running.append(candidate)
-        plan = plain_pack(running, generations, capacity, self.rows)
+        plan = plain_pack(running, plans, capacity, self.rows)
         return StepPlan(plan.entries, plan.evictable, wake_s)
 
-    def _resume_s(self, generation: Generation) -> float:
+    def _resume_s(self, generation: PlanGeneration) -> float:
         return -math.inf if generation.first else generation.due_s - self.lead_s
 
     def _may_join(
         self,
-        candidate: Generation,
-        running: Sequence[Generation],
+        candidate: PlanGeneration,
+        running: Sequence[PlanGeneration],
         now: float,
         step_time: StepTime,
     ) -> bool:
@@ -125,14 +126,14 @@ class PlainTimely:
 class PlainFcfsSegments(PlainTimely):
     """`FcfsSegments`."""
 
-    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+    def priority(self, generation: PlanGeneration, now: float, segment_s: float) -> float:
         return -generation.arrival_s
 
 
 class PlainEdf(PlainTimely):
     """`Edf`."""
 
-    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+    def priority(self, generation: PlanGeneration, now: float, segment_s: float) -> float:
         return -(generation.arrival_s + generation.request.time_utility.ert_s)
 
 

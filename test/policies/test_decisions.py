@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test.policies.builders import ROOMY
 from test.policies.pools import capacities, pools
 from test.policies.reference import PLAIN, PlainFcfs
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import PlanGeneration
 from timely_llm.policies.contract import Capacity
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.registry import POLICIES, make_policy
@@ -20,7 +20,7 @@ times = st.floats(0, 20)
 
 @given(pool=pools(), capacity=capacities, now=times)
 def test_a_plan_fits_the_engine_and_changes_nothing(
-    pool: list[Generation], capacity: Capacity, now: float
+    pool: list[PlanGeneration], capacity: Capacity, now: float
 ) -> None:
     before = [repr(g) for g in pool]
     by_key = {g.key: g for g in pool}
@@ -39,7 +39,7 @@ def test_a_plan_fits_the_engine_and_changes_nothing(
 
 @given(pool=pools(), capacity=capacities, now=times)
 def test_someone_goes_on_or_the_policy_says_when_to_ask_again(
-    pool: list[Generation], capacity: Capacity, now: float
+    pool: list[PlanGeneration], capacity: Capacity, now: float
 ) -> None:
     room = capacity.free_tokens + sum(g.kv_tokens for g in pool)
     if pool and all(g.to_compute + g.kv_tokens <= room for g in pool):
@@ -56,7 +56,7 @@ def test_someone_goes_on_or_the_policy_says_when_to_ask_again(
     lead_s=st.sampled_from([0.0, 0.5, math.inf]),
 )
 def test_with_enough_memory_decisions_are_those_of_the_plain_policies(
-    pool: list[Generation], now: float, rows: int, admissions: int, lead_s: float
+    pool: list[PlanGeneration], now: float, rows: int, admissions: int, lead_s: float
 ) -> None:
     for policy, plain in PLAIN.items():
         decided = policy(rows=rows, admissions=admissions, lead_s=lead_s)
@@ -68,7 +68,7 @@ def test_with_enough_memory_decisions_are_those_of_the_plain_policies(
 
 @given(pools(), capacities, times)
 def test_first_come_first_served_decides_as_the_plain_one(
-    pool: list[Generation], capacity: Capacity, now: float
+    pool: list[PlanGeneration], capacity: Capacity, now: float
 ) -> None:
     plain = PlainFcfs().plan(now, pool, STEP, capacity)
     assert Stream().plan(now, pool, STEP, capacity).entries == plain.entries

@@ -5,14 +5,14 @@ from hypothesis import given
 from test.policies.builders import generation
 from test.policies.pools import capacities, pools
 from test.policies.reference import plain_pack
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import PlanGeneration
 from timely_llm.policies.contract import Capacity
 from timely_llm.policies.packing import pack
 
 
 @given(pools(), capacities)
 def test_a_plan_never_exceeds_rows_tokens_or_memory(
-    pool: list[Generation], capacity: Capacity
+    pool: list[PlanGeneration], capacity: Capacity
 ) -> None:
     plan = pack(pool, pool, capacity)
     by_key = {g.key: g for g in pool}
@@ -27,7 +27,7 @@ def test_a_plan_never_exceeds_rows_tokens_or_memory(
 
 @given(pools(), capacities)
 def test_victims_are_named_where_memory_lacks_and_decisions_are_the_plain_ones(
-    pool: list[Generation], capacity: Capacity
+    pool: list[PlanGeneration], capacity: Capacity
 ) -> None:
     plan, plain = pack(pool, pool, capacity), plain_pack(pool, pool, capacity)
     assert plan.entries == plain.entries

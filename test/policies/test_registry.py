@@ -7,7 +7,8 @@ from timely_llm.policies.registry import POLICIES, make_policy
 
 
 def test_every_policy_can_be_made() -> None:
-    assert {"fcfs", "stream", "timely"} <= set(POLICIES)
+    papers = {"fcfs", "stream", "timely", "orca", "fastserve", "slice", "timely+slice"}
+    assert papers <= set(POLICIES)
     for name in POLICIES:
         assert make_policy(name).whole_plans == (name == "fcfs")
 

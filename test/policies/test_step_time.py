@@ -64,3 +64,27 @@ def test_it_learns_the_same_as_with_arrays(steps: list[tuple[float, int, int, in
         plain.observe(*step)
     for asked in ((1, 0, 0), (8, 110, 1000), (64, 0, 20_000)):
         assert model.predict_s(*asked) == pytest.approx(plain.predict_s(*asked), rel=1e-6)
+
+
+TABLE_S = (0.026, 0.035, 0.044, 0.054, 0.063, 0.072, 0.081, 0.095, 0.1286)
+
+
+def test_a_table_of_rows_is_what_it_predicts_and_the_line_goes_on() -> None:
+    model = StepTime(0.0168, 0.0093, 0.0001, table_s=TABLE_S, beyond_s=0.0004)
+    predicted = [model.predict_s(rows) for rows in range(1, 10)]
+    assert predicted == pytest.approx(TABLE_S)
+    assert model.predict_s(11) == pytest.approx(0.1286 + 2 * 0.0004)
+    assert model.predict_s(0, 100) == pytest.approx(0.0168 + 0.01), "no row, no table"
+    assert model.predict_s(9, 100) == pytest.approx(0.1386)
+
+
+def test_an_engine_that_keeps_to_its_table_teaches_nothing_and_a_slower_one_does() -> None:
+    model = StepTime(0.0168, 0.0093, 0.0001, table_s=TABLE_S, beyond_s=0.0004)
+    rng = np.random.default_rng(0)
+    for rows in rng.integers(1, 20, 500):
+        model.observe(model.predict_s(int(rows)), int(rows))
+    assert model.predict_s(9) == pytest.approx(0.1286)
+    for rows in rng.integers(1, 10, 1000):
+        model.observe(1.5 * TABLE_S[rows - 1], int(rows))
+    for rows in range(1, 10):
+        assert model.predict_s(rows) == pytest.approx(1.5 * TABLE_S[rows - 1], rel=0.2)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from test.experiments.workloads import job, trace
 from timely_llm.core.journal import MemoryJournal
 from timely_llm.core.time_utility import URGENT
 from timely_llm.experiments.document import Paper, Row, RunDocument
+from timely_llm.experiments.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
 from timely_llm.experiments.metrics import DEFINITIONS, plain, row, task_rows
 from timely_llm.experiments.simulation import Settings, simulate
 from timely_llm.experiments.timeline import timeline
 from timely_llm.policies.registry import make_policy
+from timely_llm.traces.model import Conversation
 
 HOSTILE = (
     "<script>window.bad = 1</script>",
@@ -64,6 +67,36 @@ def simulated() -> RunDocument:
         task_rows=tuple(by_task),
         papers=(Paper(title="A paper", rows=({"policy": "timely", "load": 1, "utility": 1.25},)),),
         notes=("Step times are those of a profile.",),
+        timelines=tuple(timelines),
+    )
+
+
+@cache
+def with_people() -> RunDocument:
+    """Return a run of two policies with robots and more and more people, with their timelines."""
+    rows: list[Row] = []
+    timelines = []
+    for policy in ("fcfs", "timely"):
+        for rate in (0.5, 1.0, 2.0, 4.0, 8.0):
+            for seed in range(2):
+                journal = MemoryJournal()
+                talks = tuple(
+                    Conversation(f"t{i}", (i + 0.1 * seed) / rate, f"p{i}", 400, 40, tpot_s=0.1)
+                    for i in range(12)
+                )
+                settings = Settings(seed=seed, skip=0)
+                both = replace(TRACE, conversations=talks)
+                run = simulate(both, make_policy(policy), settings, journal=journal)
+                names = {"policy": policy, "rate": rate, "seed": seed}
+                rows.append(plain(run_row(run, **names)))
+                if not seed and rate == 2.0:
+                    timelines.append(timeline(policy, run, journal.events))
+    return RunDocument(
+        experiment="people",
+        keys=("policy", "rate"),
+        measures=("utility", *TALK_MEASURES),
+        definitions={**DEFINITIONS, **TALK_DEFINITIONS},
+        rows=tuple(rows),
         timelines=tuple(timelines),
     )
 

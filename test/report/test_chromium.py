@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from test.report.chromium import CHROMIUM, Page, chromium
-from test.report.runs import HOSTILE, filled_with, simulated
+from test.report.runs import HOSTILE, filled_with, simulated, with_people
 from timely_llm.report.page import write_page
 from timely_llm.report.palette import SCHEMES
 
@@ -67,6 +67,32 @@ def test_plots_are_drawn_in_the_scheme_that_the_reader_prefers(tmp_path: Path, d
             assert await page.run(PLOT_COLOURS) == [SCHEMES[name].page]
             assert await page.run(BACKGROUND) == rgb(SCHEMES[name].page)
             await page.run("document.getElementById('scheme').click()")
+
+    in_browser(tmp_path, look)
+
+
+def test_people_are_shown_beside_robots(tmp_path: Path) -> None:
+    run = with_people()
+    write_page([run], tmp_path / "report.html")
+
+    async def look(page: Page) -> None:
+        await page.show(tmp_path / "report.html")
+        figures = """Bokeh.documents.flatMap((one) => one.roots())
+          .flatMap((root) => [...root.references()]).filter((one) => one.type === 'Figure')"""
+        titles = await page.run(f"{figures}.map((plot) => plot.title?.text)")
+        assert {"attainment", "ttft p95 (s)", "max gap (s)"} <= set(titles)
+        attainment = f"{figures}.find((plot) => plot.title?.text === 'attainment')"
+        drawn = await page.run(
+            f"[...{attainment}.references()].map((one) => one.glyph?.type).filter(Boolean)"
+        )
+        assert drawn.count("Line") == 2, "a line for each policy over the rate"
+        assert drawn.count("Segment") == 1, "and intervals"
+        kinds = await page.run(
+            """[...new Set(Bokeh.documents.flatMap((one) => one.roots())
+            .flatMap((root) => [...root.references()])
+            .flatMap((one) => one.type === 'ColumnDataSource' ? one.get_array('kind') : []))]"""
+        )
+        assert set(kinds) == {"waiting", "generating", "executing", "listening"}
 
     in_browser(tmp_path, look)
 

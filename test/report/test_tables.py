@@ -59,6 +59,33 @@ def test_who_serves_fewer_is_not_the_fastest() -> None:
     assert not any(cell.partial for cell in cells(run, "share served"))
 
 
+def test_times_of_conversations_go_with_the_share_that_was_answered() -> None:
+    columns = ("response_s", "max_gap_s", "completion_s")
+    row: Row = {"load": 1, "response_s": 1.0, "max_gap_s": 1.0, "completion_s": 1.0}
+    run = RunDocument(
+        experiment="e",
+        measures=columns,
+        rows=(
+            {**row, "policy": "robots", "share_served": 1.0, "share_answered": 0.5},
+            {**row, "policy": "people", "share_served": 0.5, "share_answered": 1.0},
+            {**row, "policy": "plans alone", "share_served": 0.5},
+        ),
+    )
+    assert [c.partial for c in cells(run, "response (s)")] == [False, True, True]
+    assert [c.partial for c in cells(run, "max gap (s)")] == [True, False, True]
+    assert [c.partial for c in cells(run, "completion (s)")] == [True, False, True]
+
+
+def test_settings_are_named_shortly() -> None:
+    rows: tuple[Row, ...] = (
+        {"lengths": "8-25:40-160", "rate": 0.1, "attainment": 1.0},
+        {"lengths": "8-25:40-160", "rate": 2.0, "attainment": 0.5},
+    )
+    run = RunDocument(experiment="e", keys=("lengths", "rate"), measures=("attainment",), rows=rows)
+    assert [cell.text for cell in cells(run, "rate")] == ["0.1", "2"]
+    assert all(cell.is_name for cell in cells(run, "lengths"))
+
+
 def test_unknown_numbers_are_dashes() -> None:
     run = compared(
         {"policy": "a", "load": 1, "response_s": None, "share_served": 0.0},
@@ -118,6 +145,9 @@ def test_numbers_have_the_decimals_of_their_size(mean: float, half: float, shown
 
 
 def test_what_is_better_is_known_of_some() -> None:
-    more = ("utility", "urgent_utility", "share_served", "tokens_per_s", "slo_attainment")
-    assert [direction(name) for name in more] == [1] * 5
+    more = (
+        "utility", "urgent_utility", "share_served", "share_answered", "tokens_per_s",
+        "rt_attainment",
+    )  # fmt: skip
+    assert [direction(name) for name in more] == [1] * 6
     assert [direction(name) for name in ("response_s", "p99_ms", "tokens")] == [-1, -1, 0]

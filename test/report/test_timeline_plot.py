@@ -16,7 +16,7 @@ TIMELINE = Timeline(
         Span(agent="one", request=0, kind="executing", start_s=2.0, end_s=4.0, label="mf(9);"),
         Span(agent="two", request=1, kind="generating", start_s=1.5, end_s=1.7),
         Span(agent="two", request=1, kind="waiting", start_s=1.2, end_s=1.7),
-        Span(agent="two", request=1, kind="speaking", start_s=1.7, end_s=9.0),
+        Span(agent="two", request=1, kind="listening", start_s=1.7, end_s=9.0),
     ),
     steps=(Step(start_s=1.5, duration_s=0.2, requests=(0, 1)),),
 )

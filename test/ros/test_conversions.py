@@ -10,7 +10,6 @@ from timely_llm.core.request import (
     ExecutionReport,
     PlanRequest,
     PlanResult,
-    Rejected,
     ReportState,
 )
 from timely_llm.core.segment import Segment, SkillCall, Value
@@ -67,15 +66,10 @@ def test_segments_and_results_survive_the_way_there_and_back() -> None:
 
 
 def test_a_request_survives_the_way_there_and_back() -> None:
-    request = PlanRequest("r", "a", "drone", "fly", URGENT, 77, 0.5, 7, True)
+    request = PlanRequest(
+        "r", "a", "drone", "fly", URGENT, True, max_tokens=77, temperature=0.5, seed=7
+    )
     assert conversions.plan_request(conversions.request_message(request), "r", 99) == request
-
-
-def test_a_refusal_says_whose_request_it_was_and_why() -> None:
-    error = Rejected(ErrorCode.QUEUE_FULL, "full")
-    message = conversions.result_message(conversions.refusal(Plan.Goal(agent="a"), "r", error))
-    assert (message.request_id, message.agent, message.error_code) == ("r", "a", 4)
-    assert (message.error_msg, message.response_time) == ("full", -1.0)
 
 
 def test_a_step_says_who_took_part_with_how_many_tokens() -> None:

@@ -9,6 +9,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 
 from timely_llm import msg
 from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.core.stream import StreamResult
 from timely_llm.ros.health import Health
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
@@ -69,7 +70,19 @@ def test_late_plans_are_a_warning_once_there_are_some(health: Health) -> None:
     assert health.status(101.0, "active").level == OK
     health.ended(result(ErrorCode.EXPIRED), 100.0)
     status = health.status(101.0, "active")
-    assert (status.level, status.message) == (WARN, "100% of the last 8 plans came late")
+    assert (status.level, status.message) == (WARN, "100% of the last 8 requests were served late")
+
+
+def test_answers_that_break_their_promise_are_late_too(health: Health) -> None:
+    seen(health)
+    for code in (ErrorCode.NONE, ErrorCode.CANCELED, ErrorCode.UNKNOWN_CONVERSATION):
+        for _ in range(8):
+            health.ended(StreamResult("r", "a", code, "", slo_met=code is ErrorCode.NONE), 100.0)
+    assert health.status(101.0, "active").level == OK
+    for _ in range(4):
+        health.ended(StreamResult("r", "a", ErrorCode.NONE, "", slo_met=False), 100.0)
+    status = health.status(101.0, "active")
+    assert (status.level, status.message) == (WARN, "33% of the last 12 requests were served late")
 
 
 def test_an_engine_that_failed_is_an_error_for_a_while(health: Health) -> None:

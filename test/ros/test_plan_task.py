@@ -9,7 +9,8 @@ import pytest
 
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.plan_task import PlanClientError, PlanTask, PlanTimeout, calls_of
+from timely_llm.ros.pending import PlanClientError, PlanTimeout
+from timely_llm.ros.plan_task import PlanTask, calls_of
 
 A, B, C = (Segment("r", "me", i, text) for i, text in enumerate(("mu(50);", "tp();", "->True;")))
 FINAL = replace(C, final=True)

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.request import ExecutionReport, PlanRequest, PlanResult, ReportState
+from timely_llm.core.generation import PlanGeneration, by_kind
+from timely_llm.core.request import (
+    ExecutionReport,
+    PlanRequest,
+    PlanResult,
+    ReportState,
+    Result,
+)
 from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamChunk, StreamResult
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.engines.contract import StepResult
 from timely_llm.engines.profiles import PROFILES
@@ -19,6 +27,7 @@ from timely_llm.policies.contract import Policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.serving.admission import AdmissionLimits
+from timely_llm.serving.conversations import Keeping
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
@@ -35,14 +44,22 @@ class Recorder:
 
     segments: list[Segment] = field(default_factory=list)
     results: dict[str, PlanResult] = field(default_factory=dict)
+    chunks: list[StreamChunk] = field(default_factory=list)
+    answers: dict[str, StreamResult] = field(default_factory=dict)
     steps: list[StepResult] = field(default_factory=list)
 
     def segment(self, segment: Segment) -> None:
         self.segments.append(segment)
 
-    def ended(self, result: PlanResult) -> None:
-        assert result.request_id not in self.results
-        self.results[result.request_id] = result
+    def chunk(self, chunk: StreamChunk) -> None:
+        self.chunks.append(chunk)
+
+    def ended(self, result: Result) -> None:
+        assert result.request_id not in self.results.keys() | self.answers.keys()
+        if isinstance(result, PlanResult):
+            self.results[result.request_id] = result
+        elif isinstance(result, StreamResult):
+            self.answers[result.request_id] = result
 
     def stepped(self, result: StepResult) -> None:
         self.steps.append(result)
@@ -72,6 +89,7 @@ class Scene:
         patience: Patience | None = None,
         admission: AdmissionLimits | None = None,
         skill_set: SkillSet = DRONE,
+        keeping: Keeping | None = None,
         **limits: int,
     ) -> None:
         self.clock = VirtualClock()
@@ -81,10 +99,15 @@ class Scene:
         self.engine = SimulatedEngine(PROFILE, self._say, self.clock, Limits(**limits))
         self.loop = Loop(
             self.engine, policy or Timely(), self.sink, self.clock, patience=patience,
-            limits=admission,
+            limits=admission, keeping=keeping,
         )  # fmt: skip
         self.prefix_tokens = self.loop.register(skill_set)
         self.free_at_start = self.loop.free_kv_tokens
+
+    @property
+    def plans(self) -> list[PlanGeneration]:
+        """The plans being served."""
+        return by_kind(self.loop.generations)[0]
 
     def _say(self, key: str, prompt: str) -> str:
         asked = self.prompts.setdefault(key, [])

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from test.serving.scripted import ARM, request
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.engines.contract import Message
-from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.skills.checkers import make_checker
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
@@ -34,9 +34,9 @@ class Words:
         return self._words[token_id]
 
 
-def delivery(*words: str, skill_set: SkillSet = ARM) -> Delivery:
-    generation = Generation("r", request("r"), 0.0, 10, 10, max_tokens=99)
-    return Delivery(generation, Words(*words), make_checker(skill_set), whole=False)
+def delivery(*words: str, skill_set: SkillSet = ARM) -> PlanDelivery:
+    generation = PlanGeneration("r", request("r"), 0.0, 10, 10, max_tokens=99)
+    return PlanDelivery(generation, Words(*words), make_checker(skill_set), whole=False)
 
 
 def test_a_token_that_ends_with_the_call_stays() -> None:

@@ -43,7 +43,7 @@ def test_a_segment_goes_out_in_the_step_that_completes_it() -> None:
         before = scene.clock.now()
         scene.loop.turn()
     assert scene.sink.results == {}
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     assert generation.tally.response_s == pytest.approx(scene.clock.now())
     assert generation.segments[0] is scene.sink.segments[0]
     assert before < scene.clock.now()
@@ -71,7 +71,7 @@ def test_a_plan_without_return_ends_with_its_last_segment_marked_final() -> None
 def test_the_next_segment_is_due_when_the_robot_will_be_idle() -> None:
     scene = Scene({"r": "mf(50);mf(100);->True;"})
     scene.loop.admit(request("r"))
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     assert generation.due_s == pytest.approx(1.0)
     while not scene.sink.segments:
         scene.loop.turn()
@@ -88,7 +88,7 @@ def test_reports_replace_predictions() -> None:
     scene.loop.admit(request("r"))
     while not scene.sink.segments:
         scene.loop.turn()
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     scene.clock.advance(0.5)
     scene.loop.report(ExecutionReport("r", "agent-r", ReportState.STARTED, 0))
     assert generation.due_s == pytest.approx(scene.clock.now() + 1.8144 + 0.36)
@@ -109,7 +109,7 @@ def test_a_suspended_plan_rests_until_its_robot_needs_the_next_segment() -> None
     scene.loop.admit(request("r"))
     while not scene.sink.segments:
         scene.loop.turn()
-    due_s = scene.loop.generations[0].due_s
+    due_s = scene.plans[0].due_s
     turn = scene.loop.turn()
     assert not turn.stepped
     assert turn.wake_s == pytest.approx(due_s - 0.5)
@@ -117,9 +117,7 @@ def test_a_suspended_plan_rests_until_its_robot_needs_the_next_segment() -> None
     while len(scene.sink.segments) < 2:
         assert scene.loop.turn().stepped
     assert scene.clock.now() < due_s
-    assert scene.loop.generations[0].tally.waiting_s == pytest.approx(
-        scene.loop.generations[0].tally.response_s
-    )
+    assert scene.plans[0].tally.waiting_s == pytest.approx(scene.plans[0].tally.response_s)
 
 
 def test_an_urgent_request_overtakes_a_suspended_one() -> None:
@@ -256,7 +254,7 @@ def test_a_robot_that_is_still_searching_does_not_wait() -> None:
     scene.loop.admit(request("r"))
     while not scene.sink.segments:
         scene.loop.turn()
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     scene.loop.report(ExecutionReport("r", "agent-r", ReportState.STARTED, 0))
     scene.clock.advance(8.0)  # predicted by its lower bound, 1.5 s
     while len(scene.sink.segments) < 2:

@@ -69,7 +69,7 @@ def test_a_request_nobody_could_serve_in_time_expires() -> None:
     scene.run()
     result = scene.sink.results["u"]
     assert result.error_code is ErrorCode.EXPIRED
-    assert result.error_msg == "no segment could be made for it in 0.6 s"
+    assert result.error_msg == "nothing could be made for it in 0.6 s"
     assert scene.sink.results["n"].error_code is ErrorCode.NONE
     assert scene.loop.stats.expired == 1
 

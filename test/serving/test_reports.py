@@ -22,7 +22,7 @@ def test_a_failed_segment_leads_to_an_urgent_plan_with_the_history() -> None:
     scene.until_segments(2)
     scene.report("r", ReportState.FINISHED, 0, duration_s=2.0)
     scene.report("r", ReportState.FAILED, 1, value="a dog is passing by")
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     assert generation.epoch == 1
     assert generation.request.time_utility == URGENT
     assert generation.due_s == pytest.approx(scene.clock.now() + 0.2)
@@ -48,7 +48,7 @@ def test_reports_about_an_older_epoch_change_nothing() -> None:
     scene.until_segments(1)
     scene.report("r", ReportState.FAILED, 0, value="wind")
     scene.until_segments(2)
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     due_s = generation.due_s
     for state in (ReportState.FINISHED, ReportState.FAILED, ReportState.RETURNED):
         scene.report("r", state, 0, value="late")
@@ -126,12 +126,12 @@ def test_a_blocking_skills_value_enters_the_context_and_nothing_is_recomputed(
     admit_arm(scene, "r")
     scene.until_segments(1)
     assert scene.sink.segments[0].blocking
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     assert generation.state is State.BLOCKED
     assert not scene.loop.turn().stepped
     scene.clock.advance(0.7)
     scene.report("r", ReportState.FINISHED, 0, duration_s=0.7, value="cup, {ball}\n")
-    assert scene.loop.generations[0].state is State.SUSPENDED
+    assert scene.plans[0].state is State.SUSPENDED
     assert scene.prompts["r"][1].endswith("look();=> cup, {ball}\n")
     assert generation.due_s == scene.clock.now()
     scene.run()
@@ -146,7 +146,7 @@ def test_only_the_value_of_the_blocking_segment_is_waited_for() -> None:
     scene = arm_scene({"r": "open();look();...->True;"}, Stream())
     admit_arm(scene, "r")
     scene.until_segments(2)
-    generation = scene.loop.generations[0]
+    generation = scene.plans[0]
     scene.report("r", ReportState.FINISHED, 0, duration_s=0.5)
     scene.report("r", ReportState.STARTED, 1)
     assert generation.state is State.BLOCKED
@@ -207,7 +207,7 @@ def test_a_closed_loop_request_ends_with_its_execution() -> None:
     scene.loop.admit(request("r", closed_loop=True))
     scene.until_segments(3)
     assert scene.loop.free_kv_tokens == scene.free_at_start
-    assert scene.loop.generations[0].state is State.EXECUTING
+    assert scene.plans[0].state is State.EXECUTING
     assert not scene.loop.turn().stepped
     for index in range(3):
         assert scene.sink.results == {}

@@ -8,16 +8,17 @@ import pytest
 from test.serving.scripted import DRONE, FIND, PROFILE, request
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ModelError, RequestError
-from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult, Rejected
+from timely_llm.core.request import ErrorCode, PlanResult, Rejected, Request, Result
 from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamChunk
 from timely_llm.engines.contract import StepResult
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
-from timely_llm.serving.announcer import Sink
 from timely_llm.serving.gate import Limits
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server import Server
+from timely_llm.serving.sink import Sink
 
 YAML = resource("config/skill_sets/drone.yaml").read_text()
 
@@ -27,7 +28,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
-        self.results: dict[str, PlanResult] = {}
+        self.results: dict[str, Result] = {}
+        self.chunks: list[StreamChunk] = []
         self.requests: list[str] = []
         self.steps = 0
         self._changed = threading.Condition()
@@ -37,12 +39,17 @@ class Waiting:
             self.segments.append(segment)
             self._changed.notify_all()
 
-    def ended(self, result: PlanResult) -> None:
+    def chunk(self, chunk: StreamChunk) -> None:
+        with self._changed:
+            self.chunks.append(chunk)
+            self._changed.notify_all()
+
+    def ended(self, result: Result) -> None:
         with self._changed:
             self.results[result.request_id] = result
             self._changed.notify_all()
 
-    def accepted(self, request: PlanRequest) -> None:
+    def accepted(self, request: Request) -> None:
         assert request.request_id not in self.results
         self.requests.append(request.request_id)
 
@@ -53,7 +60,9 @@ class Waiting:
     def wait_for(self, request_id: str) -> PlanResult:
         with self._changed:
             assert self._changed.wait_for(lambda: request_id in self.results, timeout=10)
-        return self.results[request_id]
+        result = self.results[request_id]
+        assert isinstance(result, PlanResult)
+        return result
 
     def wait_for_segment(self) -> None:
         with self._changed:

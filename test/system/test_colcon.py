@@ -103,7 +103,9 @@ def test_shared_files_are_found_in_the_overlay(overlay: Overlay, relative: str) 
     assert Path(overlay.python(find)) == overlay.prefix / "share" / "timely_llm" / relative
 
 
-@pytest.mark.parametrize("name", ["plan_server", "robot_fleet", "recorder", "timely-llm"])
+@pytest.mark.parametrize(
+    "name", ["plan_server", "robot_fleet", "talkers", "recorder", "timely-llm"]
+)
 def test_ros2_run_finds_the_executable(overlay: Overlay, name: str) -> None:
     assert os.access(overlay.prefix / "lib" / "timely_llm" / name, os.X_OK)
 

@@ -12,6 +12,7 @@ import pytest
 from test.system.conftest import Start
 from test.system.ros_client import LONG, PATIENT, Client
 from timely_llm.core.request import ErrorCode
+from timely_llm.policies.registry import POLICIES
 
 
 @pytest.mark.parametrize(
@@ -19,11 +20,15 @@ from timely_llm.core.request import ErrorCode
     [
         (
             {"policy": "best"},
-            "parameter policy must be one of fcfs, stream, fcfs-segments, edf, timely, deadline,"
-            " not 'best'",
+            f"parameter policy must be one of {', '.join(POLICIES)}, not 'best'",
         ),
         ({"threads": 0}, "parameter threads must be from 1 to 256"),
         ({"threads": "many"}, "parameter threads must be a whole number, not 'many'"),
+        (
+            {"slo_classes": "['voice:speed=8']"},
+            "service level 'voice:speed=8': 'speed=8' is not one of ttft, rate, deadline, weight",
+        ),
+        ({"slo_classes": "['a:', 'a:']"}, "parameter slo_classes names a service level twice"),
         ({"model": "/no/such/folder"}, "/no/such/folder"),
         ({"skill_sets": "['/no/skills.yaml']"}, "cannot read skill set /no/skills.yaml"),
         ({"journal": "/no/such/folder/j.jsonl"}, "cannot write the journal"),

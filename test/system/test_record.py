@@ -15,6 +15,7 @@ from std_msgs.msg import String
 
 from test.system.conftest import Process, Start
 from test.system.ros_client import Client
+from test.system.ros_talker import Talker
 from timely_llm import msg, srv
 from timely_llm.benchmarks.record import rows
 from timely_llm.core.request import ErrorCode, ReportState
@@ -27,12 +28,12 @@ Found = list[tuple[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def client(start: Start, domain: int) -> Iterator[Client]:
+def client(start: Start, domain: int) -> Iterator[Talker]:
     server = start(
         "plan_server", engine="simulated", pace="millisecond", policy="stream", stats_period_s=0.1,
         publish_steps="true",
     )  # fmt: skip
-    made = Client(domain)
+    made = Talker(domain)
     made.wait_for_server()
     made.until_listed({})
     yield made
@@ -92,7 +93,7 @@ def serve(client: Client, name: str) -> None:
 
 
 def test_everything_is_in_the_bag_and_others_read_it(
-    start: Start, client: Client, tmp_path: Path
+    start: Start, client: Talker, tmp_path: Path
 ) -> None:
     bag = tmp_path / "bag"
     recorder = record(start, bag)
@@ -104,6 +105,9 @@ def test_everything_is_in_the_bag_and_others_read_it(
     until_recorded(client, bag, "results", service)
     client.plan(client.goal("refused", skill_set="boat"))
     until_recorded(client, bag, "results", "refused")
+    client.answer("answer")
+    client.stream_requests.publish(msg.StreamRequest(request_id="flat", agent="t", prompt="Hi."))
+    until_recorded(client, bag, "stream_results", "flat")
     recorder.interrupt()
     assert recorder.wait(WAIT_S) == 0, recorder.output
     assert f"Wrote {bag}" in recorder.output.replace("\n", "")
@@ -124,8 +128,16 @@ def test_everything_is_in_the_bag_and_others_read_it(
     (report,) = (m for m in of(found, "execution_reports") if m.agent == "tester")
     assert (report.request_id, report.duration) == ("action", 0.5)
     steps = of(found, "steps")
-    assert {name for step in steps for name in step.request_ids} == set(accepted)
+    asked = {*accepted, "answer", "flat"}
+    assert {name for step in steps for name in step.request_ids} == asked
     assert all(step.duration > 0 and min(step.tokens) > 0 for step in steps)
+
+    assert [m.request_id for m in of(found, "streams")] == ["answer", "flat"]
+    assert [m.request_id for m in of(found, "stream_requests")] == ["flat"]
+    for result in of(found, "stream_results"):
+        tokens = [m for m in of(found, "stream_chunks") if m.request_id == result.request_id]
+        assert [m.index for m in tokens] == list(range(result.generated_tokens))
+        assert "".join(m.text for m in tokens) == result.text != ""
 
     counts = Counter(topic for topic, _ in found)
     with AnyReader([bag]) as reader:

@@ -14,8 +14,8 @@ from test.experiments.workloads import job
 from test.system.conftest import Process, Start
 from test.system.ros_client import Client
 from timely_llm.experiments.recorded import score
-from timely_llm.traces.files import write_trace
-from timely_llm.traces.model import Job, Trace
+from timely_llm.traces.files import read_trace, write_trace
+from timely_llm.traces.model import Conversation, Job, Trace
 
 WAIT_S = 40.0
 PATIENT = Path(__file__).with_name("patient.yaml")
@@ -40,6 +40,11 @@ def client(start: Start, domain: int) -> Iterator[Client]:
 def workload(path: Path, *jobs: Job) -> str:
     write_trace(Trace("small", "", jobs), path)
     return str(path)
+
+
+def talk(name: str, arrival_s: float, **fields: Any) -> Conversation:
+    """Return a conversation whose answer is at most as long as the server's."""
+    return Conversation(name, arrival_s, f"person-{name}", 20, 12, **fields)
 
 
 def replay(start: Start, file: str, *arguments: str, **options: Any) -> Process:
@@ -88,6 +93,41 @@ def test_a_replay_and_its_recording_tell_the_same(
     executed = [s for s in recorded.timelines[0].spans if s.kind == "executing"]
     assert sum(span.label == "mf(50);" for span in executed) == 12
     assert recorded.timelines[0].steps
+    assert client.listed() == {}
+
+
+@pytest.mark.parametrize("by", ["action", "topic"])
+def test_conversations_are_replayed_recorded_and_reported(
+    start: Start, client: Client, tmp_path: Path, by: str
+) -> None:
+    talks = (talk("a", 5.0), talk("b", 5.1, text="Where am I?"), talk("c", 5.4, tpot_s=1e-5),
+             talk("machine", 5.5, deadline_s=1.5, weight=100.0))  # fmt: skip
+    jobs = (brief("d", 5.2, "1"),) if by == "topic" else ()
+    write_trace(Trace("both", "", jobs, talks), tmp_path / "both.jsonl")
+    recorder = start("scripts/timely-llm", "trace", "record", str(tmp_path / "day"))
+    client.until(lambda: " stats" in recorder.output)
+    process = replay(
+        start, str(tmp_path / "both.jsonl"), "--by", by, "--json", str(tmp_path / "run.json")
+    )
+    assert process.wait(WAIT_S) == 0, process.output
+    recorder.interrupt()
+    assert recorder.wait(WAIT_S) == 0, recorder.output
+    run = json.loads((tmp_path / "run.json").read_text())
+    (row,) = run["rows"]
+    assert run["setup"]["results"] == f"{4 + len(jobs)} NONE"
+    assert (row["conversations"], row["share_answered"]) == (4, 1.0)
+    assert (row["attainment"], row["rt_attainment"]) == (0.75, 1.0)
+    assert (row["requests"], row["share_served"]) == (len(jobs), 1.0 if jobs else None)
+    assert row["late_max_ms"] >= 0.0 and not run["notes"]
+    document = score(tmp_path / "day")
+    for name in ("conversations", "share_answered", "attainment", "requests", "share_served"):
+        assert document.rows[0][name] == row[name]
+    assert document.rows[0]["ttft_p95_s"] == pytest.approx(row["ttft_p95_s"], abs=0.3)
+    assert not any("not in the recording" in note for note in document.notes)
+    heard = {s.request for s in document.timelines[0].spans if s.kind == "listening"}
+    assert len(heard) == 3, "nobody listens to a machine's answer"
+    again = read_trace(tmp_path / "day")
+    assert [one.output_tokens for one in again.conversations] == [12] * 4
     assert client.listed() == {}
 
 

@@ -12,10 +12,12 @@ from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, W
 from test.traces.workloads import SMALL
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.traces import bags
-from timely_llm.traces.bags import LINE_TOPIC, LINE_TYPE, ORIGIN_NS, REQUEST_TOPIC, REQUEST_TYPE
+from timely_llm.traces.bags import LINE_TOPIC, LINE_TYPE, ORIGIN_NS, REQUEST_TOPIC
 from timely_llm.traces.files import read_trace, write_trace
-from timely_llm.traces.messages import type_store
+from timely_llm.traces.messages import decoded, type_store
 from timely_llm.traces.model import TraceError
+from timely_llm.traces.recorded import REQUEST_TYPE
+from timely_llm.traces.streams import STREAM_TOPIC, STREAM_TYPE
 
 
 def test_requests_are_messages_at_their_times_of_arrival(tmp_path: Path) -> None:
@@ -24,6 +26,7 @@ def test_requests_are_messages_at_their_times_of_arrival(tmp_path: Path) -> None
         assert {c.topic: (c.msgtype, c.msgcount) for c in reader.connections} == {
             LINE_TOPIC: (LINE_TYPE, 4),
             REQUEST_TOPIC: (REQUEST_TYPE, 2),
+            STREAM_TOPIC: (STREAM_TYPE, 1),
         }
         wanted = [c for c in reader.connections if c.topic == REQUEST_TOPIC]
         found: list[tuple[int, Any]] = [
@@ -64,9 +67,20 @@ def test_a_live_node_has_the_same_type_and_the_same_bytes() -> None:
     )  # fmt: skip
     ours = bags._encoded(bags._plan_request(job), REQUEST_TYPE)
     assert serialization.deserialize_message(ours, msg.PlanRequest) == live
-    assert bags._decoded(serialization.serialize_message(live), REQUEST_TYPE, Path()).agent == (
-        "drone_1"
-    )
+    assert decoded(serialization.serialize_message(live), REQUEST_TYPE, Path()).agent == "drone_1"
+
+
+def test_a_live_node_reads_what_a_conversation_asks() -> None:
+    serialization = pytest.importorskip("rclpy.serialization")
+    from timely_llm import msg
+
+    (talk,) = SMALL.conversations
+    ours = bags._encoded(bags._stream_request(talk), STREAM_TYPE)
+    live = serialization.deserialize_message(ours, msg.StreamRequest)
+    assert [(one.role, one.content) for one in live.messages] == [("user", "A story.")]
+    assert (live.request_id, live.agent, live.max_tokens) == ("c", "person_0", 400)
+    assert (live.ttft, live.tpot, live.deadline) == (1.0, 0.125, 30.0)
+    assert live.words_per_s == 3.0, "as slow as speech: it is heard"
 
 
 @pytest.mark.parametrize("mode", [CompressionMode.NONE, CompressionMode.STORAGE])

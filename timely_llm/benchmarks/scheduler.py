@@ -11,9 +11,10 @@ from itertools import count
 from typing import Any
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.generation import Generation
-from timely_llm.core.request import PlanRequest, PlanResult
-from timely_llm.core.segment import Segment
+from timely_llm.core.generation import Generation, by_kind
+from timely_llm.core.request import PlanRequest
+from timely_llm.core.slo import SLO_CLASSES
+from timely_llm.core.stream import ChatMessage, StreamRequest
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.engines.contract import StepResult
 from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES
@@ -24,10 +25,13 @@ from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.resources import resource
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.sink import Nobody
 from timely_llm.skills.skill_set import load_skill_set
 
 MAX_ROWS = 256
 URGENT_EVERY = 4
+QUESTION = (ChatMessage("user", "What do you see?"),)
+ANSWER_WORDS = 20
 PLANS = (
     "tc(180);mf(120);tp();->True;",
     "?s('cat'){g('cat');tp();->True;};->False;",
@@ -39,36 +43,44 @@ PLANS = (
 def rows(
     policies: Sequence[str] = tuple(POLICIES),
     generations: Sequence[int] = (1, 8, 64, 256),
+    lanes: Sequence[bool] = (False, True),
     turns: int = 400,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
     """Return what one decision costs each policy.
 
     A loop with a simulated engine serves so many requests at a time on the virtual clock: what has
-    ended is replaced, one in four is urgent, robots are busy as predicted.
+    ended is replaced, one plan in four is urgent, robots are busy as predicted.
 
     Args:
         policies: names of policies.
         generations: how many requests are being served.
+        lanes: whether every second one is a conversation.
         turns: turns that are measured; as many again, and two for each request, go before.
         progress: called with pools done and pools asked for.
 
     Returns:
-        Rows of `policy, generations, plan_us, turn_us`: medians in microseconds of the CPU, so that
-        other programs do not count. A turn holds the plan and everything else but the engine's
-        step.
+        Rows of `policy, generations, streams, plan_us, turn_us`, streams being how many of the
+        generations are; medians in microseconds of the CPU, so that other programs do not count. A
+        turn holds the plan and everything else but the engine's step.
     """
-    pools = [(policy, number) for policy in policies for number in generations]
+    pools = [
+        (policy, number, both)
+        for policy in policies
+        for both in lanes
+        for number in generations
+        if number > 1 or not both
+    ]
     made = []
-    for done, (policy, number) in enumerate(pools):
+    for done, (policy, number, both) in enumerate(pools):
         progress(done, len(pools))
-        made.append(_row(policy, number, turns))
+        made.append(_row(policy, number, both, turns))
     progress(len(pools), len(pools))
     return made
 
 
-def _row(policy: str, generations: int, turns: int) -> dict[str, Any]:
-    scene = _Scene(make_policy(policy), generations)
+def _row(policy: str, generations: int, both: bool, turns: int) -> dict[str, Any]:
+    scene = _Scene(make_policy(policy), generations, both)
     for _ in range(turns + 2 * generations):
         scene.turn()
     measured = [scene.turn() for _ in range(turns)]
@@ -76,27 +88,33 @@ def _row(policy: str, generations: int, turns: int) -> dict[str, Any]:
     return {
         "policy": policy,
         "generations": generations,
+        "streams": generations // 2 if both else 0,
         "plan_us": round(1e6 * plan_s, 1),
         "turn_us": round(1e6 * turn_s, 1),
     }
 
 
 class _Scene:
-    """A loop that always serves the same number of requests."""
+    """A loop that always serves the same number of plans, and of streams."""
 
-    def __init__(self, policy: Policy, generations: int) -> None:
+    def __init__(self, policy: Policy, generations: int, both: bool) -> None:
         self._clock = VirtualClock()
         self._engine = _Engine(self._clock)
         self._policy = _Policy(policy)
-        self._loop = Loop(self._engine, self._policy, _Nobody(), self._clock)
+        self._loop = Loop(self._engine, self._policy, Nobody(), self._clock)
         self._loop.register(load_skill_set(resource("config/skill_sets/drone.yaml")))
-        self._generations = generations
+        self._wanted = [generations, 0]
+        if both:
+            self._wanted = [generations - generations // 2, generations // 2]
         self._ids = count()
 
     def turn(self) -> tuple[float, float]:
         """Turn once; return the seconds of the policy, and of all but the engine's step."""
-        while len(self._loop.generations) < self._generations:
-            self._admit(next(self._ids))
+        plans, streams = by_kind(self._loop.generations)
+        for _ in range(self._wanted[0] - len(plans)):
+            self._admit_plan(next(self._ids))
+        for _ in range(self._wanted[1] - len(streams)):
+            self._admit_stream(next(self._ids))
         policy_s, engine_s = self._policy.spent_s, self._engine.spent_s
         start_s = time.thread_time()
         turn = self._loop.turn()
@@ -105,10 +123,17 @@ class _Scene:
             self._clock.advance(max(turn.wake_s - self._clock.now(), 0.0))
         return self._policy.spent_s - policy_s, spent_s - (self._engine.spent_s - engine_s)
 
-    def _admit(self, number: int) -> None:
+    def _admit_plan(self, number: int) -> None:
         utility = NORMAL if number % URGENT_EVERY else URGENT
         name = f"r{number}"
         self._loop.admit(PlanRequest(name, f"agent-{name}", "drone", "Scene: [chair]", utility))
+
+    def _admit_stream(self, number: int) -> None:
+        service = SLO_CLASSES[number % len(SLO_CLASSES)]
+        name = f"s{number}"
+        self._loop.admit(
+            StreamRequest(name, f"agent-{name}", QUESTION, service.slo, service.weight)
+        )
 
 
 @dataclass
@@ -157,17 +182,6 @@ class _Engine(SimulatedEngine):
 
     def _say(self, key: str, prompt: str) -> str:
         self._answers_given += 1
+        if key.startswith("s"):
+            return "and on " * ANSWER_WORDS
         return PLANS[self._answers_given % len(PLANS)]
-
-
-class _Nobody:
-    """A sink that nobody looks into."""
-
-    def segment(self, segment: Segment) -> None:
-        pass
-
-    def ended(self, result: PlanResult) -> None:
-        pass
-
-    def stepped(self, result: StepResult) -> None:
-        pass

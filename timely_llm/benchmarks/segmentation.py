@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.request import PlanRequest
 from timely_llm.engines.contract import Engine, Tokenizer
 from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES
 from timely_llm.engines.registry import make_engine
 from timely_llm.policies.contract import StepPlan
 from timely_llm.resources import resource
-from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.skills.minispec import MiniSpecChecker
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 
@@ -82,8 +82,8 @@ def rows(
 def _read(token_ids: list[int], tokenizer: Tokenizer, skill_set: SkillSet) -> tuple[float, int]:
     """Deliver a plan and the token that ends it; return the seconds and the segments."""
     request = PlanRequest("r", "agent", skill_set.name, "a task")
-    generation = Generation("r", request, 0.0, prompt_tokens=100, to_compute=100)
-    delivery = Delivery(generation, tokenizer, MiniSpecChecker(skill_set), whole=False)
+    generation = PlanGeneration("r", request, 0.0, prompt_tokens=100, to_compute=100)
+    delivery = PlanDelivery(generation, tokenizer, MiniSpecChecker(skill_set), whole=False)
     start_s = time.perf_counter()
     for token_id in (*token_ids, min(tokenizer.eos_ids)):
         delivery.push(token_id, start_s)

@@ -1,4 +1,4 @@
-"""`timely-llm demo`: a server and a fleet, and what each robot got when."""
+"""`timely-llm demo`: a server, robots and people, and what each of them got when."""
 
 from __future__ import annotations
 
@@ -36,9 +36,15 @@ LEAD = click.FloatRange(-1.0, 3600.0)
 
 @click.command()
 @click.option("--robots", type=ROBOTS, default=8, help="Simulated robots.")
-@click.option("--duration", type=DURATION, default=60.0, help="Seconds in which robots ask.")
+@click.option(
+    "--conversations",
+    type=click.IntRange(0, 512),
+    default=0,
+    help="People who talk with the model at the same time; every other one hears, the others read.",
+)
+@click.option("--duration", type=DURATION, default=60.0, help="Seconds in which all of them ask.")
 @click.option("--bursts", type=RATE, default=0.5, help="Mean bursts of tasks a second.")
-@click.option("--seed", type=SEED, default=0, help="Seed of everything random in the fleet.")
+@click.option("--seed", type=SEED, default=0, help="Seed of everything random in those who ask.")
 @click.option("--robot", type=click.Choice(KINDS), default=KINDS[0], help="What the robots are.")
 @click.option(
     "--failures",
@@ -85,15 +91,16 @@ LEAD = click.FloatRange(-1.0, 3600.0)
     "--domain", type=click.IntRange(0, 232), help="ROS_DOMAIN_ID; a random one if not given."
 )
 def demo(
-    robots: int, duration: float, bursts: float, seed: int, robot: str, failures: float,
-    policies: tuple[str, ...], model: str, engine: str, pace: str, lead_s: float, constrained: bool,
-    output: Path, json_file: Path | None, plain: bool, domain: int | None,
+    robots: int, conversations: int, duration: float, bursts: float, seed: int, robot: str,
+    failures: float, policies: tuple[str, ...], model: str, engine: str, pace: str, lead_s: float,
+    constrained: bool, output: Path, json_file: Path | None, plain: bool, domain: int | None,
 ) -> None:  # fmt: skip
-    """Run a plan server and a fleet of robots, and show what each robot gets when."""
+    """Run a server, robots and people who ask it, and show what each of them gets when."""
     need_ros()
     check_output(json_file, "--json")
     settings = Settings(
         robots=robots,
+        conversations=conversations,
         duration_s=duration,
         bursts_per_s=bursts,
         seed=seed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from timely_llm.experiments.document import write_run
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.experiments.registry import experiment as find
 
-MOST_LOAD = 100
+MOST_LOAD, MOST_RATE = 100, 1000
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -33,6 +34,21 @@ def _loads(context: click.Context, option: click.Parameter, value: str | None) -
     if not all(w.isascii() and w.isdecimal() and 1 <= int(w[:9]) <= MOST_LOAD for w in words):
         raise click.BadParameter(f"{value!r} is not like 1,2,4: whole numbers of 1 to {MOST_LOAD}")
     return tuple(dict.fromkeys(map(int, words))) or None
+
+
+def _numbers(low: float, high: float, like: str) -> Callable[..., Any]:
+    """Return what reads the numbers of a range between commas, none of them twice."""
+
+    def read(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+        try:
+            numbers = [float(word) for word in value.split(",")] if value is not None else []
+        except ValueError:
+            numbers = [math.nan]
+        if not all(low <= number <= high for number in numbers):
+            raise click.BadParameter(f"{value!r} is not like {like}: {low:g} to {high:g}")
+        return tuple(dict.fromkeys(numbers)) or None
+
+    return read
 
 
 def _number(context: click.Context, option: click.Parameter, value: float | None) -> Any:
@@ -75,6 +91,16 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="A real one serves in real time, for a shorter while.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(5, 86_400), callback=_number,
               help="With a real engine: seconds of each workload.")  # fmt: skip
+@click.option("--rates", metavar="0.5,1,2", callback=_numbers(0, MOST_RATE, "0.5,1,2"),
+              help="Conversations a second.")  # fmt: skip
+@click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),
+              help="Shares of real-time tasks among them.")  # fmt: skip
+@click.option("--lengths", metavar="8-25:40-160,...", callback=_words,
+              help="Tokens of their answers: of real-time tasks, of others.")  # fmt: skip
+@click.option("--bounds", metavar="1,4", callback=_numbers(1, 100, "1,4"),
+              help="Declared most tokens over those of the longest answer.")  # fmt: skip
+@click.option("--charged", is_flag=True, default=None,
+              help="Prompts of conversations take time, other than in paper 000.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes that work at once.")
 @click.option("--json", "json_file", type=FILE, help="Write the run to this file.")
 @click.option("--html", "html_file", type=FILE, help="Write a report to this file.")

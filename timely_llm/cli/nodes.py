@@ -1,4 +1,4 @@
-"""`timely-llm serve` and `fleet`: the nodes, by options instead of ROS arguments."""
+"""`timely-llm serve`, `fleet` and `talkers`: the nodes, by options instead of ROS arguments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from timely_llm.cli.options import DURATION, EXISTING_FILE, FILE, ROBOTS, SEED, Pace, become
 from timely_llm.engines.registry import ENGINES
 from timely_llm.policies.registry import POLICIES
-from timely_llm.processes.nodes import FLEET, SERVER, ros_command
+from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
 
 
 @click.command()
@@ -77,3 +77,32 @@ def fleet(
         "log": None if log is None else str(log.resolve()),
     }
     become([*ros_command(FLEET, parameters), *ros_arguments])
+
+
+@click.command()
+@click.option(
+    "--people",
+    type=click.IntRange(1, 512),
+    default=4,
+    help="Simulated people; every other one hears, the others read.",
+)
+@click.option("--duration", type=DURATION, default=60.0, help="Seconds in which people ask.")
+@click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
+@click.option("--questions", type=EXISTING_FILE, help="Question set; small talk if not given.")
+@click.option("--server", default="plan_server", help="Name of the plan server's node.")
+@click.option("--log", type=FILE, help="Write what happens to this file as JSON lines.")
+@click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
+def talkers(
+    people: int, duration: float, seed: int, questions: Path | None, server: str,
+    log: Path | None, ros_arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run simulated people who talk with a plan server. After `--`: ROS arguments."""
+    parameters = {
+        "people": people,
+        "duration_s": duration,
+        "seed": seed,
+        "questions": None if questions is None else str(questions.resolve()),
+        "server": server,
+        "log": None if log is None else str(log.resolve()),
+    }
+    become([*ros_command(TALKERS, parameters), *ros_arguments])

@@ -1,4 +1,4 @@
-"""`timely-llm trace replay`: a trace against a running server, with robots that execute."""
+"""`timely-llm trace replay`: a trace against a running server, with robots and people."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ ENDS = {
 @click.argument("file", type=click.Path(exists=True, path_type=Path))
 @click.option("--live", is_flag=True, help="Against a running server; needed.")
 @click.option("--by", type=click.Choice(["action", "topic"]), default="action",
-              help="Ask as robots do, or as a bag that is played.")  # fmt: skip
+              help="Ask by actions as robots do, or as a bag that is played.")  # fmt: skip
 @click.option("--speed", type=click.FloatRange(0.01, 1000.0), default=1.0,
               help="Of arrivals; robots take their time.")  # fmt: skip
 @click.option("--load", type=click.IntRange(1, 1000), default=1,
-              help="How often each job is asked, by another agent each time.")  # fmt: skip
+              help="How often each job is asked, by another agent each time; conversations are"
+                   " asked once.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1, MAX_REQUESTS), default=MAX_REQUESTS,
-              show_default="all", help="First jobs of the trace.")  # fmt: skip
+              show_default="all", help="First requests of the trace.")  # fmt: skip
 @click.option("--skill-set", "skill_files", type=EXISTING_FILE, multiple=True,
               help="A skill set of your own.")  # fmt: skip
 @click.option("--server", default="plan_server", help="Name of the plan server's node.")
@@ -61,10 +62,12 @@ def replay(
     skill_files: tuple[Path, ...], server: str, namespace: str, domain: int | None,
     timeout_s: float, json_file: Path | None,
 ) -> None:  # fmt: skip
-    """Ask a running server for the plans of the trace FILE, at its times; robots execute them.
+    """Ask a running server what the trace FILE asks, at its times; robots execute their plans.
 
-    Robots take the seconds that the trace measured, as far as it has any. The trace's lines go to
-    /timely_llm/trace, so that a recording of the replay can be scored alone.
+    Robots take the seconds that the trace measured, as far as it has any. Conversations get answers
+    of at most as many tokens as in the trace, to its prompts or, where it has no texts, to prompts
+    of about as many tokens. The trace's lines go to /timely_llm/trace, so that a recording of the
+    replay can be scored alone.
     """
     check_output(json_file, "--json")
     if not live:
@@ -96,8 +99,8 @@ def replay(
     interrupts.check()
     if replayed.problem:
         raise ConfigurationError(
-            f"{replayed.problem}: {replayed.unasked} of {len(what.trace.jobs)} requests were not"
-            " asked"
+            f"{replayed.problem}: {replayed.unasked} of {len(replayed.late_s) + replayed.unasked}"
+            " requests were not asked"
         )
 
 
@@ -115,6 +118,7 @@ def bar() -> Iterator[Callable[[int, int], None]]:
 def scored(what: Script, replayed: Replayed, by: str, load: int, speed: float) -> RunDocument:
     """Return what came of a replay in the form of an experiment's document."""
     from timely_llm.experiments.document import RunDocument
+    from timely_llm.experiments.lanes import TALK_MEASURES
     from timely_llm.experiments.recorded import LIVE_DEFINITIONS
     from timely_llm.experiments.sweep import MEASURES, Scored
 
@@ -128,10 +132,11 @@ def scored(what: Script, replayed: Replayed, by: str, load: int, speed: float) -
         name: round(1e3 * float(np.percentile(replayed.late_s, share)), 4)
         for name, share in zip(LATENESS, (50, 99, 100), strict=True)
     }
+    row, known = {**made.row, **lateness}, LIVE_DEFINITIONS | LATENESS
     ends = ", ".join(f"{count} {end}" for end, count in replayed.results.most_common())
     return RunDocument(
         experiment="replay",
-        question="What do robots get when the trace is replayed against a running server?",
+        question="What do those who ask get when the trace is replayed against a running server?",
         command=shlex.join(["timely-llm", *sys.argv[1:]]),
         profile="the engine of the running server",
         setup={
@@ -142,9 +147,9 @@ def scored(what: Script, replayed: Replayed, by: str, load: int, speed: float) -
             "generated_tokens": replayed.run.generated_tokens,
         },
         keys=tuple(names),
-        measures=(*MEASURES, *LATENESS),
-        definitions=LIVE_DEFINITIONS | LATENESS,
-        rows=({**made.row, **lateness},),
+        measures=(*MEASURES, *TALK_MEASURES, *LATENESS),
+        definitions={name: meaning for name, meaning in known.items() if name in row},
+        rows=(row,),
         task_rows=made.task_rows,
         notes=tuple(notes(what, replayed)),
     )

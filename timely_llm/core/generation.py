@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from timely_llm.core.request import PlanRequest
+from timely_llm.core.listener import Listener
+from timely_llm.core.request import PlanRequest, Request
 from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamRequest, mean_gap_s
 
 
 class State(Enum):
@@ -23,7 +26,16 @@ class State(Enum):
 
 @dataclass(eq=False)
 class Tally:
-    """What a request got, over all its epochs.
+    """What a request took: counts of tokens."""
+
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    recomputed_tokens: int = 0
+
+
+@dataclass(eq=False)
+class PlanTally(Tally):
+    """What a plan request got, over all its epochs.
 
     Attributes:
         task: what was asked first.
@@ -32,7 +44,6 @@ class Tally:
         response_s: from arrival to the first segment, seconds; negative before it.
         waiting_s: response time plus the times in which the robot had nothing to do, seconds.
         utility: time utility of the response time, not clamped.
-        prompt_tokens, generated_tokens, recomputed_tokens: counts of tokens.
     """
 
     task: str = ""
@@ -41,35 +52,28 @@ class Tally:
     response_s: float = -1.0
     waiting_s: float = 0.0
     utility: float = 0.0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    recomputed_tokens: int = 0
 
 
 @dataclass(eq=False)
 class Generation:
-    """One plan being made for a request. Written by the serving loop, read by policies.
-
-    A request has one at a time; when a segment fails, the next epoch's takes its place.
+    """One text being made for a request. Written by the serving loop, read by policies.
 
     Attributes:
         key: its name in the engine, the request's id.
-        request: what is asked in this epoch.
+        request: what is asked.
         arrival_s: when it was asked, on the loop's clock.
         prompt_tokens: tokens of the prompt, the shared prefix included.
         to_compute: tokens whose KV is not there yet: 1 to decode, more to prefill.
         context_tokens: tokens whose KV is there.
         shared_tokens: of these, tokens of a pinned prefix, whose KV is not its own.
-        segment_tokens: tokens generated since the last boundary.
-        robot_free_s: when the robot will have executed all that was delivered.
-        started, finished: the last segments that the robot reported so, -1 before the first.
+        token_ids: generated so far.
+        segment_tokens: of these, since the last boundary: 0 where each token is one.
         max_tokens: most tokens it may generate.
-        epoch: how often a failed segment has led to a new plan.
-        tally: what the request got so far.
+        tally: what the request took so far.
     """
 
     key: str
-    request: PlanRequest
+    request: Request
     arrival_s: float
     prompt_tokens: int
     to_compute: int
@@ -77,24 +81,59 @@ class Generation:
     shared_tokens: int = 0
     state: State = State.QUEUED
     token_ids: list[int] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
     segment_tokens: int = 0
-    robot_free_s: float = math.nan
-    started: int = -1
-    finished: int = -1
     max_tokens: int = 0
-    epoch: int = 0
     tally: Tally = field(default_factory=Tally)
-
-    @property
-    def first(self) -> bool:
-        """Whether its next deliverable is the first."""
-        return not self.segments
 
     @property
     def kv_tokens(self) -> int:
         """Tokens whose KV is its own: what an eviction would free."""
         return self.context_tokens - self.shared_tokens
+
+    @property
+    def first(self) -> bool:
+        """Whether its next deliverable is the first."""
+        raise NotImplementedError
+
+    @property
+    def due_s(self) -> float:
+        """When its next deliverable is needed, on the loop's clock."""
+        raise NotImplementedError
+
+    @property
+    def zero_s(self) -> float:
+        """When its next deliverable will be worth nothing."""
+        raise NotImplementedError
+
+    def overrun(self, now: float) -> None:
+        """Take note of the time."""
+
+
+@dataclass(eq=False)
+class PlanGeneration(Generation):
+    """One plan being made for a request.
+
+    A request has one at a time; when a segment fails, the next epoch's takes its place.
+
+    Attributes:
+        segments: delivered.
+        robot_free_s: when the robot will have executed all that was delivered.
+        started, finished: the last segments that the robot reported so, -1 before the first.
+        epoch: how often a failed segment has led to a new plan.
+    """
+
+    request: PlanRequest
+    segments: list[Segment] = field(default_factory=list)
+    robot_free_s: float = math.nan
+    started: int = -1
+    finished: int = -1
+    epoch: int = 0
+    tally: PlanTally = field(default_factory=PlanTally)
+
+    @property
+    def first(self) -> bool:
+        """Whether its next deliverable is the first."""
+        return not self.segments
 
     def overrun(self, now: float) -> None:
         """Take note of the time: a robot in the middle of a segment is not idle yet.
@@ -126,3 +165,77 @@ class Generation:
         if self.first:
             return self.request.time_utility.value(ready_s - self.arrival_s)
         return self.request.time_utility.later_value(ready_s - self.robot_free_s)
+
+
+@dataclass(eq=False)
+class StreamGeneration(Generation):
+    """One answer being made for a conversation: each token is a deliverable.
+
+    Attributes:
+        first_s, last_s: when the first and the newest token came, on the loop's clock.
+        largest_gap_s: the longest time between two tokens, seconds.
+        kept_tokens: of the prompt, tokens whose KV was there from earlier turns.
+        listener: who consumes the words.
+        pieces: the text of each token.
+        cut: whether it has all the tokens that it may have, and no end of its own.
+    """
+
+    request: StreamRequest
+    first_s: float = math.nan
+    last_s: float = math.nan
+    largest_gap_s: float = 0.0
+    kept_tokens: int = 0
+    listener: Listener = field(default_factory=Listener)
+    pieces: list[str] = field(default_factory=list)
+    cut: bool = False
+
+    @property
+    def first(self) -> bool:
+        """Whether its next token is the first."""
+        return not self.token_ids
+
+    @property
+    def due_s(self) -> float:
+        """When the next token is needed, or the whole answer if that has a deadline.
+
+        Tokens that came early are credit: the next one is due no sooner.
+        """
+        slo = self.request.slo
+        if slo.real_time:
+            return self.arrival_s + slo.deadline_s
+        if not self.token_ids:
+            return self.arrival_s + slo.ttft_s
+        return self.first_s + len(self.token_ids) * slo.tpot_s
+
+    @property
+    def zero_s(self) -> float:
+        """When the next token, or the whole answer, will be worth nothing."""
+        slo = self.request.slo
+        return self.due_s if slo.real_time else self.due_s + slo.tpot_s
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean seconds between its tokens so far, 0 with fewer than two."""
+        return mean_gap_s(self.first_s, self.last_s, len(self.token_ids))
+
+    def came(self, now: float) -> None:
+        """Take note of a token's time; the token is in `token_ids` already."""
+        if len(self.token_ids) == 1:
+            self.first_s = now
+        else:
+            self.largest_gap_s = max(self.largest_gap_s, now - self.last_s)
+        self.last_s = now
+
+
+def by_kind(
+    generations: Iterable[Generation],
+) -> tuple[list[PlanGeneration], list[StreamGeneration]]:
+    """Return the plans and the streams of some generations, each in their order."""
+    plans: list[PlanGeneration] = []
+    streams: list[StreamGeneration] = []
+    for generation in generations:
+        if isinstance(generation, PlanGeneration):
+            plans.append(generation)
+        elif isinstance(generation, StreamGeneration):
+            streams.append(generation)
+    return plans, streams

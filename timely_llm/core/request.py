@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from timely_llm.core.errors import RequestError
@@ -10,10 +10,11 @@ from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 MAX_TASK_CHARACTERS = 8_000
 MAX_ID_CHARACTERS = 128
+MAX_TOKENS = 4096
 
 
 class ErrorCode(IntEnum):
-    """How a request ended; the constants of Plan.action have the same numbers."""
+    """How a request ended; the constants of the actions have the same numbers."""
 
     NONE = 0
     INVALID_REQUEST = 1
@@ -32,6 +33,7 @@ class ErrorCode(IntEnum):
     INACTIVE = 14
     AGENT_LIMIT = 15
     NO_MEMORY = 16
+    UNKNOWN_CONVERSATION = 17
 
 
 class ReportState(IntEnum):
@@ -53,14 +55,15 @@ class Rejected(RequestError):
 
 
 @dataclass(frozen=True)
-class PlanRequest:
-    """A robot's request for a plan.
+class Request:
+    """What a client asks: a plan, or an answer in a conversation.
 
     Attributes:
+        request_id: unique among those being served.
+        agent: the robot or person that asks.
+        max_tokens: most tokens to generate.
         temperature: 0 for the most likely token at each step, up to 2 for more variety.
-        seed: with a temperature, the same seed gives the same plan.
-        closed_loop: the robot reports what it executes: the request ends with the execution of its
-            plan, not with its last word, so that any failure can lead to a new plan.
+        seed: with a temperature, the same seed gives the same text.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -68,13 +71,9 @@ class PlanRequest:
 
     request_id: str
     agent: str
-    skill_set: str
-    task: str
-    time_utility: TimeUtility = NORMAL
-    max_tokens: int = 256
-    temperature: float = 0.0
-    seed: int = 0
-    closed_loop: bool = False
+    max_tokens: int = field(default=256, kw_only=True)
+    temperature: float = field(default=0.0, kw_only=True)
+    seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         for name, text in (("request_id", self.request_id), ("agent", self.agent)):
@@ -82,6 +81,49 @@ class PlanRequest:
                 raise RequestError(
                     f"{name} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(text)}"
                 )
+        if not 1 <= self.max_tokens <= MAX_TOKENS:
+            raise RequestError(f"max_tokens must be 1 to {MAX_TOKENS}, not {self.max_tokens}")
+        if not 0.0 <= self.temperature <= 2.0:
+            raise RequestError(f"temperature must be 0 to 2, not {self.temperature:g}")
+
+    def refused(self, code: ErrorCode, message: str) -> Result:
+        """Return its result when it is ended before anything was computed."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a request ended.
+
+    Attributes:
+        error_msg: one sentence, empty without an error.
+    """
+
+    request_id: str
+    agent: str
+    error_code: ErrorCode
+    error_msg: str
+
+
+@dataclass(frozen=True)
+class PlanRequest(Request):
+    """A robot's request for a plan.
+
+    Attributes:
+        closed_loop: the robot reports what it executes: the request ends with the execution of its
+            plan, not with its last word, so that any failure can lead to a new plan.
+
+    Raises:
+        RequestError: a field is empty, too long or out of its range.
+    """
+
+    skill_set: str
+    task: str
+    time_utility: TimeUtility = NORMAL
+    closed_loop: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.task.strip():
             raise RequestError("the task is empty: say what the robot should do")
         if len(self.task) > MAX_TASK_CHARACTERS:
@@ -89,10 +131,10 @@ class PlanRequest:
                 f"the task has {len(self.task)} characters,"
                 f" at most {MAX_TASK_CHARACTERS} are allowed"
             )
-        if not 1 <= self.max_tokens <= 4096:
-            raise RequestError(f"max_tokens must be 1 to 4096, not {self.max_tokens}")
-        if not 0.0 <= self.temperature <= 2.0:
-            raise RequestError(f"temperature must be 0 to 2, not {self.temperature:g}")
+
+    def refused(self, code: ErrorCode, message: str) -> PlanResult:
+        """Return its result when it is ended before anything was computed."""
+        return PlanResult(self.request_id, self.agent, code, message)
 
 
 @dataclass(frozen=True)
@@ -117,7 +159,7 @@ class ExecutionReport:
 
 
 @dataclass(frozen=True)
-class PlanResult:
+class PlanResult(Result):
     """How a plan request ended.
 
     Attributes:
@@ -129,21 +171,12 @@ class PlanResult:
         prompt_tokens, generated_tokens, recomputed_tokens: counts of tokens.
     """
 
-    request_id: str
-    agent: str
-    error_code: ErrorCode
-    error_msg: str
-    plan: str
-    segments: int
-    response_s: float
-    waiting_s: float
-    utility: float
-    prompt_tokens: int
-    generated_tokens: int
-    recomputed_tokens: int
+    plan: str = ""
+    segments: int = 0
+    response_s: float = -1.0
+    waiting_s: float = 0.0
+    utility: float = 0.0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    recomputed_tokens: int = 0
     epoch: int = 0
-
-    @classmethod
-    def refused(cls, request: PlanRequest, code: ErrorCode, message: str) -> PlanResult:
-        """Return the result of a request that was ended before anything was computed."""
-        return cls(request.request_id, request.agent, code, message, "", 0, -1.0, 0.0, 0.0, 0, 0, 0)

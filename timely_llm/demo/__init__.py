@@ -1,1 +1,1 @@
-"""The demo: a server and a fleet as processes, a live view, a table, timeline pictures."""
+"""The demo: a server, robots and people as processes, a live view, a table, pictures."""

@@ -10,21 +10,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from timely_llm.demo.history import Delivered, History, Request
+from timely_llm.demo.history import History
+from timely_llm.demo.people_view import GENERATION_STYLE, people_table
 from timely_llm.demo.progress import step_rate
+from timely_llm.demo.requests import Delivered, Request
 from timely_llm.demo.settings import Settings
 
 BAR = 12
 WIDE = 110
 """Terminals of fewer columns are shown less."""
 TICKER = 5
-GENERATION_STYLE = {
-    "queued": "yellow",
-    "running": "bold green",
-    "suspended": "magenta",
-    "blocked": "red",
-    "done": "dim",
-}
 
 
 class LiveView:
@@ -69,13 +64,25 @@ class LiveView:
         )
         for row in [(facts, counts)] if wide else [(facts, ""), (counts, "")]:
             header.add_row(*row)
+        robots, people = _heights(history, self._console.height)
         return Group(
             Panel(header, border_style="dim"),
-            _robots(history, now_s, max(self._console.height - TICKER - 9, 4), wide),
+            _robots(history, now_s, robots, wide),
+            *([people_table(history, now_s, people, wide)] if history.people else []),
             _ticker(history),
             # The cursor rests here: a ^C that the terminal echoes must not wrap into a new line.
             Text(""),
         )
+
+
+def _heights(history: History, height: int) -> tuple[int, int]:
+    """Return how many robots and how many people a terminal of so many lines shows."""
+    free = height - TICKER - 9
+    if not history.people:
+        return max(free, 4), 0
+    free -= 2  # the second table's head, and its line that says how many more there are
+    people = min(len(history.people), max(free // 3, free - len(history.robots), 2))
+    return max(free - people, 3), people
 
 
 def _facts(settings: Settings, policy: str) -> Text:
@@ -95,7 +102,16 @@ def _counts(settings: Settings, history: History, now_s: float) -> Text:
         f" of {settings.duration_s:g} s   " if asking else " s, finishing plans   ",
         step_rate(history, now_s), "   ",
         (f"{history.served}/{len(history.asked)}", "bold"), " served",
+        *_answered(history),
     )  # fmt: skip
+
+
+def _answered(history: History) -> list[Text | tuple[str, str] | str]:
+    if not history.people:
+        return []
+    questions = history.questions
+    answered = sum(talk.answered for talk in questions)
+    return ["   ", (f"{answered}/{len(questions)}", "bold"), " answered"]
 
 
 def _robots(history: History, now_s: float, height: int, wide: bool) -> RenderableType:
@@ -129,7 +145,7 @@ def _row(request: Request | None, now_s: float, wide: bool) -> list[Text]:
         does = Text.assemble("executes ", (call.text, "bold"))
         bar = _bar((now_s - call.start_s) / call.duration_s, "red" if request.urgent else "blue")
     else:
-        does = Text.assemble(("waits", "yellow"), (f": {request.task}", "dim"))
+        does = Text.assemble(("waits", "yellow"), (f": {' '.join(request.task.split())}", "dim"))
         since_s = max([request.asked_s, *(c.end_s for c in request.calls[-1:])])
         bar = _bar((now_s - since_s) / (request.ert_s or 1.0), "yellow")
     counts = [Text(str(request.steps)), Text(str(len(request.delivered)))] if wide else []

@@ -35,11 +35,13 @@ class ProgressLines:
 
     def update(self, history: History, now_s: float) -> None:
         """Say how far the run is."""
-        if history.asked and self._due():
-            running = sum(r.generation(now_s) == "running" for r in history.asked)
+        if (history.asked or history.questions) and self._due():
+            works = (*history.asked, *history.questions)
+            running = sum(work.generation(now_s) == "running" for work in works)
             self._say(
                 f"{self._policy}: {now_s - history.origin_s:.0f} s, {len(history.asked)} requests, "
-                f"{history.served} served, {running} generating, {step_rate(history, now_s)}"
+                f"{history.served} served, {_answered(history)}{running} generating, "
+                f"{step_rate(history, now_s)}"
             )
 
     def _due(self) -> bool:
@@ -51,6 +53,15 @@ class ProgressLines:
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def _answered(history: History) -> str:
+    if not history.people:
+        return ""
+    questions = history.questions
+    answered = sum(talk.answered for talk in questions)
+    kept = sum(bool(talk.outcome and talk.outcome.slo_met) for talk in questions)
+    return f"{len(questions)} questions, {answered} answered, {kept} SLO met, "
 
 
 def step_rate(history: History, now_s: float, window_s: float = 2.0) -> str:

@@ -16,6 +16,7 @@ from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.demo.history import History
 from timely_llm.demo.settings import Settings
 from timely_llm.demo.summary import ClassSummary, Summary
+from timely_llm.demo.talk_summary import TalkSummary
 
 Runs = Mapping[str, History]
 """Histories by policy, in the order in which they were run."""
@@ -30,6 +31,17 @@ DEFINITIONS = (
         f"at most {URGENT.beta:g} (urgent), {NORMAL.beta:g} (normal)",
     ),
     ("recomputed", "tokens whose KV had to be computed a second time"),
+)
+TALK_DEFINITIONS = (
+    (
+        "SLO met",
+        "share of questions whose answer is complete and kept its service level: the first token "
+        "in time, and the others in the mean; questions that the end of the run cut off are left "
+        "out",
+    ),
+    ("TTFT", "from asking to the first token, over answers"),
+    ("gap", "the longest time between two tokens of an answer"),
+    ("stalls", "times in which a person had no further word to hear or read"),
 )
 
 
@@ -55,9 +67,7 @@ def save_pictures(settings: Settings, runs: Runs) -> list[Path]:
     paths = []
     for policy, history in runs.items():
         paced = f" at the pace of {settings.pace}" if settings.pace else ""
-        title = f"{policy}: {settings.model_name}{paced}, {settings.robots} robots, " + (
-            f"seed {settings.seed}"
-        )
+        title = f"{policy}: {settings.model_name}{paced}, {_agents(settings)}, seed {settings.seed}"
         paths += [settings.output / f"timeline-{policy}{part}.png" for part in ("", "-burst")]
         draw(history, title, paths[-2])
         draw(history, title, paths[-1], window)
@@ -69,12 +79,14 @@ def print_report(console: Console, settings: Settings, runs: Runs, files: list[P
     summaries = {policy: Summary.of(history) for policy, history in runs.items()}
     console.print(Text(f"\n{_facts(settings)}", "dim"))
     console.print(_table(summaries))
+    if settings.conversations:
+        console.print(_talk_table(summaries))
     for policy, summary in summaries.items():
         console.print(_totals(policy, summary), soft_wrap=True)
         for message in summary.error_messages:
             console.print(Text.assemble("  ", (message, "red")), soft_wrap=True)
     console.print()
-    console.print(_definitions())
+    console.print(_definitions(bool(settings.conversations)))
     for path in files:
         console.print(Text(str(path)), soft_wrap=True)
 
@@ -82,8 +94,8 @@ def print_report(console: Console, settings: Settings, runs: Runs, files: list[P
 def _facts(settings: Settings) -> str:
     paced = f"every step paced as {settings.pace}" if settings.pace else "no pace"
     return (
-        f"{settings.robots} robots asked for {settings.duration_s:g} s in "
-        f"{settings.bursts_per_s:g} bursts a second, seed {settings.seed}; "
+        f"{_agents(settings)} asked for {settings.duration_s:g} s in "
+        f"{settings.bursts_per_s:g} bursts of tasks a second, seed {settings.seed}; "
         f"{settings.engine} engine, {settings.model_name}, {paced}"
     )
 
@@ -106,6 +118,32 @@ def _cells(summary: ClassSummary) -> list[str]:
     return [str(summary.requests), str(summary.served), *(_number(value) for value in times)]
 
 
+def _talk_table(summaries: Mapping[str, Summary]) -> RenderableType:
+    """Return a row for each policy and service level."""
+    table = Table(box=box.SIMPLE_HEAD, padding=0, header_style="dim")
+    table.add_column("policy", min_width=max(map(len, summaries)), no_wrap=True)
+    table.add_column("level", no_wrap=True)
+    names = ("asked", "answered", "SLO\nmet", "TTFT\np50 (s)", "\np95 (s)", "tokens\n/s",
+             "largest\ngap (s)", "stalls")  # fmt: skip
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for policy, summary in summaries.items():
+        levels = summary.conversations
+        for level, talks in levels.items():
+            first, last = level == next(iter(levels)), level == next(reversed(levels))
+            shown = Text(policy if first else "", "bold cyan")
+            table.add_row(shown, level, *_talk_cells(talks), end_section=last)
+    return table
+
+
+def _talk_cells(talks: TalkSummary) -> list[str]:
+    numbers = (
+        talks.slo_attainment, talks.ttft_p50_s, talks.ttft_p95_s, talks.tokens_per_s,
+        talks.largest_gap_s,
+    )  # fmt: skip
+    return [str(talks.asked), str(talks.answered), *map(_number, numbers), str(talks.stalls)]
+
+
 def _totals(policy: str, summary: Summary) -> Text:
     return Text.assemble(
         (policy, "bold cyan"),
@@ -118,8 +156,13 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _definitions() -> RenderableType:
+def _agents(settings: Settings) -> str:
+    people = f" and {settings.conversations} people" if settings.conversations else ""
+    return f"{settings.robots} robots{people}"
+
+
+def _definitions(people: bool) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    for word, meaning in DEFINITIONS:
+    for word, meaning in (*DEFINITIONS, *(TALK_DEFINITIONS if people else ())):
         grid.add_row(Text(word, "bold dim"), Text(meaning, "dim"))
     return Group(grid, Text(""))

@@ -1,9 +1,10 @@
-"""One run of the demo: server up, fleet up, watch both logs until the fleet is done."""
+"""One run of the demo: server up, robots and people up, watch all logs until they are done."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from timely_llm.demo.history import History
@@ -14,7 +15,7 @@ from timely_llm.processes.log_reader import LogReader
 START_LIMIT_S = 900.0
 """A model from the hub may have to be downloaded first."""
 END_LIMIT_S = 90.0
-"""Finding the server and finishing plans: what a fleet may take beyond its duration."""
+"""Finding the server and finishing: what robots and people may take beyond their duration."""
 REFRESH_S = 0.125
 
 
@@ -42,7 +43,8 @@ class _Watch:
 
     def __post_init__(self) -> None:
         self.history = History()
-        self._readers = (LogReader(self.files.fleet_log), LogReader(self.files.journal))
+        logs = (self.files.fleet_log, self.files.talkers_log, self.files.journal)
+        self._readers = [LogReader(log) for log in logs]
 
     def read(self) -> None:
         for reader in self._readers:
@@ -58,6 +60,23 @@ class _Watch:
                 raise ProcessError(server.obituary())
             time.sleep(REFRESH_S / 5)
         self.read()
+
+
+def _start_clients(settings: Settings, files: Files, children: Children) -> list[Child]:
+    """Start the robots, and the people if there are any."""
+    start = partial(children.start, environment=settings.environment)
+    clients = [start("robot fleet", settings.fleet_command(files), log=files.fleet_output)]
+    if settings.conversations:
+        command = settings.talkers_command(files)
+        clients.append(start("talkers", command, log=files.talkers_output))
+    return clients
+
+
+def _check(clients: list[Child]) -> None:
+    """Raise if one ended with an error."""
+    for client in clients:
+        if client.status:
+            raise ProcessError(client.obituary())
 
 
 def run(settings: Settings, policy: str, display: Display) -> History:
@@ -87,23 +106,18 @@ def run(settings: Settings, policy: str, display: Display) -> History:
                     f"see {files.server_output}"
                 )
             watch.pause(server)
-        fleet = children.start(
-            "robot fleet",
-            settings.fleet_command(files),
-            settings.environment,
-            files.fleet_output,
-        )
+        clients = _start_clients(settings, files, children)
         limit_s = time.monotonic() + settings.duration_s + END_LIMIT_S
-        while fleet.status is None:
+        while working := [client for client in clients if client.status is None]:
             if time.monotonic() > limit_s:
                 raise ProcessError(
-                    f"the robot fleet did not end {END_LIMIT_S:g} s after the robots stopped "
-                    f"asking; see {files.fleet_output}"
+                    f"the {working[0].name} did not end {END_LIMIT_S:g} s after the last request "
+                    f"was due; see {working[0].log}"
                 )
             watch.pause(server)
+            _check(clients)
             display.update(history, time.monotonic())
-        if fleet.status != 0:
-            raise ProcessError(fleet.obituary())
+        _check(clients)
         watch.read()
         display.update(history, time.monotonic())
     watch.read()

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import TimelyError
-from timely_llm.processes.nodes import FLEET, SERVER, local_environment, random_domain, ros_command
+from timely_llm.processes.nodes import (
+    FLEET,
+    SERVER,
+    TALKERS,
+    local_environment,
+    random_domain,
+    ros_command,
+)
 from timely_llm.resources import resource
 
 ROBOTS = ("drone", "arm")
@@ -24,8 +31,10 @@ class Files:
 
     journal: Path
     fleet_log: Path
+    talkers_log: Path
     server_output: Path
     fleet_output: Path
+    talkers_output: Path
 
     @classmethod
     def fresh(cls, folder: Path, policy: str) -> Files:
@@ -37,14 +46,16 @@ class Files:
         files = cls(
             journal=folder / f"server-{policy}.jsonl",
             fleet_log=folder / f"fleet-{policy}.jsonl",
+            talkers_log=folder / f"talkers-{policy}.jsonl",
             server_output=folder / f"server-{policy}.log",
             fleet_output=folder / f"fleet-{policy}.log",
+            talkers_output=folder / f"talkers-{policy}.log",
         )
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for path in (files.journal, files.fleet_log, files.server_output, files.fleet_output):
+            for path in vars(files).values():
                 path.unlink(missing_ok=True)
-                path.touch()
+            files.journal.touch()
         except OSError as error:
             raise OutputError(f"cannot write to the folder {folder}: {error.strerror}") from error
         return files
@@ -57,7 +68,8 @@ class Settings:
     Attributes:
         duration_s: seconds in which robots ask.
         bursts_per_s: mean bursts of tasks a second.
-        seed: of everything random in the fleet.
+        conversations: people who talk with the server beside the robots.
+        seed: of everything random in the fleet, and of everything random in the people.
         robot: which of the shipped robots, drone or arm.
         failure_share: share of segments that robots report as failed.
         model: folder or hub id; empty for the embedded one.
@@ -66,10 +78,11 @@ class Settings:
         lead_s: how long before its robot will be idle a suspended plan is resumed; negative for
             as early as there is room.
         output: folder for logs and pictures.
-        domain: ROS_DOMAIN_ID of both processes.
+        domain: ROS_DOMAIN_ID of all processes.
     """
 
     robots: int = 8
+    conversations: int = 0
     duration_s: float = 60.0
     bursts_per_s: float = 0.5
     seed: int = 0
@@ -84,6 +97,7 @@ class Settings:
     domain: int = field(default_factory=random_domain)
     server: tuple[str, ...] = SERVER
     fleet: tuple[str, ...] = FLEET
+    talkers: tuple[str, ...] = TALKERS
 
     @property
     def model_name(self) -> str:
@@ -99,7 +113,7 @@ class Settings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of both processes: a ROS domain of their own, on this machine only."""
+        """Variables of all processes: a ROS domain of their own, on this machine only."""
         return local_environment(self.domain)
 
     def server_command(self, policy: str, files: Files) -> list[str]:
@@ -134,10 +148,24 @@ class Settings:
             },
         )
 
+    def talkers_command(self, files: Files) -> list[str]:
+        """Return the command line of the people."""
+        return ros_command(
+            self.talkers,
+            {
+                "people": self.conversations,
+                "duration_s": float(self.duration_s),
+                "seed": self.seed,
+                "server": "plan_server",
+                "log": str(files.talkers_log.resolve()),
+            },
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Return the facts of a run that `--json` writes beside the numbers."""
         return {
             "robots": self.robots,
+            "people": self.conversations,
             "duration_s": self.duration_s,
             "bursts_per_s": self.bursts_per_s,
             "seed": self.seed,

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from timely_llm.core.request import ErrorCode
-from timely_llm.demo.history import History, Outcome, Request
+from timely_llm.demo.history import History
+from timely_llm.demo.requests import Outcome, Request
+from timely_llm.demo.talk_summary import TalkSummary, by_class
+from timely_llm.demo.talks import Answered
 
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """One class of requests; seconds, None where there is nothing to measure."""
+    """One class of robots' requests; seconds, None where there is nothing to measure."""
 
     requests: int
     served: int
@@ -48,18 +51,24 @@ class Summary:
     segments: int
     recomputed_tokens: int
     error_messages: tuple[str, ...]
+    conversations: dict[str, TalkSummary]
 
     @classmethod
     def of(cls, history: History) -> Summary:
         """Return the summary of a run."""
         asked = history.asked
-        outcomes = [(r, r.outcome) for r in asked if r.outcome]
+        questions = history.questions
+        outcomes: list[tuple[str, Outcome | Answered]] = [
+            *((request.id, request.outcome) for request in asked if request.outcome),
+            *((talk.id, talk.outcome) for talk in questions if talk.outcome),
+        ]
         return cls(
             urgent=ClassSummary.of([r for r in asked if r.urgent]),
             normal=ClassSummary.of([r for r in asked if not r.urgent]),
             segments=len(history.published),
             recomputed_tokens=sum(outcome.recomputed_tokens for _, outcome in outcomes),
-            error_messages=tuple(_message(r, o) for r, o in outcomes if o.is_error),
+            error_messages=tuple(_message(i, o) for i, o in outcomes if o.is_error),
+            conversations=by_class(questions),
         )
 
     @property
@@ -89,17 +98,18 @@ class Summary:
             "response_s": {k: {"p50": c.p50_s, "p95": c.p95_s} for k, c in classes.items()},
             "waiting_s": {k: c.waiting_s for k, c in classes.items()},
             "utility": {k: c.utility for k, c in classes.items()},
+            "conversations": {k: c.as_json() for k, c in self.conversations.items()},
             "errors": len(self.error_messages),
             "error_messages": list(self.error_messages),
         }
 
 
-def _message(request: Request, outcome: Outcome) -> str:
+def _message(request_id: str, outcome: Outcome | Answered) -> str:
     try:
         code = ErrorCode(outcome.error_code).name
     except ValueError:
         code = f"error {outcome.error_code}"
-    return f"{request.id}: {outcome.error_msg or outcome.kind} ({code})"
+    return f"{request_id}: {outcome.error_msg or outcome.kind} ({code})"
 
 
 def _rounded(value: Any) -> float:

@@ -72,7 +72,11 @@ class Tokenizer(Protocol):
     eos_ids: frozenset[int]
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return the prompt's token ids, generation prompt included, by the model's template."""
+        """Return the prompt's token ids, generation prompt included, by the model's template.
+
+        Raises:
+            RequestError: the template does not take the messages.
+        """
         ...
 
     def encode(self, text: str) -> list[int]:
@@ -183,6 +187,25 @@ class Engine(Protocol):
         Raises:
             EngineError: the key is unknown, the sequence would be too long, or what is to be
                 dropped was computed.
+        """
+        ...
+
+    def resume(
+        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+    ) -> int:
+        """Go on with a sequence under another name: a conversation's next turn.
+
+        Args:
+            key: the sequence; it is not known by this name any more.
+            new_key: must be new.
+            token_ids: outside words that follow all that it has, at least one.
+            decoding: how its tokens are chosen from now on, without a grammar.
+
+        Returns:
+            How many of its tokens are left to compute.
+
+        Raises:
+            EngineError: as in `add` and `append`, or there is a grammar; nothing has changed then.
         """
         ...
 

@@ -90,8 +90,7 @@ class Ledger:
                 f"the prompt of {key!r} has {len(token_ids)} tokens, it must have more than the"
                 f" {shared} of its prefix"
             )
-        if not (math.isfinite(decoding.temperature) and decoding.temperature >= 0):
-            raise EngineError(f"the temperature must be 0 or more, not {decoding.temperature}")
+        _check_decoding(decoding)
         self._check_length(f"the prompt of {key!r}", len(token_ids))
         own = prefix if shared else None
         track = Track(key, list(token_ids), own, shared, shared, shared, decoding)
@@ -116,6 +115,26 @@ class Ledger:
         self._check_length(f"{key!r} with what it is given", tokens)
         track.token_ids[len(track.token_ids) - drop :] = token_ids
         track.tentative = track.tentative and not token_ids
+        return track
+
+    def resume(self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding) -> Track:
+        """Add outside words to a sequence and give it another name.
+
+        Raises:
+            EngineError: the key is unknown, the new one is taken, there are no words, the sequence
+                would be too long, or the decoding is not possible; nothing has changed then.
+        """
+        if new_key in self._tracks:
+            raise EngineError(f"the engine has a sequence {new_key!r} already")
+        if not token_ids:
+            raise EngineError(f"{key!r} cannot go on without words")
+        if decoding.grammar is not None:
+            raise EngineError(f"{key!r} has said something already: no grammar can begin there")
+        _check_decoding(decoding)
+        track = self.append(key, token_ids)
+        del self._tracks[key]
+        self._tracks[new_key] = track
+        track.key, track.decoding = new_key, decoding
         return track
 
     def remove(self, key: str) -> Track | None:
@@ -229,3 +248,8 @@ class Ledger:
             raise EngineError(
                 f"a step of {total} tokens: at most {self.limits.max_step_tokens} fit"
             )
+
+
+def _check_decoding(decoding: Decoding) -> None:
+    if not (math.isfinite(decoding.temperature) and decoding.temperature >= 0):
+        raise EngineError(f"the temperature must be 0 or more, not {decoding.temperature}")

@@ -77,6 +77,15 @@ class PacedEngine:
         """Add outside words; see `Engine.append`."""
         return self._engine.append(key, token_ids, drop)
 
+    def resume(
+        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+    ) -> int:
+        """Go on with a sequence under another name; see `Engine.resume`."""
+        left = self._engine.resume(key, new_key, token_ids, decoding)
+        for of in (self._context, self._shared):
+            of[new_key] = of.pop(key)
+        return left
+
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""
         self._engine.remove(key)

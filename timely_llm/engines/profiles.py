@@ -21,7 +21,8 @@ MAX_BYTES = 65_536
 class Profile:
     """Seconds of a step: `base_s + rows * row_s + prefill * prefill_token_s + context * ...`.
 
-    Where rows were measured one by one, their table takes the place of the first two terms.
+    Where rows were measured one by one, their table takes the place of the first two terms. Where
+    prompts cost nothing, each is one more row.
 
     Attributes:
         name: what users call it.
@@ -59,6 +60,11 @@ class Profile:
             + self.prefill_token_s * prefill_tokens
             + self.context_token_s * context_tokens
         )
+
+    @property
+    def prompts_are_free(self) -> bool:
+        """Whether a prompt takes no longer than a decode row."""
+        return not (self.prefill_token_s or self.prefill_s)
 
     def _rows_s(self, rows: int) -> float:
         if not self.table_s:

@@ -103,6 +103,15 @@ class SimulatedEngine:
         self._ask(key)
         return track.to_compute
 
+    def resume(
+        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+    ) -> int:
+        """Go on with a sequence under another name; see `Engine.resume`."""
+        track = self._ledger.resume(key, new_key, token_ids, decoding)
+        del self._answers[key]
+        self._ask(new_key)
+        return track.to_compute
+
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""
         self._ledger.remove(key)
@@ -124,6 +133,8 @@ class SimulatedEngine:
 
     def _duration_s(self, admission: Admission) -> float:
         rows = sum(1 for part in admission.parts if part.tokens == 1)
+        if self._profile.prompts_are_free:
+            rows = len(admission.parts)
         prefill = sum(part.tokens for part in admission.parts if part.tokens > 1)
         context = sum(part.start for part in admission.parts)
         return self._profile.step_s(rows, prefill, context)

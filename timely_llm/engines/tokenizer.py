@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from timely_llm.core.errors import ModelError
+from timely_llm.core.errors import ModelError, RequestError
 from timely_llm.engines.contract import Message, TextStream
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
@@ -46,6 +46,9 @@ class HubTokenizer:
 
         By the model's chat template. Where that knows no system role, the system's words come
         first in the next message; where there is no template, the messages are joined.
+
+        Raises:
+            RequestError: the template does not take the messages.
         """
         chat = [dict(message) for message in messages]
         if not self._tokenizer.chat_template:
@@ -56,7 +59,13 @@ class HubTokenizer:
         try:
             return self._by_template(chat)
         except TemplateError:
+            pass
+        try:
             return self._by_template(_without_system(chat))
+        except TemplateError as error:
+            raise RequestError(
+                f"the model's chat template does not take these messages: {_first_line(error)}"
+            ) from error
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of bare text; what spells a control token is text like any other."""

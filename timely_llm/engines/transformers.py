@@ -140,6 +140,18 @@ class TransformersEngine:
             self._choices.replace(key, newest, token_ids)
         return track.to_compute
 
+    def resume(
+        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+    ) -> int:
+        """Go on with a sequence under another name; see `Engine.resume`."""
+        track = self._ledger.resume(key, new_key, token_ids, decoding)
+        self._choices.end(key)
+        if key in self._slots:
+            self._slots[new_key] = self._slots.pop(key)
+        if key in self._shared:
+            self._shared[new_key] = self._shared.pop(key)
+        return track.to_compute
+
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""
         self._ledger.remove(key)

@@ -35,6 +35,11 @@ class Options:
         jobs: processes that work at once.
         engine: "simulated" in virtual time, or a real one in real time.
         seconds: of each workload in real time.
+        rates: conversations a second.
+        ratios: shares of real-time tasks among them.
+        lengths: of their answers, in the notation of `slice_workload.Lengths`.
+        bounds: most tokens that they declare, over those of the longest answer of their kind.
+        charged: prompts of conversations take time, which paper 000's experiments leave out.
     """
 
     policies: tuple[str, ...] = ()
@@ -50,11 +55,20 @@ class Options:
     jobs: int = 2
     engine: str = "simulated"
     seconds: float = 60.0
+    rates: tuple[float, ...] = (1.0,)
+    ratios: tuple[float, ...] = (0.7,)
+    lengths: tuple[str, ...] = ("8-25:40-160",)
+    bounds: tuple[float, ...] = (1.0,)
+    charged: bool = False
 
 
 _REAL_TIME = frozenset(("engine", "seconds"))
-SIMULATED = frozenset(Options.__dataclass_fields__) - _REAL_TIME
-"""Options of experiments in virtual time: all others."""
+_TALKS = frozenset(("rates", "ratios", "lengths", "bounds", "charged"))
+SIMULATED = frozenset(Options.__dataclass_fields__) - _REAL_TIME - _TALKS
+"""Options of experiments with plans in virtual time: all others."""
+
+TALKS = _TALKS | {"policies", "seeds", "profile", "network_s", "jobs"}
+"""Options of experiments with conversations alone."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ Value = str | bool | int | float | None
 """JSON has no infinite or missing numbers: both are null."""
 
 Row = dict[str, Value]
-SpanKind = Literal["waiting", "generating", "executing", "speaking"]
+SpanKind = Literal["waiting", "generating", "executing", "listening"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 MAX_BYTES = 268_435_456
@@ -29,7 +29,7 @@ class _Strict(BaseModel):
 
 
 class Span(_Strict):
-    """What went on at an agent: its request waited, was generated, or was being executed.
+    """What went on at an agent: its request waited, was generated, was being executed or heard.
 
     Attributes:
         agent: whose row of the timeline it is in.

@@ -14,7 +14,7 @@ LEGEND = (
     " Robot: · has nothing to do, ▒ executes."
 )
 
-_MARKS = {"waiting": "·", "executing": "▒", "generating": "█", "speaking": "▒"}
+_MARKS = {"waiting": "·", "executing": "▒", "generating": "█", "listening": "▒"}
 _TICK_COLUMNS = 10
 
 

@@ -1,42 +1,34 @@
-"""The same in real time: the serving loop, a real engine and a real model, simulated robots.
+"""The same in real time: the serving loop, a real engine and model, simulated robots and people.
 
 What the model says is then said again in virtual time, so that both can be compared.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import Any
 
-import numpy as np
-
-from timely_llm.core.clock import WallClock
-from timely_llm.core.segment import Segment
-from timely_llm.engines.contract import Engine
+from timely_llm.core.errors import RequestError
 from timely_llm.engines.registry import make_engine
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import RunDocument, Value
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.policy_spec import chosen
-from timely_llm.experiments.simulation import Settings, request_for, simulate_works
+from timely_llm.experiments.recorded import LIVE_DEFINITIONS
 from timely_llm.experiments.sources import shipped_skill_sets
-from timely_llm.experiments.stage import Progress, Robot, Stage
+from timely_llm.experiments.spoken import again, serve
+from timely_llm.experiments.stage import Progress
 from timely_llm.experiments.sweep import MEASURES, Scored, document, settings, workloads
-from timely_llm.experiments.workload import INSTANT_S, Part, Work, asked
-from timely_llm.policies.contract import Policy
+from timely_llm.experiments.workload import asked
 from timely_llm.resources import resource
-from timely_llm.serving.admission import AdmissionLimits
-from timely_llm.serving.loop import Loop
-from timely_llm.skills.skill_set import SkillSet
+from timely_llm.traces.lines import in_order
 from timely_llm.traces.model import Trace
+from timely_llm.traces.streams import request_of
 
 SKIP = 5
 """First jobs that do not count: runs are short."""
-MAX_TOKENS = 128
 KEYS = ("workload", "load", "policy", "engine")
 NOTES = (
     "A real step is never shorter than the profile says. It is longer when this machine is slow,"
@@ -45,108 +37,8 @@ NOTES = (
 DEFINITIONS = {
     "engine": "the real one in real time, or simulated in virtual time, saying the same words",
     "step_s": "mean seconds from one step of the engine to the next while it works",
+    "stalled_s": LIVE_DEFINITIONS["stalled_s"],
 }
-_HEAD_START_S = 0.5
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """What a model said to a workload.
-
-    Attributes:
-        run: what robots got; the works' parts are what the model said.
-        shared_tokens, own_tokens: of the prompts, on average.
-    """
-
-    run: Run
-    shared_tokens: int
-    own_tokens: int
-
-
-class _TraceClock:
-    """The wall's clock, on a trace's time."""
-
-    def __init__(self) -> None:
-        self._wall = WallClock()
-        self.start(0.0)
-
-    def start(self, now_s: float) -> None:
-        """Show `now_s` now, and go on from there."""
-        self._origin_s = self._wall.now() - now_s
-
-    def now(self) -> float:
-        """Return the trace's time in seconds."""
-        return self._wall.now() - self._origin_s
-
-    def rest(self, until_s: float) -> None:
-        """Sleep until a moment."""
-        time.sleep(max(until_s - self.now(), 0.0))
-
-
-class _Notes:
-    """What segments were made of, and how long robots take for them."""
-
-    def __init__(self, engine: Engine, rng: np.random.Generator, error: float) -> None:
-        self._encode = engine.tokenizer.encode
-        self._rng = rng
-        self._error = error
-        self.parts: dict[str, list[Part]] = {}
-
-    def told(self, work: Work) -> Work:
-        """Return a work with the parts that the model made of it."""
-        return replace(work, parts=tuple(self.parts.get(work.id, ())))
-
-    def seconds(self, robot: Robot, segment: Segment) -> float:
-        """Return the true seconds of a segment, of which the predicted ones are off."""
-        predicted_s = max(segment.predicted_s, INSTANT_S)
-        error = self._rng.lognormal(0.0, self._error) if self._error else 1.0
-        true_s = predicted_s / error if segment.calls else INSTANT_S
-        part = Part(len(self._encode(segment.text)), true_s, predicted_s)
-        self.parts.setdefault(robot.work.id, []).append(part)
-        return true_s
-
-
-def serve(
-    works: Sequence[Work],
-    skill_sets: dict[str, SkillSet],
-    engine: Engine,
-    policy: Policy,
-    settings: Settings,
-    progress: Progress = lambda done, total: None,
-) -> Spoken:
-    """Serve works in real time; takes as long as they do.
-
-    Plans are constrained to the grammar of their skill set, so that all of them can be executed.
-
-    Args:
-        works: in order of arrival; what their parts are does not matter.
-        skill_sets: theirs, by name.
-        engine: a real one, without requests; it is not closed.
-        policy: a new one.
-        settings: what the run is like.
-        progress: called with requests ended and all requests.
-
-    Raises:
-        SimulationError: requests are left that no policy serves.
-    """
-    clock = _TraceClock()
-    rng = np.random.default_rng(settings.seed)
-    notes = _Notes(engine, rng, settings.prediction_error)
-    stage = Stage(clock, notes.seconds, settings.network_s, settings.reports)
-    loop = Loop(
-        engine, policy, stage, clock, settings.step_time(), None, settings.patience(),
-        AdmissionLimits(constrained=True),
-    )  # fmt: skip
-    shared = {name: loop.register(made) for name, made in skill_sets.items()}
-    clock.start(works[0].arrival_s - _HEAD_START_S)
-    for work in works:
-        request = request_for(work, work.job.skill_set, work.job.text, settings)
-        stage.enter(work, replace(request, max_tokens=MAX_TOKENS))
-    run = stage.run(loop, clock.rest, progress)
-    outcomes = tuple(replace(outcome, work=notes.told(outcome.work)) for outcome in run.outcomes)
-    shared_tokens = round(fmean(shared.values()))
-    prompts = loop.stats.prompt_tokens / len(works)
-    return Spoken(replace(run, outcomes=outcomes), shared_tokens, round(prompts) - shared_tokens)
 
 
 def run(
@@ -173,25 +65,27 @@ def run(
             " made: leave out uncached and noise"
         )
     cases = [
-        (_names(name, load, seed, spec.text), spec, _works(trace, load, options.seconds))
+        (_names(name, load, seed, spec.text), spec, _beginning(trace, options.seconds))
         for name, traces in workloads(options, presets).items()
         for load in options.loads
         for seed, trace in enumerate(traces)
         for spec in specs
     ]
-    total, done = sum(len(works) for _, _, works in cases), 0
+    total, done = sum(_asked(part, int(names["load"])) for names, _, part in cases), 0
     scored: list[Scored] = []
     skill_sets = shipped_skill_sets()
     engine = make_engine(
         options.engine, model=resource("models/tiny_planner"), pace=options.profile
     )
     try:
-        for names, spec, works in cases:
-            wanted = spec.settings(settings(options, int(names["load"]), int(names["seed"])))
-            used = {name: skill_sets[name] for name in {work.job.skill_set for work in works}}
+        for names, spec, part in cases:
+            load = int(names["load"])
+            wanted = spec.settings(settings(options, load, int(names["seed"])))
+            used = {name: skill_sets[name] for name in {job.skill_set for job in part.jobs}}
             tell = partial(_tell, progress, done, total)
-            spoken = serve(works, used, engine, spec.make(), wanted, tell)
-            done += len(works)
+            works = asked(part, load, SKIP)
+            spoken = serve(works, used, engine, spec.make(), wanted, tell, part.conversations)
+            done += _asked(part, load)
             runs = ((options.engine, spoken.run), ("simulated", again(spoken, spec.make(), wanted)))
             scored += [_scored(run, {**names, "engine": made}) for made, run in runs]
     finally:
@@ -227,14 +121,22 @@ def _setup(options: Options) -> dict[str, Value]:
     }
 
 
-def _works(trace: Trace, load: int, seconds: float) -> list[Work]:
+def _asked(part: Trace, load: int) -> int:
+    """Return how many requests are asked."""
+    return len(part.jobs) * load + len(part.conversations)
+
+
+def _beginning(trace: Trace, seconds: float) -> Trace:
     """Return what is asked in the first seconds of a trace.
 
     Raises:
-        ExperimentError: too little, or of a robot that the package does not know.
+        ExperimentError: too little, or of a robot that the package does not know, or of a person
+            whom no server takes.
     """
-    jobs = [job for job in trace.jobs if job.arrival_s < trace.jobs[0].arrival_s + seconds]
-    if len(jobs) <= SKIP:
+    first_s = in_order(trace)[0].arrival_s
+    jobs = tuple(job for job in trace.jobs if job.arrival_s < first_s + seconds)
+    talks = tuple(talk for talk in trace.conversations if talk.arrival_s < first_s + seconds)
+    if trace.jobs and len(jobs) <= SKIP:
         raise ExperimentError(
             f"the first {seconds:g} s of {trace.name} have {len(jobs)} jobs, and the first {SKIP}"
             " do not count: ask for more seconds"
@@ -246,13 +148,11 @@ def _works(trace: Trace, load: int, seconds: float) -> list[Work]:
                 f"job {job.id!r} cannot be asked in real time: it needs a text and a skill set of"
                 f" {', '.join(known)}"
             )
-    return asked(Trace(trace.name, trace.source, tuple(jobs)), load, SKIP)
-
-
-def again(spoken: Spoken, policy: Policy, settings: Settings) -> Run:
-    """Return the same in virtual time: the same words, times of execution and predictions."""
-    heard = [outcome.work for outcome in spoken.run.outcomes if outcome.work.parts]
-    virtual = replace(
-        settings, shared_tokens=spoken.shared_tokens, own_tokens=max(spoken.own_tokens, 1)
-    )
-    return simulate_works(heard, policy, virtual)
+    for talk in talks:
+        try:
+            request_of(talk)
+        except RequestError as error:
+            raise ExperimentError(
+                f"conversation {talk.id!r} cannot be asked in real time: {error}"
+            ) from error
+    return Trace(trace.name, trace.source, jobs, talks)

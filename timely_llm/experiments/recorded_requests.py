@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.experiments.outcome import Executed, Outcome
-from timely_llm.experiments.recorded_messages import (
-    About,
-    Asked,
-    Delivered,
-    Ended,
-    Heard,
-    Reported,
-)
+from timely_llm.experiments.recorded_about import About, Delivered, Ended, Reported
+from timely_llm.experiments.recorded_messages import Heard
+from timely_llm.experiments.recorded_talks import TalkStory, talk_story
+from timely_llm.experiments.recorded_uses import Use, uses
 from timely_llm.experiments.workload import Work
 from timely_llm.traces.model import Job, TraceError
 
@@ -89,27 +84,19 @@ class Story:
 
 
 @dataclass(frozen=True)
-class _Use:
-    """One request of those that had an id, and what is said of it."""
-
-    request_id: str
-    id: str
-    asked: Asked
-    about: About
-
-
-@dataclass(frozen=True)
 class Stories:
     """All requests in order of arrival, and how many requests nothing more is known of.
 
     Attributes:
-        stories: the requests.
-        begin_ns: when the first arrived.
+        stories: requests of plans.
+        talks: conversations.
+        begin_ns: when the first of both arrived.
         unknown: requests of which the recording does not say what was asked.
         impossible: requests that no server would take.
     """
 
     stories: tuple[Story, ...]
+    talks: tuple[TalkStory, ...]
     begin_ns: int
     unknown: int
     impossible: int
@@ -117,49 +104,30 @@ class Stories:
 
 def stories(heard: Heard) -> Stories:
     """Return the requests of a recording."""
-    unknown = impossible = 0
-    uses: list[_Use] = []
-    for name, about in heard.requests.items():
-        mine = list(_uses(name, about, heard))
-        unknown += not mine and bool(about.delivered or about.ended)
-        uses += mine
-    uses.sort(key=lambda use: use.asked.time_ns)
-    begin_ns = uses[0].asked.time_ns if uses else 0
-    made: list[Story] = []
-    for use in uses:
-        try:
-            made.append(_story(use, _job(use, begin_ns), heard.knows("PlanResult")))
-        except (TraceError, RequestError):
-            impossible += 1
-    return Stories(tuple(made), begin_ns, unknown, impossible)
+    plans, unknown_plans = uses(heard.requests, heard)
+    streams, unknown_streams = uses(heard.streams, heard)
+    begins_ns = [one.asked.time_ns for one in plans] + [one.asked.time_ns for one in streams]
+    begin_ns = min(begins_ns, default=0)
+    told: list[Story] = []
+    talks: list[TalkStory] = []
+    for plan in plans:
+        with contextlib.suppress(TraceError, RequestError):
+            told.append(_story(plan, _job(plan, begin_ns), heard.knows("PlanResult")))
+    for stream in streams:
+        with contextlib.suppress(TraceError, RequestError):
+            talks.append(talk_story(stream, begin_ns, heard.knows("StreamResult")))
+    impossible = len(plans) + len(streams) - len(told) - len(talks)
+    return Stories(tuple(told), tuple(talks), begin_ns, unknown_plans + unknown_streams, impossible)
 
 
-def _refused(about: About) -> list[Asked]:
-    """Return a request that was refused, where a trace's line says what it was."""
-    known = about.job is not None and not about.delivered
-    return [Asked(end.time_ns, None) for end in about.ended[:1] if known]
-
-
-def _uses(name: str, about: About, heard: Heard) -> Iterator[_Use]:
-    """Yield what is said of each request that had this id, one after the other."""
-    about.sort()
-    arrivals = about.taken or about.sent or _refused(about)
-    bounds_ns = [0, *(asked.time_ns for asked in arrivals[1:]), sys.maxsize]
-    for number, (asked, bounds) in enumerate(zip(arrivals, pairwise(bounds_ns), strict=False)):
-        unique = f"{name}+{number}" if number else name
-        while number and unique in heard.requests:
-            unique += "+"
-        yield _Use(name, unique, asked, about.between(*bounds))
-
-
-def _job(use: _Use, begin_ns: int) -> Job:
+def _job(use: Use[Job], begin_ns: int) -> Job:
     """Return what was asked.
 
     Raises:
         TraceError: no request can be like that.
         RequestError: its time utility is not possible.
     """
-    arrival_s, known = (use.asked.time_ns - begin_ns) / 1e9, use.about.job
+    arrival_s, known = (use.asked.time_ns - begin_ns) / 1e9, use.about.line
     if use.asked.message is None and known is not None:
         return replace(known, id=use.id, arrival_s=arrival_s)
     request, given = use.asked.message, use.asked.message.time_utility
@@ -182,11 +150,8 @@ def _job(use: _Use, begin_ns: int) -> Job:
     return replace(job, task=known.task, skill_times=known.skill_times, plan=known.plan)
 
 
-def _story(use: _Use, job: Job, results_known: bool) -> Story:
-    about = use.about
-    # A second request of the same id was refused while the first was served: not its end.
-    ends = (e for e in about.ended if e.error_code != ErrorCode.DUPLICATE_REQUEST)
-    ended = next(ends, None)
+def _story(use: Use[Job], job: Job, results_known: bool) -> Story:
+    about, ended = use.about, use.ended
     spells = _spells({(d.epoch, d.index) for d in about.delivered}, about.reported)
     if results_known:
         complete = ended is not None and ended.error_code == ErrorCode.NONE
@@ -201,7 +166,7 @@ def _story(use: _Use, job: Job, results_known: bool) -> Story:
     )
 
 
-def _executed(epoch: int, about: About, spells: Sequence[Spell]) -> bool:
+def _executed(epoch: int, about: About[Job], spells: Sequence[Spell]) -> bool:
     """Return whether all of an epoch was executed, or its robot said that the plan returned."""
     if any(r.state is ReportState.RETURNED and r.epoch == epoch for r in about.reported):
         return True

@@ -19,26 +19,29 @@ log = logging.getLogger(__name__)
 def recorded_trace(path: Path) -> Trace:
     """Return what was asked in a recorded bag, with the plans that were made and executed.
 
-    Of a request with several epochs it is the plan of the last one. Requests that got no segment
-    are left out: nobody knows what the model would have said.
+    Of a request with several epochs it is the plan of the last one. Conversations have the tokens
+    that were computed of their prompts, and those of their answers. Requests that got no segment or
+    no token are left out: nobody knows what the model would have said.
 
     Args:
         path: a bag's folder, or one of its .mcap files.
 
     Raises:
-        TraceError: one sentence; it cannot be read, or no request in it has a plan.
+        TraceError: one sentence; it cannot be read, or no request in it was answered.
     """
     heard = Heard(bag_messages(path, log.warning), path)
-    told = stories(heard).stories
-    jobs = tuple(_jobs(told))
-    if not jobs:
+    told = stories(heard)
+    jobs = tuple(_jobs(told.stories))
+    talks = tuple(story.conversation for story in told.talks if story.tokens)
+    if not jobs and not talks:
         raise TraceError(
             f"{path} has no plan to be said again: it needs requests and the segments that answered"
             " them, as `timely-llm trace record` records them"
         )
-    if len(jobs) < len(told):
-        log.warning("%s: %d requests without a plan are left out", path, len(told) - len(jobs))
-    return Trace(path.stem, f"plans recorded in {path.stem}", jobs)
+    unanswered = len(told.stories) + len(told.talks) - len(jobs) - len(talks)
+    if unanswered:
+        log.warning("%s: %d requests without an answer are left out", path, unanswered)
+    return Trace(path.stem, f"answers recorded in {path.stem}", jobs, talks)
 
 
 def _jobs(told: tuple[Story, ...]) -> Iterator[Job]:

@@ -15,6 +15,11 @@ EXPERIMENTS = {
     "timelyllm-arm": "arm",
     "timelyllm-chatbot": "chatbot",
     "timelyllm-overhead": "overhead",
+    "slice-static": "slice_static",
+    "slice-dynamic": "slice_dynamic",
+    "slice-ratio": "slice_ratio",
+    "slice-rate": "slice_rate",
+    "mixed": "mixed",
 }
 """Each experiment and the module here that has it as `EXPERIMENT`."""
 

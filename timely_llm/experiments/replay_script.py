@@ -1,27 +1,39 @@
 """What a trace asks of a running server, ready to be asked.
 
 Requests get ids of their own, so that a trace can be replayed again and again: a prefix that no
-other replay has, a slash, and the id of the job.
+other replay has, a slash, and the id of the job or the conversation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import MAX_ID_CHARACTERS, MAX_TASK_CHARACTERS, PlanRequest
+from timely_llm.core.request import (
+    MAX_ID_CHARACTERS,
+    MAX_TASK_CHARACTERS,
+    MAX_TOKENS,
+    PlanRequest,
+)
+from timely_llm.core.stream import MAX_MESSAGE_CHARACTERS
 from timely_llm.experiments.workload import REPLICA_GAP_S
 from timely_llm.skills.skill_set import SkillSet
-from timely_llm.traces.lines import MAX_REQUESTS
-from timely_llm.traces.model import Job, Trace, TraceError
+from timely_llm.traces.lines import MAX_REQUESTS, in_order
+from timely_llm.traces.model import Conversation, Job, Trace, TraceError
+from timely_llm.traces.streams import request_of as talk_request_of
 
-TALKS = "conversations, which ask for no plan"
 ODD = (
     f"jobs that no server takes: an id or a name of more than {MAX_ID_CHARACTERS} characters, or a"
     f" text of none or more than {MAX_TASK_CHARACTERS}"
+)
+ODD_TALKS = (
+    f"conversations that no server takes: an id or a name of more than {MAX_ID_CHARACTERS}"
+    f" characters, a prompt of more than {MAX_MESSAGE_CHARACTERS}, an answer of more than"
+    f" {MAX_TOKENS} tokens, or no time to make it in"
 )
 
 
@@ -30,9 +42,9 @@ class Script:
     """What is going to be asked.
 
     Attributes:
-        trace: its jobs, with the ids of requests and the seconds after the replay's start.
+        trace: its requests, with their own ids and the seconds after the replay's start.
         skill_sets: what the robots can do, by name.
-        left_out: how many jobs are not asked, by reason.
+        left_out: how many requests are not asked, by reason.
     """
 
     trace: Trace
@@ -46,42 +58,58 @@ def script(
     """Return what a trace asks.
 
     Args:
-        trace: the workload; its conversations are left out.
+        trace: the workload.
         skill_sets: by name; jobs of others are left out.
-        load: how often every job is asked, by another agent each time.
+        load: how often every job is asked, by another agent each time; conversations are not.
         speed: how much faster than in the trace.
-        limit: how many jobs of the trace, from the first.
+        limit: how many requests of the trace, from the first.
 
     Raises:
         TraceError: nothing is left to be asked, or too much.
     """
     prefix = f"replay-{uuid.uuid4().hex[:8]}"
-    left_out = Counter({TALKS: len(trace.conversations)})
-    jobs = trace.jobs[:limit]
-    first_s = jobs[0].arrival_s if jobs else 0.0
-    if len(jobs) * load > MAX_REQUESTS:
-        raise TraceError(f"{load} times {len(jobs)} jobs are more than {MAX_REQUESTS} requests")
-    made = []
-    for job in jobs:
-        if job.skill_set not in skill_sets:
-            left_out[f"jobs of the skill set {job.skill_set!r}, which is not known here"] += load
-            continue
-        for copy in range(load):
-            suffix = f"+{copy}" if copy else ""
-            arrival_s = (job.arrival_s - first_s) / speed + copy * REPLICA_GAP_S
-            name, agent = f"{prefix}/{job.id}{suffix}", job.agent + suffix
+    left_out: Counter[str] = Counter()
+    asked = in_order(trace)[:limit]
+    first_s = asked[0].arrival_s if asked else 0.0
+    count = sum(load if isinstance(one, Job) else 1 for one in asked)
+    if count > MAX_REQUESTS:
+        raise TraceError(f"a load of {load} makes {count} requests: at most {MAX_REQUESTS}")
+    jobs: list[Job] = []
+    talks: list[Conversation] = []
+    for one in asked:
+        arrival_s, name = (one.arrival_s - first_s) / speed, f"{prefix}/{one.id}"
+        if isinstance(one, Conversation):
             try:
-                asked = replace(job, id=name, agent=agent, arrival_s=arrival_s)
-                request_of(asked)
+                talk = replace(one, id=name, arrival_s=arrival_s)
+                talk_request_of(talk)
             except (RequestError, TraceError):
-                left_out[ODD] += 1
+                left_out[ODD_TALKS] += 1
             else:
-                made.append(asked)
-    if not made:
+                talks.append(talk)
+        elif one.skill_set not in skill_sets:
+            left_out[f"jobs of the skill set {one.skill_set!r}, which is not known here"] += load
+        else:
+            made = list(_copies(replace(one, arrival_s=arrival_s), name, load))
+            left_out[ODD] += load - len(made)
+            jobs += made
+    if not jobs and not talks:
         why = "; ".join(f"{count} {reason}" for reason, count in (+left_out).items())
-        raise TraceError(f"the trace {trace.name!r} has no job that can be asked: {why or 'none'}")
-    made.sort(key=lambda job: job.arrival_s)
-    return Script(Trace(trace.name, trace.source, tuple(made)), skill_sets, +left_out)
+        raise TraceError(
+            f"the trace {trace.name!r} has nothing to be asked: {why or 'it is empty'}"
+        )
+    jobs.sort(key=lambda job: job.arrival_s)
+    return Script(Trace(trace.name, trace.source, tuple(jobs), tuple(talks)), skill_sets, +left_out)
+
+
+def _copies(job: Job, name: str, load: int) -> Iterator[Job]:
+    """Yield a job as often as it is asked, if a server takes it."""
+    for copy in range(load):
+        suffix = f"+{copy}" if copy else ""
+        arrival_s = job.arrival_s + copy * REPLICA_GAP_S
+        with contextlib.suppress(RequestError, TraceError):
+            asked = replace(job, id=name + suffix, agent=job.agent + suffix, arrival_s=arrival_s)
+            request_of(asked)
+            yield asked
 
 
 def request_of(job: Job) -> PlanRequest:

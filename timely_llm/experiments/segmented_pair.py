@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import count
 
 from timely_llm.core.clock import WallClock
-from timely_llm.core.request import PlanRequest, PlanResult
-from timely_llm.core.segment import Segment
-from timely_llm.engines.contract import Engine, StepResult
+from timely_llm.core.generation import PlanGeneration
+from timely_llm.core.request import PlanRequest, PlanResult, Request, Result
+from timely_llm.engines.contract import Engine
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.policies.contract import Policy
-from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.sink import Nobody
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Piece
 
@@ -105,11 +106,13 @@ class Pair:
 class _PlainLoop(Loop):
     """A loop whose plans have no segments: they end when they have the tokens they may have."""
 
-    def admit(self, request: PlanRequest, arrival_s: float | None = None) -> None:
+    def admit(self, request: Request, arrival_s: float | None = None) -> None:
         """Take a request into the pool, and let nobody look for its segments."""
         super().admit(request, arrival_s)
         generation = self._pool[request.request_id].generation
-        self._pool.put(Delivery(generation, self._engine.tokenizer, _Uncut(), whole=False))
+        if isinstance(generation, PlanGeneration):
+            uncut = PlanDelivery(generation, self._engine.tokenizer, _Uncut(), whole=False)
+            self._pool.put(uncut)
 
 
 class _Uncut:
@@ -126,19 +129,15 @@ class _Uncut:
         return Piece("", (), 0.0, ()), ""
 
 
-class _Sink:
+class _Sink(Nobody):
     """Remembers the last end."""
 
     result: PlanResult | None = None
 
-    def segment(self, segment: Segment) -> None:
-        pass
-
-    def ended(self, result: PlanResult) -> None:
-        self.result = result
-
-    def stepped(self, result: StepResult) -> None:
-        pass
+    def ended(self, result: Result) -> None:
+        """Remember an end."""
+        if isinstance(result, PlanResult):
+            self.result = result
 
 
 def _turn_s(loop: Loop) -> float:

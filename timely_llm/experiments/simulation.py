@@ -12,7 +12,7 @@ from timely_llm.core.request import PlanRequest
 from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES, Profile
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
-from timely_llm.experiments import workload
+from timely_llm.experiments import talkers, workload
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.stage import Progress, Stage
 from timely_llm.experiments.workload import Work
@@ -21,7 +21,7 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
 from timely_llm.skills.skill_set import SkillSet
-from timely_llm.traces.model import Trace
+from timely_llm.traces.model import Conversation, Trace
 
 LIMITS = Limits(max_model_len=8192, kv_tokens=10_000_000, max_rows=256, max_step_tokens=2048)
 """What stock engines take by default; memory is no question here."""
@@ -69,7 +69,10 @@ class Settings:
         if self.learn_step_time:
             return StepTime()
         known = self.profile
-        return StepTime(known.base_s, known.row_s, known.prefill_token_s, known.context_token_s)
+        return StepTime(
+            known.base_s, known.row_s, known.prefill_token_s, known.context_token_s,
+            table_s=known.table_s, beyond_s=known.beyond_s,
+        )  # fmt: skip
 
     def patience(self) -> Patience:
         """Return when requests are given up: never, or when they are worth nothing."""
@@ -94,7 +97,7 @@ def simulate(
     """Return what happens to a trace's jobs under a policy; the same each time for a seed.
 
     Args:
-        trace: the workload; its conversations are left out.
+        trace: the workload; the load multiplies its jobs, not its conversations.
         policy: a new one.
         settings: what the run is like.
         skill_sets: by name, for jobs whose plans must be cut to know their segments.
@@ -115,23 +118,29 @@ def simulate(
         settings.skip,
         skill_sets,
     )
-    return simulate_works(works, policy, settings, journal=journal, progress=progress)
+    return simulate_works(
+        works, policy, settings, trace.conversations, journal=journal, progress=progress
+    )
 
 
 def simulate_works(
     works: Sequence[Work],
     policy: Policy,
     settings: Settings,
+    conversations: Sequence[Conversation] = (),
     *,
     journal: Journal | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Run:
-    """Return what happens to works whose segments are known; see `simulate`.
+    """Return what happens to works whose segments are known, and to conversations.
+
+    See `simulate`.
 
     Raises:
         SimulationError: requests are left that no policy serves.
     """
-    clock = VirtualClock((works[0].arrival_s if works else 0.0) - _FIRST_AT_S)
+    arrivals_s = [w.arrival_s for w in works[:1]] + [c.arrival_s for c in conversations[:1]]
+    clock = VirtualClock(min(arrivals_s, default=0.0) - _FIRST_AT_S)
     stage = Stage(
         clock,
         lambda robot, segment: robot.work.parts[segment.index].true_s,
@@ -139,6 +148,7 @@ def simulate_works(
         settings.reports,
     )
     pieces = {work.id: work.pieces for work in works}
+    pieces |= {talk.id: talkers.answer(talk.output_tokens) for talk in conversations}
     engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
     loop = Loop(
@@ -149,6 +159,8 @@ def simulate_works(
     task = workload.task_text(settings.own_tokens)
     for work in works:
         stage.enter(work, request_for(work, skill_set.name, task, settings))
+    for talk in conversations:
+        stage.talk(talk, talkers.request_for(talk, MAX_TOKENS))
     return stage.run(loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), progress)
 
 

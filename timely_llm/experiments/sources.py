@@ -1,4 +1,4 @@
-"""Where the jobs of an experiment come from: a preset composed anew for each seed, or a file."""
+"""Where an experiment's requests come from: a preset composed anew for each seed, or a file."""
 
 from __future__ import annotations
 
@@ -51,20 +51,18 @@ def shipped_skill_sets() -> dict[str, SkillSet]:
 def given(path: Path) -> Trace:
     """Return a user's trace, if there is something to measure in it.
 
-    Of a recording, requests are asked again, and the plans that were recorded are their answers.
+    Of a recording, requests are asked again, and what was recorded are their answers.
 
     Raises:
         TraceError: it cannot be read.
-        ExperimentError: it has too few jobs.
+        ExperimentError: there is nothing in it, or it has too few jobs.
     """
     trace = read_trace(path)
     if path.suffix != ".jsonl" and not any(j.plan or j.segment_tokens for j in trace.jobs):
         trace = recorded_trace(path) if trace.jobs else trace
-    if not trace.jobs:
-        talks = len(trace.conversations)
-        only = f"only {talks} conversations" if talks else "nothing in it"
-        raise ExperimentError(f"{path} has no jobs, {only}: an experiment needs plans")
-    if len(trace.jobs) <= SKIP:
+    if not trace.jobs and not trace.conversations:
+        raise ExperimentError(f"{path} has nothing in it: an experiment needs requests")
+    if 0 < len(trace.jobs) <= SKIP:
         raise ExperimentError(
             f"{path} has {len(trace.jobs)} jobs, and the first {SKIP} do not count:"
             " an experiment needs more"

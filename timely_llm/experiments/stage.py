@@ -1,4 +1,4 @@
-"""Robots around a serving loop: what they ask, execute and report, on the loop's clock."""
+"""Robots and people around a serving loop: what they ask, do and report, on the loop's clock."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from itertools import count
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.request import ExecutionReport, PlanRequest, PlanResult, ReportState
+from timely_llm.core.request import ExecutionReport, PlanRequest, ReportState, Request, Result
 from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
 from timely_llm.engines.contract import StepResult
 from timely_llm.experiments.outcome import Executed, Outcome, Run
+from timely_llm.experiments.talkers import Talker
 from timely_llm.experiments.workload import Work
 from timely_llm.serving.loop import Loop
+from timely_llm.traces.model import Conversation
 
 Progress = Callable[[int, int], None]
 _TICK_S = 1e-9  # what adding up steps may lose
@@ -73,13 +76,18 @@ class Stage:
         self._order = count()
         self._ended = 0
         self.robots: dict[str, Robot] = {}
+        self.talkers: dict[str, Talker] = {}
         self.loop: Loop
 
     def enter(self, work: Work, request: PlanRequest) -> None:
         """Let a robot ask for a plan when its time comes."""
         self.robots[work.id] = Robot(work, request, work.arrival_s)
-        arrival_s = work.arrival_s + self._network_s
-        self._at(arrival_s, lambda: self.loop.admit(request, arrival_s))
+        self._ask(request, work.arrival_s)
+
+    def talk(self, conversation: Conversation, request: StreamRequest) -> None:
+        """Let a person ask when the time comes."""
+        self.talkers[request.request_id] = Talker(conversation)
+        self._ask(request, conversation.arrival_s)
 
     def run(self, loop: Loop, rest: Callable[[float], None], progress: Progress) -> Run:
         """Turn the loop until all requests have ended.
@@ -93,7 +101,8 @@ class Stage:
             SimulationError: requests are left that the policy never serves.
         """
         self.loop = loop
-        begin_s, total, told, busy_s = self._clock.now(), len(self.robots), 0, 0.0
+        begin_s, told, busy_s = self._clock.now(), 0, 0.0
+        total = len(self.robots) + len(self.talkers)
         while told < total:
             self._happen()
             before_s = self._clock.now()
@@ -108,10 +117,13 @@ class Stage:
                     left = total - self._ended
                     raise SimulationError(f"{left} requests are left, and nothing will ever happen")
                 rest(next_s)
-        first_s = min((robot.work.arrival_s for robot in self.robots.values()), default=begin_s)
+        arrivals_s = [robot.work.arrival_s for robot in self.robots.values()]
+        arrivals_s += [talker.conversation.arrival_s for talker in self.talkers.values()]
+        first_s = min(arrivals_s, default=begin_s)
         return Run(
             tuple(robot.outcome for robot in self.robots.values()), loop.stats.steps, busy_s,
             self._clock.now() - first_s, loop.stats.generated_tokens,
+            tuple(talker.outcome for talker in self.talkers.values()),
         )  # fmt: skip
 
     # The loop's sink.
@@ -126,13 +138,24 @@ class Stage:
             self._report(segment, ReportState.STARTED, done.start_s)
             self._report(segment, ReportState.FINISHED, done.end_s, done.end_s - done.start_s)
 
-    def ended(self, result: PlanResult) -> None:
+    def chunk(self, chunk: StreamChunk) -> None:
+        """Send a piece of an answer to who asked."""
+        self.talkers[chunk.request_id].hear(chunk, self._clock.now() + self._network_s)
+
+    def ended(self, result: Result) -> None:
         """Take note of an end."""
         self._ended += 1
-        self.robots[result.request_id].finished = result.error_code == 0
+        if isinstance(result, StreamResult):
+            self.talkers[result.request_id].result = result
+        else:
+            self.robots[result.request_id].finished = result.error_code == 0
 
     def stepped(self, result: StepResult) -> None:
         """Do nothing: the engine's own counts are read at the end."""
+
+    def _ask(self, request: Request, at_s: float) -> None:
+        arrival_s = at_s + self._network_s
+        self._at(arrival_s, lambda: self.loop.admit(request, arrival_s))
 
     def _report(self, segment: Segment, state: ReportState, at_s: float, took_s: float = 0) -> None:
         report = ExecutionReport(

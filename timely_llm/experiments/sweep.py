@@ -9,7 +9,8 @@ from timely_llm.core.journal import Journal, MemoryJournal
 from timely_llm.engines.profiles import step_time_profile
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import Paper, Row, RunDocument, Timeline, Value
-from timely_llm.experiments.metrics import DEFINITIONS, plain, relative, row, task_rows
+from timely_llm.experiments.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
+from timely_llm.experiments.metrics import DEFINITIONS, plain, relative, task_rows
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import WORDS, PolicySpec, chosen
@@ -66,7 +67,7 @@ class Scored:
     def of(cls, run: Run, names: Mapping[str, Value], timeline: Timeline | None = None) -> Scored:
         """Return what came of a run whose rows have the columns `names`."""
         rows = tuple(plain(one) for one in task_rows(run, **names))
-        return cls(plain(row(run, **names)), rows, timeline)
+        return cls(plain(run_row(run, **names)), rows, timeline)
 
 
 def score(case: Case) -> Scored:
@@ -197,17 +198,24 @@ def document(
     papers: Sequence[Paper] = (),
     notes: Sequence[str] = (),
 ) -> RunDocument:
-    """Return the document of an experiment in virtual time."""
+    """Return the document of an experiment in virtual time.
+
+    Raises:
+        ExperimentError: nothing came of it: the user's trace has no plans, and it is about these.
+    """
     scored = list(scored)
     rows = tuple(one.row for one in scored)
-    known = {**(definitions or {}), **DEFINITIONS, **_shares(rows[0])}
+    if not rows:
+        raise ExperimentError(f"{experiment.name} is about plans: the trace has no jobs")
+    known = {**DEFINITIONS, **TALK_DEFINITIONS, **_shares(rows[0]), **(definitions or {})}
+    of_talks = (name for name in TALK_MEASURES if name in rows[0])
     return RunDocument(
         experiment=experiment.name,
         question=experiment.question,
         profile=options.profile,
         setup=setup(options),
         keys=tuple(keys),
-        measures=tuple(measures),
+        measures=tuple(dict.fromkeys((*measures, *of_talks))),
         definitions={name: meaning for name, meaning in known.items() if name in rows[0]},
         rows=rows,
         task_rows=tuple(one for each in scored for one in each.task_rows),
@@ -254,7 +262,7 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     policies = {str(one["policy"]) for one in rows}
     used = {word for policy in policies for word in policy.split(":")[1:] if word in WORDS}
     notes = [f"`{word}` after a policy's name: {WORDS[word]}." for word in WORDS if word in used]
-    if any(one["share_served"] != 1.0 for one in rows):
+    if any(one["share_served"] not in (None, 1.0) for one in rows):
         notes.append(
             "Not everybody was served everywhere: where the share is below 1, response and waiting"
             " (in brackets) leave out requests and must not be compared; utility counts them as 0."

@@ -1,30 +1,26 @@
-"""From what robots got and what the journal says to a timeline: who waited, generated, executed.
+"""From what robots and people got to a timeline: who waited, generated, executed, listened.
 
 Spans of one request follow from `Run`: it waits while its robot has nothing to do, and executes its
 segments. When the model worked on it follows from the journal's steps (paper 001, Figure 6 shows
-both for two robots).
+both for two robots). An answer is waited for until its first token; then its listener consumes the
+words at a steady speed, and waits again where there is none left.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
-from timely_llm.experiments.document import Span, SpanKind, Step, Timeline
-from timely_llm.experiments.outcome import Outcome, Run
+from timely_llm.core.listener import READING_WORDS_PER_S, Listener
+from timely_llm.experiments.document import Span, Step, Timeline
+from timely_llm.experiments.outcome import Outcome, Run, Talk
+from timely_llm.experiments.talks import is_real_time
+from timely_llm.experiments.told import Events, Piece, Told
 
 Window = tuple[float, float]
 """Start and end, seconds since the run's first request."""
-
-Events = Iterable[Mapping[str, Any]]
-"""Of a journal: the kinds "step", "segment" and "end" are read."""
-
-REST_S = 0.05
-"""An engine that makes no step for this long rests: what it does then is a new span."""
 
 _DIGITS = 6  # microseconds: more would only make documents large
 
@@ -38,20 +34,20 @@ def timeline(name: str, run: Run, events: Events, window: Window | None = None) 
 
     Args:
         name: what it shows.
-        run: what robots got.
+        run: what robots and people got.
         events: what the loop told its journal in this run, on the clock of the run.
         window: the part to keep; everything by default.
     """
-    told = _Told.of(events)
+    told = Told.of(events)
     origin_s = _origin_s(run)
     start_s, end_s = window or (0.0, float("inf"))
-    kept: list[Outcome] = []
+    kept: list[_Subject] = []
     spans: list[Span] = []
-    for outcome in run.outcomes:
-        pieces = _cut(_pieces(outcome, told), start_s + origin_s, end_s + origin_s)
+    for subject in _subjects(run, told):
+        pieces = _cut(subject.pieces, start_s + origin_s, end_s + origin_s)
         mine = [
             Span(
-                agent=outcome.work.agent,
+                agent=subject.agent,
                 request=len(kept),
                 kind=piece.kind,
                 start_s=round(piece.start_s - origin_s, _DIGITS),
@@ -61,9 +57,9 @@ def timeline(name: str, run: Run, events: Events, window: Window | None = None) 
             for piece in pieces
         ]
         if mine:
-            kept.append(outcome)
+            kept.append(subject)
             spans += mine
-    index = {outcome.work.id: number for number, outcome in enumerate(kept)}
+    index = {subject.id: number for number, subject in enumerate(kept)}
     steps = tuple(
         Step(
             start_s=round(step.start_s - origin_s, _DIGITS),
@@ -76,7 +72,7 @@ def timeline(name: str, run: Run, events: Events, window: Window | None = None) 
     return Timeline(
         name=name,
         requests=tuple(index),
-        urgent=tuple(outcome.job.urgent for outcome in kept),
+        urgent=tuple(subject.urgent for subject in kept),
         spans=tuple(spans),
         steps=steps,
     )
@@ -88,10 +84,10 @@ def busiest_window(run: Run, length_s: float) -> Window:
     It depends on the trace alone, so that timelines of several policies show the same requests.
 
     Args:
-        run: what robots got.
+        run: what robots and people got.
         length_s: of the window, > 0.
     """
-    arrivals_s = sorted(outcome.work.arrival_s for outcome in run.outcomes)
+    arrivals_s = sorted(_arrivals_s(run))
     counts = [
         bisect_right(arrivals_s, at_s + length_s) - place for place, at_s in enumerate(arrivals_s)
     ]
@@ -102,91 +98,71 @@ def busiest_window(run: Run, length_s: float) -> Window:
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """A span on the clock of the run."""
+class _Subject:
+    """A request, and what went on with it."""
 
-    kind: SpanKind
-    start_s: float
-    end_s: float
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """A step on the clock of the run, and who took part."""
-
-    start_s: float
-    end_s: float
-    ids: tuple[str, ...]
+    id: str
+    agent: str
+    urgent: bool
+    pieces: Iterable[Piece]
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What the journal says: steps in order, when requests ended, texts by request and index."""
-
-    steps: list[_Pass]
-    generating: Mapping[str, list[_Piece]]
-    ends_s: Mapping[str, float]
-    texts: Mapping[tuple[str, int], str]
-
-    @classmethod
-    def of(cls, events: Events) -> _Told:
-        steps: list[_Pass] = []
-        ends_s: dict[str, float] = {}
-        texts: dict[tuple[str, int], str] = {}
-        for event in events:
-            match event["event"]:
-                case "step":
-                    end_s = event["t"] + event["s"]
-                    steps.append(_Pass(event["t"], end_s, tuple(event["ids"])))
-                case "segment":
-                    texts[event["id"], event["index"]] = event["text"].strip()
-                case "end":
-                    ends_s[event["id"]] = event["t"]
-        return cls(steps, _generating(steps), ends_s, texts)
+def _subjects(run: Run, told: Told) -> Iterator[_Subject]:
+    """Yield requests of robots, then those of people."""
+    for one in run.outcomes:
+        yield _Subject(one.work.id, one.work.agent, one.job.urgent, _pieces(one, told))
+    for talk in run.talks:
+        asked = talk.conversation
+        yield _Subject(asked.id, asked.agent, is_real_time(talk), _talk_pieces(talk, told))
 
 
-def _generating(steps: Iterable[_Pass]) -> Mapping[str, list[_Piece]]:
-    """Return the unbroken runs of steps of each request."""
-    runs: dict[str, list[list[_Pass]]] = defaultdict(list)
-    before: _Pass | None = None
-    for step in steps:
-        goes_on = before is not None and step.start_s - before.end_s < REST_S
-        for one in step.ids:
-            if goes_on and runs[one] and runs[one][-1][-1] is before:
-                runs[one][-1].append(step)
-            else:
-                runs[one].append([step])
-        before = step
-    return {
-        one: [_Piece("generating", part[0].start_s, part[-1].end_s, _steps(part)) for part in parts]
-        for one, parts in runs.items()
-    }
+def _talk_pieces(talk: Talk, told: Told) -> Iterator[Piece]:
+    """Yield what went on with an answer; nobody listens to that of a real-time task."""
+    asked = talk.conversation
+    yield from told.generating.get(asked.id, ())
+    if talk.times_s and not is_real_time(talk):
+        yield Piece("waiting", asked.arrival_s, talk.times_s[0])
+        yield from _listening(talk, told)
+        return
+    end_s = told.ends_s.get(asked.id, asked.arrival_s)
+    yield Piece("waiting", asked.arrival_s, talk.times_s[-1] if talk.finished else end_s)
 
 
-def _steps(part: list[_Pass]) -> str:
-    return f"{len(part)} steps" if len(part) > 1 else "1 step"
+def _listening(talk: Talk, told: Told) -> Iterator[Piece]:
+    """Yield when a listener had words, and when none was left."""
+    name = talk.conversation.id
+    listener = Listener(told.words_per_s.get(name, READING_WORDS_PER_S))
+    start_s, label = talk.times_s[0], f"{len(talk.times_s)} tokens"
+    for index, time_s in enumerate(talk.times_s):
+        before_s = listener.stalled_s
+        listener.hear(told.texts.get((name, index), ""), time_s)
+        if (stalled_s := listener.stalled_s - before_s) > 0.0:
+            yield Piece("listening", start_s, time_s - stalled_s, label)
+            yield Piece("waiting", time_s - stalled_s, time_s, "no words left")
+            start_s = time_s
+    last_s = talk.times_s[-1]
+    yield Piece("listening", start_s, last_s + max(listener.credit_s(last_s), 0.0), label)
 
 
-def _pieces(outcome: Outcome, told: _Told) -> Iterator[_Piece]:
-    """Yield what went on with a request."""
+def _pieces(outcome: Outcome, told: Told) -> Iterator[Piece]:
+    """Yield what went on with a plan."""
     yield from _waiting(outcome, told.ends_s)
     yield from told.generating.get(outcome.work.id, ())
     for index, segment in enumerate(outcome.segments):
-        yield _Piece("executing", segment.start_s, segment.end_s, _label(outcome, index, told))
+        yield Piece("executing", segment.start_s, segment.end_s, _label(outcome, index, told))
 
 
-def _waiting(outcome: Outcome, ends_s: Mapping[str, float]) -> Iterator[_Piece]:
+def _waiting(outcome: Outcome, ends_s: Mapping[str, float]) -> Iterator[Piece]:
     """Yield the times in which its robot had nothing to do, also those before it was given up."""
     busy = [(segment.start_s, segment.end_s) for segment in outcome.segments]
     arrival_s = outcome.work.arrival_s
     if not outcome.finished and outcome.work.id in ends_s:
         busy.append((ends_s[outcome.work.id], ends_s[outcome.work.id]))
     for (_, free_s), (start_s, _) in pairwise([(arrival_s, arrival_s), *busy]):
-        yield _Piece("waiting", free_s, start_s)
+        yield Piece("waiting", free_s, start_s)
 
 
-def _label(outcome: Outcome, index: int, told: _Told) -> str:
+def _label(outcome: Outcome, index: int, told: Told) -> str:
     """Return the skill that the trace names, as its times are dealt out, else the text."""
     skills = outcome.job.skill_times[: max(len(outcome.work.parts) - 1, 1)]
     if index < len(skills):
@@ -194,13 +170,18 @@ def _label(outcome: Outcome, index: int, told: _Told) -> str:
     return told.texts.get((outcome.work.id, index), "")
 
 
-def _cut(pieces: Iterable[_Piece], start_s: float, end_s: float) -> Iterator[_Piece]:
+def _cut(pieces: Iterable[Piece], start_s: float, end_s: float) -> Iterator[Piece]:
     """Yield the parts of pieces inside of a window that last at all."""
     for piece in pieces:
         first_s, last_s = max(piece.start_s, start_s), min(piece.end_s, end_s)
         if first_s < last_s:
-            yield _Piece(piece.kind, first_s, last_s, piece.label)
+            yield Piece(piece.kind, first_s, last_s, piece.label)
+
+
+def _arrivals_s(run: Run) -> list[float]:
+    robots = [outcome.work.arrival_s for outcome in run.outcomes]
+    return robots + [talk.conversation.arrival_s for talk in run.talks]
 
 
 def _origin_s(run: Run) -> float:
-    return min((outcome.work.arrival_s for outcome in run.outcomes), default=0.0)
+    return min(_arrivals_s(run), default=0.0)

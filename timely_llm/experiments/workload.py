@@ -86,7 +86,9 @@ class OneTask(ScriptTokenizer):
         self._decoded: dict[tuple[int, ...], str] = {}
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return the token ids of the messages."""
+        """Return the token ids of the messages; a lone one is all the prompt."""
+        if len(messages) == 1:
+            return self.encode(messages[0]["content"])
         key = tuple(text for message in messages for text in message.values())
         if key not in self._encoded:
             self._encoded[key] = super().encode_chat(messages)

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import Generation, PlanGeneration, by_kind
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.deliverable import Deliverable
 from timely_llm.policies.lengths import Lengths
-from timely_llm.policies.memory import Memory
 from timely_llm.policies.packing import pack
+from timely_llm.policies.plan_step import LONGEST_SEGMENT, PlanStep
 from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.stream_step import Beside
+from timely_llm.policies.streams import Choice, Streams
 
-_LONGEST_SEGMENT = 16
 _FIRST_GUESS = 8
-_LOOK_AT = 32
 _SAMPLE = 24
 _TICK_S = 1e-6
 
@@ -67,6 +67,7 @@ class Deadline:
 
     def __post_init__(self) -> None:
         self.lengths = Lengths(_FIRST_GUESS, self.learn)
+        self.streams = Streams()
 
     def plan(
         self,
@@ -77,13 +78,14 @@ class Deadline:
     ) -> StepPlan:
         """Return those who decode, and of those who wait the number that is worth most."""
         waiting, pressing, ahead = [], [], []
+        plans, streams = by_kind(generations)
         wake_s = math.inf
         one_s = step_time.predict_s(1)
-        for generation in generations:
+        for generation in plans:
             spare_s = -math.inf if generation.first else generation.robot_free_s - now
             if generation.to_compute > 1:
                 waiting.append(generation)
-            elif spare_s <= _LONGEST_SEGMENT * one_s:
+            elif spare_s <= LONGEST_SEGMENT * one_s:
                 pressing.append(generation)
             elif spare_s <= self.lead_s:
                 ahead.append(generation)
@@ -95,12 +97,12 @@ class Deadline:
                 return StepPlan(wake_s=min(gather_s, wake_s))
         rows = [self._deliverable(generation) for generation in pressing]
         ahead.sort(key=lambda generation: generation.robot_free_s)
-        if rows or waiting:
+        if rows or waiting or streams:
             room = int(self.ahead * one_s / max(step_time.coefficients[1], 1e-9))
             ahead = ahead[: max(room, 1)]
-        joining: list[Generation] = []
+        joining: list[PlanGeneration] = []
         if waiting:
-            step = _Step(now, rows, ahead, generations, step_time, capacity)
+            step = PlanStep(now, rows, ahead, generations, step_time, capacity)
             queue = self._in_order(waiting, step)
             look = step.possible(queue)
             joining = [d.generation for d in look[: self._number(look, step)]]
@@ -110,17 +112,59 @@ class Deadline:
         first = [*pressing, *joining]
         if len(first) > capacity.max_rows:
             first.sort(key=lambda generation: generation.due_s)
-        batch = [*first, *ahead]
+        batch: list[Generation] = [*first, *ahead]
+        choice = Choice()
+        self.lengths.watch([*first, *ahead])
+        if streams:
+            beside = self._beside(now, first, ahead, waiting, step_time, capacity)
+            choice = self.streams.choose(now, streams, beside, step_time)
+            batch = [*first, *ahead, *choice.streams]
+            tokens = sum(plan.to_compute for plan in (*first, *ahead)) + choice.tokens
+            capacity = replace(capacity, max_step_tokens=min(tokens, capacity.max_step_tokens))
         plan = pack(batch, generations, capacity)
-        self.lengths.watch(batch)
+        if streams and not plan:
+            # Whoever was chosen does not fit: then those who need least.
+            plan = pack(sorted(streams, key=_tokens_to_compute), generations, capacity)
         if batch and not plan:
             wake_s = math.inf  # it outgrew all the memory there is: time does not help
-        return StepPlan(plan.entries, plan.evictable, wake_s)
+        spent = choice.evictable_first
+        evictable = (
+            sorted(plan.evictable, key=lambda key: key not in spent) if spent else plan.evictable
+        )
+        return StepPlan(plan.entries, tuple(evictable), wake_s)
 
-    def _deliverable(self, generation: Generation) -> Deliverable:
+    def _beside(
+        self,
+        now: float,
+        first: Sequence[PlanGeneration],
+        ahead: Sequence[PlanGeneration],
+        waiting: Sequence[PlanGeneration],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> Beside:
+        """Return what plans take of a step, and what they can afford that streams add to it."""
+        rows = [*first, *ahead]
+        prompts = [plan.to_compute for plan in rows if plan.to_compute > 1]
+        context = sum(plan.context_tokens for plan in rows)
+        step_s = step_time.predict_s(len(rows), 0, context)
+        joining = {plan.key for plan in first}
+        longest_s, needs = math.inf, []
+        for plan in (*first, *(plan for plan in waiting if plan.key not in joining)):
+            tokens = self._deliverable(plan).tokens_to_go
+            own_s = max((plan.due_s - now) / tokens, step_s * (1.0 + self.ahead))
+            needs.append(1.0 / own_s)
+            if plan.key in joining:
+                longest_s = min(longest_s, own_s)
+        prompts_s = step_time.predict_s(len(rows), sum(prompts), context) - step_s
+        return Beside(
+            len(rows), sum(prompts), context, longest_s + prompts_s, tuple(needs),
+            capacity.free_tokens - sum(prompts) - len(rows) * LONGEST_SEGMENT, capacity.max_rows,
+        )  # fmt: skip
+
+    def _deliverable(self, generation: PlanGeneration) -> Deliverable:
         return Deliverable(generation, self.lengths.to_go(generation), self.kappa, self.age_s)
 
-    def _in_order(self, waiting: Sequence[Generation], step: _Step) -> list[Deliverable]:
+    def _in_order(self, waiting: Sequence[PlanGeneration], step: PlanStep) -> list[Deliverable]:
         """Return those who wait, who must start first first."""
         queue = [self._deliverable(generation) for generation in waiting]
         if self.urgent_first:
@@ -129,12 +173,12 @@ class Deadline:
             queue.sort(key=lambda d: d.generation.arrival_s)
         return queue
 
-    def _gathers_until_s(self, waiting: Sequence[Generation]) -> float:
+    def _gathers_until_s(self, waiting: Sequence[PlanGeneration]) -> float:
         """Return until when an engine at rest waits for the rest of a burst."""
         arrivals_s = [generation.arrival_s for generation in waiting]
         return min(max(arrivals_s) + self.gather_s, min(arrivals_s) + 10 * self.gather_s)
 
-    def _number(self, queue: Sequence[Deliverable], step: _Step) -> int:
+    def _number(self, queue: Sequence[Deliverable], step: PlanStep) -> int:
         """Return how many of a queue should join now.
 
         A wave are those who decode and those who join: its prompts delay all of them, and the
@@ -171,68 +215,5 @@ class Deadline:
         return best
 
 
-class _Step:
-    """The step that is being planned, with those who decode in it.
-
-    Args:
-        now: when it begins.
-        rows: who decodes and is needed soon.
-        ahead: who decodes and is not.
-        everyone: all generations.
-        step_time: how long steps take.
-        capacity: what the engine can take.
-    """
-
-    def __init__(
-        self,
-        now: float,
-        rows: Sequence[Deliverable],
-        ahead: Sequence[Generation],
-        everyone: Collection[Generation],
-        step_time: StepTime,
-        capacity: Capacity,
-    ) -> None:
-        self.now = now
-        self.rows = rows
-        self.running = [*(row.generation for row in rows), *ahead]
-        _, self._row_s, self._prefill_token_s, self._context_token_s = step_time.coefficients
-        context = sum(generation.context_tokens for generation in self.running)
-        self.step_s = step_time.predict_s(len(self.running), 0, context)
-        self.max_tokens = capacity.max_step_tokens
-        keys = {generation.key for generation in self.running}
-        resting = [generation for generation in everyone if generation.key not in keys]
-        self._memory = Memory(self.running, resting, capacity, step_time, _LONGEST_SEGMENT)
-
-    def possible(self, queue: Sequence[Deliverable]) -> list[Deliverable]:
-        """Return the first of a queue that the memory can hold."""
-        found: list[Deliverable] = []
-        for candidate in queue:
-            if len(found) == _LOOK_AT:
-                break
-            if self._memory.has_room(candidate.generation, self.now):
-                self._memory.promise(candidate.generation)
-                found.append(candidate)
-        return found
-
-    def alone(self, queue: Sequence[Deliverable]) -> list[Generation]:
-        """Return the first of a queue that can be the only one, if there is one."""
-        for candidate in queue:
-            if self._memory.has_room_alone(candidate.generation, self.now):
-                return [candidate.generation]
-        return []
-
-    def next_start_s(self, queue: Sequence[Deliverable]) -> float:
-        """Return when somebody of a queue may take the memory of others."""
-        return self._memory.next_start_s((d.generation for d in queue), self.now)
-
-    def loses(self, row: Deliverable) -> bool:
-        """Return whether a longer step can cost it something."""
-        return row.generation.first or self.now + row.tokens_to_go * self.step_s > row.due_s
-
-    def cost_s(self, candidate: Deliverable) -> float:
-        """Return the seconds by which others are later if it joins."""
-        prompt = candidate.generation.to_compute
-        context = candidate.generation.context_tokens
-        prompt_s = self._prefill_token_s * prompt + self._context_token_s * context
-        row_s = self._row_s + self._context_token_s * (context + prompt)
-        return prompt_s + row_s * (candidate.tokens_to_go - 1)
+def _tokens_to_compute(stream: Generation) -> int:
+    return stream.to_compute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import PlanGeneration
 from timely_llm.policies.lengths import Outlook, mean
 
 
@@ -36,7 +36,7 @@ class Deliverable:
     )
 
     def __init__(
-        self, generation: Generation, outlook: Outlook, kappa: float, age_s: float
+        self, generation: PlanGeneration, outlook: Outlook, kappa: float, age_s: float
     ) -> None:
         utility = generation.request.time_utility
         self.generation = generation

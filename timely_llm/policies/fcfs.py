@@ -45,3 +45,11 @@ class Stream(Fcfs):
     """The same, but segments go out as they come (vLLM-stream of paper 001 §7.1)."""
 
     whole_plans = False
+
+
+class Orca(Stream):
+    """Continuous batching as paper 000 has it beside SLICE: everyone has the same rate.
+
+    Orca itself reserves memory for the longest answer of each; here it gets the same memory, prompt
+    caching and limits as every other policy.
+    """

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Hashable, Iterable
 
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import PlanGeneration
 
 Outlook = tuple[tuple[int, float], ...]
 """(tokens to go, how probable): the probabilities add up to 1."""
@@ -32,9 +32,9 @@ class Lengths:
         self._learn = learn
         self._seen: dict[Hashable, deque[int]] = {}
         self._known: dict[Hashable, dict[int, Outlook]] = {}
-        self._watched: list[tuple[Generation, Hashable, int, int]] = []
+        self._watched: list[tuple[PlanGeneration, Hashable, int, int]] = []
 
-    def to_go(self, generation: Generation) -> Outlook:
+    def to_go(self, generation: PlanGeneration) -> Outlook:
         """Return how many tokens are to come to the next boundary.
 
         Quantiles of the class's lengths that exceed what is out already.
@@ -52,7 +52,7 @@ class Lengths:
         self._seen.setdefault(of_class, deque(maxlen=_REMEMBERED)).append(tokens)
         self._known.pop(of_class, None)
 
-    def watch(self, batch: Iterable[Generation]) -> None:
+    def watch(self, batch: Iterable[PlanGeneration]) -> None:
         """Learn what the last batch has made since, and remember where this one stands."""
         for generation, of_class, segments, tokens in self._watched:
             made = len(generation.segments) - segments
@@ -80,11 +80,11 @@ def mean(outlook: Outlook) -> float:
     return sum(tokens * chance for tokens, chance in outlook)
 
 
-def _class(generation: Generation) -> Hashable:
+def _class(generation: PlanGeneration) -> Hashable:
     request = generation.request
     return request.skill_set, request.time_utility.beta, not generation.segments
 
 
-def _delivered(generation: Generation) -> int:
+def _delivered(generation: PlanGeneration) -> int:
     """Return the tokens of all segments so far."""
     return len(generation.token_ids) - generation.segment_tokens

@@ -5,9 +5,12 @@ from __future__ import annotations
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.deadline import Deadline
-from timely_llm.policies.fcfs import Fcfs, Stream
+from timely_llm.policies.fastserve import FastServe
+from timely_llm.policies.fcfs import Fcfs, Orca, Stream
 from timely_llm.policies.segmented import Edf, FcfsSegments
+from timely_llm.policies.slice import Slice
 from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely_slice import TimelySlice
 
 POLICIES: dict[str, type[Policy]] = {
     "fcfs": Fcfs,
@@ -15,6 +18,10 @@ POLICIES: dict[str, type[Policy]] = {
     "fcfs-segments": FcfsSegments,
     "edf": Edf,
     "timely": Timely,
+    "orca": Orca,
+    "fastserve": FastServe,
+    "slice": Slice,
+    "timely+slice": TimelySlice,
     "deadline": Deadline,
 }
 

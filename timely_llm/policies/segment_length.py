@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import PlanGeneration, State
 
 _WINDOW = 500
 
@@ -27,14 +27,14 @@ class SegmentLength:
         self.mean_tokens = mean_tokens
         self._weight = weight
         self._most = max(weight, _WINDOW)
-        self._watched: list[tuple[Generation, int, int]] = []
+        self._watched: list[tuple[PlanGeneration, int, int]] = []
 
     def observe(self, tokens: int, segments: int = 1) -> None:
         """Learn from some segments that have so many tokens together."""
         self._weight = min(self._weight + segments, self._most)
         self.mean_tokens += (tokens - segments * self.mean_tokens) / self._weight
 
-    def watch(self, batch: Iterable[Generation]) -> None:
+    def watch(self, batch: Iterable[PlanGeneration]) -> None:
         """Learn what the last batch has made since, and remember where this one stands.
 
         Whoever is in no batch makes nothing, so nobody else has to be looked at.
@@ -47,7 +47,7 @@ class SegmentLength:
         self._watched = [(g, len(g.segments), _tokens(g)) for g in batch]
 
 
-def _tokens(generation: Generation) -> int:
+def _tokens(generation: PlanGeneration) -> int:
     """Return the tokens of all segments so far; the end of a plan belongs to its last one."""
     tokens = len(generation.token_ids)
     return tokens if generation.state is State.ENDED else tokens - generation.segment_tokens

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import PlanGeneration
 from timely_llm.policies.timely import Timely
 
 
@@ -15,7 +15,7 @@ from timely_llm.policies.timely import Timely
 class FcfsSegments(Timely):
     """First come, first served, one segment at a time."""
 
-    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+    def priority(self, generation: PlanGeneration, now: float, segment_s: float) -> float:
         """Return the higher, the earlier it arrived."""
         return -generation.arrival_s
 
@@ -24,6 +24,6 @@ class FcfsSegments(Timely):
 class Edf(Timely):
     """Earliest deadline first: the deadline is the expected response time."""
 
-    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+    def priority(self, generation: PlanGeneration, now: float, segment_s: float) -> float:
         """Return the higher, the earlier its first segment was due."""
         return -(generation.arrival_s + generation.request.time_utility.ert_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # They bring the four inputs to about 1, so that one covariance suits all.
 _SCALES = (1.0, 8.0, 128.0, 4096.0)
 _LARGEST_VARIANCE = 1.0  # also the first one
@@ -13,6 +15,15 @@ class StepTime:
     Fitted online by recursive least squares with forgetting, so that it follows an engine whose
     speed changes. Coefficients never predict a negative time. In plain Python: four numbers are
     too few for array operations to pay.
+
+    Where rows were measured one by one, what their table says beyond the line `base + rows * r` is
+    added, and the line learns what the table does not know.
+
+    Args:
+        base_s, row_s, prefill_token_s, context_token_s: the first coefficients.
+        forgetting: weight of a step beside the one after it.
+        table_s: seconds of a step of 1, 2, ... rows, if they are known.
+        beyond_s: seconds of each row more than the table has.
 
     Attributes:
         coefficients: seconds for (a step, a decode row, a prefill token, a context token).
@@ -26,11 +37,18 @@ class StepTime:
         prefill_token_s: float = 0.0001,
         context_token_s: float = 0.0,
         forgetting: float = 0.995,
+        *,
+        table_s: Sequence[float] = (),
+        beyond_s: float = 0.0,
     ) -> None:
         self.coefficients = (base_s, row_s, prefill_token_s, context_token_s)
         self._free = self.coefficients  # before what is negative becomes 0
         self.observations = 0
         self._forgetting = forgetting
+        self._bends_s = [
+            seconds - base_s - row_s * rows for rows, seconds in enumerate(table_s, start=1)
+        ]
+        self._later_bend_s = beyond_s - row_s
         self._covariance = [
             [_LARGEST_VARIANCE if row == column else 0.0 for column in range(4)] for row in range(4)
         ]
@@ -45,12 +63,15 @@ class StepTime:
         """
         base, row, prefill, context = self.coefficients
         seconds = base + row * rows + prefill * prefill_tokens + context * context_tokens
+        if self._bends_s:
+            seconds += self._bend_s(rows)
         return max(seconds, 1e-6)
 
     def observe(
         self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
     ) -> None:
         """Learn from a step that took `seconds`."""
+        seconds -= self._bend_s(rows)
         s0, s1, s2, s3 = _SCALES
         x0, x1, x2, x3 = 1.0 / s0, rows / s1, prefill_tokens / s2, context_tokens / s3
         base, row, prefill, context = self._free
@@ -70,6 +91,15 @@ class StepTime:
         self.coefficients = (max(base, 0.0), max(row, 0.0), max(prefill, 0.0), max(context, 0.0))
         self._forget(spread, scale)
         self.observations += 1
+
+    def _bend_s(self, rows: int) -> float:
+        """Return the seconds that the table has beyond the line."""
+        if not rows or not self._bends_s:
+            return 0.0
+        most = len(self._bends_s)
+        if rows <= most:
+            return self._bends_s[rows - 1]
+        return self._bends_s[-1] + self._later_bend_s * (rows - most)
 
     def _forget(self, spread: list[float], scale: float) -> None:
         """Shrink the covariance by what was seen, and let it grow by what may have changed.

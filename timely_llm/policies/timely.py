@@ -6,14 +6,21 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter
 
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import (
+    Generation,
+    PlanGeneration,
+    State,
+    StreamGeneration,
+    by_kind,
+)
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.memory import Memory
 from timely_llm.policies.packing import pack
 from timely_llm.policies.segment_length import SegmentLength
 from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.worst_case import WorstCase
 
 
 @dataclass(eq=False)
@@ -50,7 +57,7 @@ class Timely:
     def __post_init__(self) -> None:
         self.segment_length = SegmentLength(self.mean_segment_tokens, self.prior_segments)
 
-    def priority(self, generation: Generation, now: float, segment_s: float) -> float:
+    def priority(self, generation: PlanGeneration, now: float, segment_s: float) -> float:
         """Return Eq. 4: the utility it would earn if started now, over G times its slack L.
 
         A utility that is not positive is the priority itself: Eq. 4 would turn a negative one over
@@ -83,10 +90,13 @@ class Timely:
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return the running batch and who may join it."""
-        running, queue, resting = [], [], []
+        """Return the running batch and who may join it; streams take the rows that are left."""
+        running: list[PlanGeneration] = []
+        queue: list[PlanGeneration] = []
+        plans, streams = by_kind(generations)
+        resting: list[Generation] = [*streams]
         wake_s = math.inf
-        for generation in generations:
+        for generation in plans:
             if generation.state is State.RUNNING:
                 running.append(generation)
                 continue
@@ -104,49 +114,46 @@ class Timely:
             self._fill(running, queue, memory, now, step_time)
             if not running:
                 wake_s = min(wake_s, memory.next_start_s(queue, now))
-        plan = pack(running, generations, capacity, self.rows)
-        if running and not plan:
+        batch = [*running, *self._best_effort(streams, running, now, step_time)]
+        plan = pack(batch, generations, capacity, self.rows)
+        if batch and not plan:
             wake_s = math.inf  # it outgrew all the memory there is: time does not help
         self.segment_length.watch(running)
         return StepPlan(plan.entries, plan.evictable, wake_s)
 
     def _fill(
         self,
-        running: list[Generation],
-        queue: Sequence[Generation],
+        running: list[PlanGeneration],
+        queue: Sequence[PlanGeneration],
         memory: Memory,
         now: float,
         step_time: StepTime,
     ) -> None:
         """Let the first of the queue that the memory can hold join the batch, if they may."""
         fitting = (g for g in queue if memory.has_room(g, now))
+        bound = WorstCase(running, now, step_time, self.segment_tokens)
         for candidate in islice(fitting, self.admissions):
-            if len(running) < self.rows and self._may_join(candidate, running, now, step_time):
+            if len(running) < self.rows and (not self.adaptive or bound.allows(candidate)):
                 running.append(candidate)
+                bound.add(candidate)
                 memory.promise(candidate)
         if not running:
             running += islice((g for g in queue if memory.has_room_alone(g, now)), 1)
 
-    def _may_join(
+    def _best_effort(
         self,
-        candidate: Generation,
-        running: Sequence[Generation],
+        streams: Sequence[StreamGeneration],
+        running: Sequence[PlanGeneration],
         now: float,
         step_time: StepTime,
-    ) -> bool:
-        """Return whether the most urgent running generation can afford the longer steps (§4.4).
-
-        Its budget is the time to its zero point. Running generations that have passed theirs have
-        nothing left to lose and protect nobody.
-        """
-        at_stake = [(zero_s, g) for g in running if (zero_s := g.zero_s) > now]
-        if not at_stake or not self.adaptive:
-            return True
-        zero_s, urgent = min(at_stake, key=itemgetter(0))
-        batch = [*running, candidate]
-        context = sum(g.context_tokens for g in batch)
-        prefill = sum(g.to_compute for g in batch if g.to_compute > 1)
-        left = max(self.segment_tokens - urgent.segment_tokens, 1)
-        first_s = step_time.predict_s(len(batch), prefill, context)
-        later_s = step_time.predict_s(len(batch), 0, context + prefill)
-        return now + first_s + (left - 1) * later_s <= zero_s
+    ) -> list[StreamGeneration]:
+        """Return the streams that the running plans can afford, first come, first served."""
+        joined: list[StreamGeneration] = []
+        bound = WorstCase(running, now, step_time, self.segment_tokens)
+        for stream in sorted(streams, key=attrgetter("arrival_s")):
+            full = len(running) + len(joined) >= self.rows
+            if full or (self.adaptive and not bound.allows(stream)):
+                break
+            joined.append(stream)
+            bound.add(stream)
+        return joined

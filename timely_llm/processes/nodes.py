@@ -10,6 +10,7 @@ from typing import Any
 
 SERVER = (sys.executable, "-m", "timely_llm.ros.plan_server")
 FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
+TALKERS = (sys.executable, "-m", "timely_llm.ros.talkers")
 RECORDER = (sys.executable, "-m", "timely_llm.ros.recorder")
 PROBE = (sys.executable, "-m", "timely_llm.ros.delivery_probe")
 RECORD_PROBE = (sys.executable, "-m", "timely_llm.ros.record_probe")

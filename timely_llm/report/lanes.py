@@ -10,12 +10,12 @@ LANE_PX = ((12, 36), (40, 24), (100, 15))
 CROWDED_LANE_PX, MOST_PX = 9, 12_000
 
 ABOVE, BELOW = (0.06, 0.42), (-0.42, 0.02)
-"""In a lane, from its middle: the model's work, and what the robot does."""
+"""In a lane, from its middle: the model's work, and what the robot or the listener does."""
 
 BANDS: dict[SpanKind, tuple[float, float]] = {
     "waiting": BELOW,
     "executing": BELOW,
-    "speaking": BELOW,
+    "listening": BELOW,
     "generating": ABOVE,
 }
 LONGEST_AGENT = 13

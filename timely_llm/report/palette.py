@@ -21,7 +21,7 @@ class Scheme:
         grid: lines behind a plot.
         series: of policies, in order.
         normal, urgent: of requests.
-        waiting: of robots that have nothing to do.
+        waiting: of robots that have nothing to do, and of listeners without a word.
     """
 
     page: str

@@ -161,9 +161,10 @@ def _look(kind: SpanKind, urgent: bool, scheme: Scheme) -> dict[str, Any]:
         case "waiting":
             edge = color if urgent else scheme.waiting
             return {"facecolor": "none", "edgecolor": edge, "hatch": "//////", "linewidth": 0}
-        case "executing" | "speaking":
+        case "executing" | "listening":
+            hatch = "..." if kind == "listening" else None
             return {"facecolor": mpl.colors.to_rgba(color, 0.3), "edgecolor": color,
-                    "linewidth": width, "hatch": "..." if kind == "speaking" else None}  # fmt: skip
+                    "linewidth": width, "hatch": hatch}  # fmt: skip
 
 
 def _boxes(

@@ -11,7 +11,8 @@ from timely_llm.experiments.metrics import Row as Average
 from timely_llm.experiments.metrics import summary
 from timely_llm.report.words import heading, text
 
-RUN, POLICY, TASK, SHARE = "run", "policy", "task", "share_served"
+RUN, POLICY, TASK = "run", "policy", "task"
+SHARE, ANSWERED = "share_served", "share_answered"
 MOST_SERIES, MOST_MARKS = 24, 480
 """A plot with more than that cannot be read."""
 MOST_ROOM = 1.6

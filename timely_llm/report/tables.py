@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from timely_llm.experiments.document import Paper, Row, RunDocument, Value
+from timely_llm.experiments.lanes import TALK_COLUMNS
 from timely_llm.experiments.metrics import Row as Average
 from timely_llm.report.series import (
+    ANSWERED,
     SHARE,
     TASK,
     averages,
@@ -24,7 +26,8 @@ from timely_llm.report.words import heading, text
 Mark = Literal["", "best", "near"]
 
 SHARE_TOLERANCE = 0.01
-_MORE_IS_BETTER = ("utility", "share_served", "attainment", "_per_s")
+_MORE_IS_BETTER = ("utility", SHARE, ANSWERED, "attainment", "_per_s")
+_OF_TALKS = frozenset(TALK_COLUMNS.values())
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Cell:
         value: the number, unrounded; None if it is none.
         mark: "best" of its setting, or "near": its interval and the best one's overlap.
         partial: it leaves out requests that were not served.
+        is_name: it names the row's setting, on one line.
     """
 
     text: str
@@ -44,6 +48,7 @@ class Cell:
     value: float | None = None
     mark: Mark = ""
     partial: bool = False
+    is_name: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,7 @@ def summary_table(run: RunDocument) -> Table:
         groups.append(
             tuple(
                 (
-                    *(cell(row[key]) for key in (*run.keys, "seeds")),
+                    *(_key(row[key]) for key in (*run.keys, "seeds")),
                     *(_average(row, name, marks[name][number]) for name in columns),
                 )
                 for number, row in enumerate(setting)
@@ -131,6 +136,11 @@ def cell(value: Value) -> Cell:
     return Cell(shown, value=value)
 
 
+def _key(value: Value) -> Cell:
+    """Return a cell with a value that names a setting, as short as it can be."""
+    return replace(cell(value), text=text(value), is_name=True)
+
+
 def number(mean: float, half: float) -> str:
     """Return a mean with its interval, if that is known."""
     shown = _half(mean, half)
@@ -167,8 +177,15 @@ def _average(row: Average, name: str, mark: Mark = "") -> Cell:
     mean, half = row.get(name, math.nan), row.get(name + "_ci", math.nan)
     if not math.isfinite(mean):
         return Cell(text(None))
-    partial = direction(name) < 0 and row.get(SHARE, 1.0) < 1.0
+    partial = direction(name) < 0 and _share(row, name) < 1.0
     return Cell(_rounded(mean, mean), _half(mean, half), mean, mark, partial)
+
+
+def _share(row: Average, name: str) -> float:
+    """Return the share of those who were served, of the plans or the conversations of a column."""
+    answered: float = row.get(ANSWERED, math.nan)
+    served: float = row.get(SHARE, math.nan)
+    return answered if name in _OF_TALKS and math.isfinite(answered) else served
 
 
 def _half(mean: float, half: float) -> str:
@@ -205,7 +222,7 @@ def _marks(setting: Sequence[Average], name: str) -> list[Mark]:
     sign = direction(name)
     known = {place: row for place, row in enumerate(setting) if math.isfinite(row[name])}
     if sign < 0:
-        shares = {place: row.get(SHARE, math.nan) for place, row in known.items()}
+        shares = {place: _share(row, name) for place, row in known.items()}
         most = max((share for share in shares.values() if math.isfinite(share)), default=math.nan)
         known = {p: row for p, row in known.items() if not shares[p] < most - SHARE_TOLERANCE}
     if not sign or len({row[name] for row in known.values()}) < 2:

@@ -1,4 +1,4 @@
-"""A timeline for the page: a lane for each robot, and above them the batch of each step."""
+"""A timeline for the page: a lane for each agent, and above them the batch of each step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def draw_timeline(timeline: Timeline, name: str) -> GridPlot:
     """
     low, high = time_limits(timeline)
     time = Range1d(start=low, end=high, bounds=(low, high))
-    parts: list[list[figure | None]] = [[_robots(timeline, time, name)]]
+    parts: list[list[figure | None]] = [[_agents(timeline, time, name)]]
     if timeline.steps:
         parts.insert(0, [_strip(timeline, time, name)])
     grid: GridPlot = gridplot(parts, sizing_mode="stretch_width", toolbar_location="above")
@@ -102,7 +102,7 @@ def _strip(timeline: Timeline, time: Range1d, name: str) -> figure:
     return plot
 
 
-def _robots(timeline: Timeline, time: Range1d, name: str) -> figure:
+def _agents(timeline: Timeline, time: Range1d, name: str) -> figure:
     places = lanes(timeline)
     low, high = lane_limits(len(places))
     y_range = Range1d(start=low, end=high)
@@ -202,6 +202,6 @@ def _hatched(urgent: bool) -> Callable[[Scheme], Style]:
 _STYLES: dict[SpanKind, Styled] = {
     "waiting": _hatched,
     "executing": _pale(None),
-    "speaking": _pale("."),
+    "listening": _pale("."),
     "generating": _solid,
 }

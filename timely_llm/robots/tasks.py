@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.robots.world import World
 
 MOST_LOOSE = 3
+Words = dict[str, list[str | int]]
+"""What may fill each placeholder of some texts."""
 
 
 class TaskSetError(TimelyError):
@@ -47,7 +50,7 @@ class TaskSet(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     skill_set: str
-    words: dict[str, list[str | int]]
+    words: Words
     normal: list[str] = Field(min_length=1)
     urgent: list[str] = Field(min_length=1)
     loose: list[str] = []
@@ -55,10 +58,7 @@ class TaskSet(BaseModel):
 
     @model_validator(mode="after")
     def _placeholders_have_words(self) -> TaskSet:
-        for text in (*self.normal, *self.urgent):
-            for name in placeholders(text):
-                if not self.words.get(name):
-                    raise ValueError(f"task {text!r}: there are no words for {{{name}}}")
+        check_words((*self.normal, *self.urgent), self.words)
         return self
 
     def draw(self, urgent: bool, rng: np.random.Generator) -> Task:
@@ -67,7 +67,7 @@ class TaskSet(BaseModel):
         A named object is in view, hidden or absent, at random; a named place or mover is in view.
         """
         text = str(rng.choice(self.urgent if urgent else self.normal))
-        chosen = {name: self._word(name, rng) for name in placeholders(text)}
+        chosen = choose_words(text, self.words, rng)
         seen = [str(chosen[name]) for name in ("place", "mover") if name in chosen]
         hidden: list[str] = []
         if "object" in chosen:
@@ -83,14 +83,31 @@ class TaskSet(BaseModel):
         world = World(seen, hidden, loose)
         return Task(f"{scene}\nTask: [{kind}] {text.format(**chosen)}", urgent, world)
 
-    def _word(self, name: str, rng: np.random.Generator) -> str | int:
-        words = self.words[name]
-        return words[int(rng.integers(len(words)))]
-
 
 def placeholders(text: str) -> list[str]:
     """Return the names in braces of a text, in order."""
     return [name for _, name, _, _ in string.Formatter().parse(text) if name]
+
+
+def check_words(texts: Iterable[str], words: Words) -> None:
+    """Find out whether texts say something and every placeholder of theirs can be filled.
+
+    Raises:
+        ValueError: a text or a placeholder is empty, cannot be filled or has a format.
+    """
+    for text in texts:
+        if not text.strip():
+            raise ValueError(f"{text!r}: a text must say something")
+        for _, name, *form in string.Formatter().parse(text):
+            if name is not None and (not name or any(form)):
+                raise ValueError(f"{text!r}: a placeholder must be a name in braces")
+            if name and not words.get(name):
+                raise ValueError(f"{text!r}: there are no words for {{{name}}}")
+
+
+def choose_words(text: str, words: Words, rng: np.random.Generator) -> dict[str, str | int]:
+    """Return a word for each placeholder of a text."""
+    return {name: words[name][int(rng.integers(len(words[name])))] for name in placeholders(text)}
 
 
 def load_task_set(path: str | Path) -> TaskSet:

@@ -12,7 +12,6 @@ from timely_llm.core.request import (
     ExecutionReport,
     PlanRequest,
     PlanResult,
-    Rejected,
     ReportState,
 )
 from timely_llm.core.segment import Segment, SkillCall, Value
@@ -193,24 +192,6 @@ def result_of(message: Plan.Result | msg.PlanResult, agent: str) -> PlanResult:
         generated_tokens=message.generated_tokens,
         recomputed_tokens=message.recomputed_tokens,
         epoch=message.epoch,
-    )
-
-
-def refusal(message: Plan.Goal | msg.PlanRequest, request_id: str, error: Rejected) -> PlanResult:
-    """Return the end of a request that was not let in."""
-    return PlanResult(
-        request_id=request_id,
-        agent=message.agent,
-        error_code=error.code,
-        error_msg=str(error),
-        plan="",
-        segments=0,
-        response_s=-1.0,
-        waiting_s=0.0,
-        utility=0.0,
-        prompt_tokens=0,
-        generated_tokens=0,
-        recomputed_tokens=0,
     )
 
 

@@ -9,12 +9,13 @@ from collections import deque
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from timely_llm import msg
-from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.core.request import ErrorCode, PlanResult, Result
+from timely_llm.core.stream import StreamResult
 
 RECENT = 64
-"""Plans that the late share is of."""
+"""Plans and answers that the late share is of."""
 FEW = 8
-"""Fewer plans than this say nothing about a share."""
+"""Fewer of them than this say nothing about a share."""
 FAILURE_S = 60.0
 """How long a failure of the engine is remembered."""
 SILENCE_S = 5.0
@@ -53,14 +54,14 @@ class Health:
         with self._lock:
             self._stats, self._seen_s = stats, now
 
-    def ended(self, result: PlanResult, now: float) -> None:
+    def ended(self, result: Result, now: float) -> None:
         """Take note how a request ended."""
         with self._lock:
             if result.error_code is ErrorCode.ENGINE_FAILED:
                 self._failed_s = now
-            if result.error_code is ErrorCode.EXPIRED or result.response_s >= 0:
-                expired = result.error_code is ErrorCode.EXPIRED
-                self._late.append(expired or result.utility < 0)
+            late = _late(result)
+            if late is not None:
+                self._late.append(late)
 
     def status(self, now: float, state: str) -> DiagnosticStatus:
         """Return the server's status.
@@ -103,7 +104,9 @@ class Health:
         if stats.duration_error > DURATION_ERROR:
             found.append(f"execution times are mispredicted by {stats.duration_error:.0%}")
         if len(self._late) >= FEW and self._late_share > LATE_SHARE:
-            found.append(f"{self._late_share:.0%} of the last {len(self._late)} plans came late")
+            found.append(
+                f"{self._late_share:.0%} of the last {len(self._late)} requests were served late"
+            )
         return found
 
     def _values(self, state: str) -> dict[str, str]:
@@ -136,3 +139,14 @@ class Health:
     @property
     def _late_share(self) -> float:
         return sum(self._late) / max(len(self._late), 1)
+
+
+def _late(result: Result) -> bool | None:
+    """Return whether a request was served too late, None if its end says nothing about that."""
+    if result.error_code is ErrorCode.EXPIRED:
+        return True
+    if isinstance(result, PlanResult) and result.response_s >= 0:
+        return result.utility < 0
+    if isinstance(result, StreamResult) and result.error_code is ErrorCode.NONE:
+        return not result.slo_met
+    return None

@@ -7,7 +7,7 @@ from collections import Counter
 from builtin_interfaces.msg import Time
 
 from timely_llm import msg, srv
-from timely_llm.core.generation import State
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.serving.loop import Loop
 
 
@@ -19,9 +19,16 @@ def list_requests(
     response.request_ids = [g.request.request_id for g in generations]
     response.agents = [g.request.agent for g in generations]
     response.states = [g.state.value for g in generations]
-    response.segments = [len(g.segments) for g in generations]
+    response.segments = [_delivered(g) for g in generations]
     response.due_in = [g.due_s - now for g in generations]
     return response
+
+
+def _delivered(generation: Generation) -> int:
+    """Return how many deliverables went out: segments, or tokens of an answer."""
+    if isinstance(generation, PlanGeneration):
+        return len(generation.segments)
+    return len(generation.token_ids)
 
 
 def stats(loop: Loop, stamp: Time) -> msg.ServerStats:
@@ -55,4 +62,11 @@ def stats(loop: Loop, stamp: Time) -> msg.ServerStats:
         free_kv_tokens=loop.free_kv_tokens,
         duration_error=counts.duration_error,
         duration_bias=counts.duration_bias,
+        streams=sum(isinstance(g, StreamGeneration) for g in loop.generations),
+        kept_conversations=counts.kept_conversations,
+        chunks=counts.chunks,
+        ttft_p50=counts.ttft_s(50),
+        ttft_p95=counts.ttft_s(95),
+        slo_met=counts.slo_met,
+        stalled=counts.stalled_s,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
-from timely_llm.ros import delivery_probe, plan_server_setup, recorder, robot_fleet
+from timely_llm.ros import delivery_probe, plan_server_setup, recorder, robot_fleet, talkers
 from timely_llm.ros.parameters import Parameter
 
 NODES = {
     "plan_server": plan_server_setup.PARAMETERS,
     "robot_fleet": robot_fleet.PARAMETERS,
+    "talkers": talkers.PARAMETERS,
     "recorder": recorder.PARAMETERS,
     "delivery_probe": delivery_probe.PARAMETERS,
 }
@@ -28,8 +29,8 @@ cleanup`, `ros2 param set ...`, `configure`, `activate`), except for those that 
 all others are read at the start.
 
 Topics take `qos_overrides`: `qos_overrides./plan_server/segments.publisher.depth` (and `.history`,
-`.reliability`), with the topic's full name; likewise `stats` and `/diagnostics` (`publisher`), and
-`plan_requests` and `execution_reports` (`subscription`).
+`.reliability`), with the topic's full name; likewise `stream_chunks`, `stats` and `/diagnostics`
+(`publisher`), and `plan_requests`, `stream_requests` and `execution_reports` (`subscription`).
 """
 
 

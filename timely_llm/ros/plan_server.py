@@ -18,13 +18,13 @@ from rclpy.parameter import Parameter as RosParameter
 from timely_llm import msg
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ConfigurationError, TimelyError
-from timely_llm.core.request import PlanResult
+from timely_llm.core.request import Result
 from timely_llm.ros import observation, qos
 from timely_llm.ros.claim import Claim
 from timely_llm.ros.health import Health
 from timely_llm.ros.parameters import check_changes, declare, read
-from timely_llm.ros.plan_interface import PlanInterface
-from timely_llm.ros.plan_server_setup import PARAMETERS, make_server
+from timely_llm.ros.plan_server_setup import PARAMETERS, make_server, slo_classes
+from timely_llm.ros.server_interface import ServerInterface
 from timely_llm.ros.spinning import POLL_S, executor_of, exit_status, ros, spin, undisturbed
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server import Server
@@ -40,7 +40,7 @@ NAP_S = 0.002
 
 
 class PlanServer(LifecycleNode):
-    """Serves plan requests over action, service and topic while it is active."""
+    """Serves requests for plans and answers while it is active."""
 
     def __init__(self) -> None:
         super().__init__("plan_server")
@@ -51,7 +51,7 @@ class PlanServer(LifecycleNode):
         self.values: dict[str, Any] = declare(self, PARAMETERS)
         self.add_on_set_parameters_callback(self._on_set)
         self._health = Health(self.get_fully_qualified_name())
-        self.interface = PlanInterface(self, self._on_end, self.values["publish_steps"])
+        self.interface = ServerInterface(self, self._on_end, self.values["publish_steps"])
         self._stats = qos.publisher(self, msg.ServerStats, "~/stats", 10)
         self._diagnostics = qos.publisher(self, DiagnosticArray, "/diagnostics", 10)
         self._claim = Claim(self, self._wall)
@@ -82,7 +82,9 @@ class PlanServer(LifecycleNode):
         self.interface.offer()
         self._starting = False
         engine, policy = self.values["engine"], self.values["policy"]
-        self.get_logger().info(f"ready: {policy} policy, {engine} engine, action 'plan'")
+        self.get_logger().info(
+            f"ready: {policy} policy, {engine} engine, actions 'plan' and 'converse'"
+        )
 
     def tick(self) -> bool:
         """Do what is due from time to time; return whether the node lives on.
@@ -130,6 +132,7 @@ class PlanServer(LifecycleNode):
         """Load the model and register the skill sets."""
         try:
             self.values = values = read(self, PARAMETERS)
+            self.interface.streams.slo_classes = slo_classes(values)
             self._server = make_server(values, self.interface, self._wall, self.get_logger())
         except TimelyError as error:
             return self._refuse(str(error))
@@ -137,7 +140,9 @@ class PlanServer(LifecycleNode):
             log.debug("the server cannot be configured", exc_info=True)
             return self._refuse(f"cannot be configured: {type(error).__name__}: {error}")
         self._server.accept(False)
-        self.interface.serve(self._server, values["max_tokens"])
+        self.interface.plans.max_tokens = values["max_tokens"]
+        self.interface.streams.max_tokens = values["max_answer_tokens"]
+        self.interface.serve(self._server)
         self._health.configured(
             values["engine"], values["max_requests"], values["kv_tokens"], self._wall.now()
         )
@@ -178,7 +183,7 @@ class PlanServer(LifecycleNode):
     def _on_set(self, changes: list[RosParameter[Any]]) -> SetParametersResult:
         return check_changes(PARAMETERS, changes, self._server is None)
 
-    def _on_end(self, result: PlanResult) -> None:
+    def _on_end(self, result: Result) -> None:
         self._health.ended(result, self._wall.now())
 
     def _observe(self, tell: Callable[[msg.ServerStats], None]) -> None:

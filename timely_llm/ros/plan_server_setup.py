@@ -10,8 +10,10 @@ from typing import Any
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import SkillSetError, TimelyError
+from timely_llm.core.errors import ConfigurationError, SkillSetError, TimelyError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
+from timely_llm.core.request import MAX_TOKENS
+from timely_llm.core.slo import TEXT, SloClass, parse_slo_class
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
 from timely_llm.policies.contract import Policy
@@ -21,15 +23,19 @@ from timely_llm.resources import resource
 from timely_llm.ros.parameters import Parameter
 from timely_llm.ros.spinning import EXECUTOR
 from timely_llm.serving.admission import AdmissionLimits
-from timely_llm.serving.announcer import Sink
+from timely_llm.serving.conversations import Keeping
 from timely_llm.serving.gate import Limits
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
-from timely_llm.serving.server import Server, ServerSink
+from timely_llm.serving.server import Server
+from timely_llm.serving.sink import ServerSink, Sink
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
 DEFAULT_LEAD_S = 0.5
+DEFAULT_SLO_CLASSES = [
+    "voice:rate=8", "text:rate=10", "real-time:rate=20,deadline=1.5,weight=100",
+]  # fmt: skip
 
 CONFIGURED = (
     Parameter("engine", "transformers", "what runs the model", choices=tuple(ENGINES)),
@@ -41,23 +47,32 @@ CONFIGURED = (
     Parameter("max_model_len", 2048, "most tokens of one prompt and its answer", 64, 1_000_000),
     Parameter("kv_tokens", 131_072, "tokens of KV cache for all requests", 256, 100_000_000),
     Parameter("max_tokens", 256, "most tokens of a plan whose request says nothing", 1, 4096),
+    Parameter("max_answer_tokens", 256, "most tokens of an answer whose request says nothing",
+              1, MAX_TOKENS),
     Parameter("max_rows", 64, "most requests in one step", 1, 4096),
     Parameter("max_step_tokens", 2048, "most tokens computed in one step", 16, 1_000_000),
     Parameter("policy", "timely", "decides who takes part in each step", choices=tuple(POLICIES)),
     Parameter("timely_rows", 8,
-              "timely, edf, fcfs-segments: most requests in one step", 1, 4096),
+              "timely, timely+slice, edf, fcfs-segments: most requests in one step", 1, 4096),
     Parameter("timely_admissions", 1,
-              "timely, edf, fcfs-segments: most joining at one step", 1, 4096),
+              "timely, timely+slice, edf, fcfs-segments: most joining at one step", 1, 4096),
     Parameter("timely_segment_tokens", 10,
-              "timely, edf, fcfs-segments: longest one, tokens", 1, 4096),
+              "timely, timely+slice, edf, fcfs-segments: longest one, tokens", 1, 4096),
     Parameter("lead_s", DEFAULT_LEAD_S,
-              "timely, edf, fcfs-segments: resume a suspended plan so many seconds"
+              "timely, timely+slice, edf, fcfs-segments: resume a suspended plan so many seconds"
               " before its robot will be idle; negative: whenever there is room", -1.0, 3600.0),
     Parameter("pace", "none", "make every step take as long as on this profile: none,"
               f" {', '.join(PROFILES)} or measured:FILE"),
     Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
     Parameter("constrained", False,
               "let the model choose only tokens that a skill set's grammar allows"),
+    Parameter("slo_classes", DEFAULT_SLO_CLASSES,
+              "service levels of answers: a name, a colon and any of ttft (s), rate (tokens/s),"
+              " deadline (s), weight; `text` is that of requests that name none"),
+    Parameter("max_conversations", 64, "most conversations whose KV is kept for their next turn",
+              0, 100_000),
+    Parameter("conversation_timeout_s", 600.0,
+              "give a kept conversation up after so many seconds without a turn", 0.0, 86_400.0),
     Parameter("max_requests", 256, "most requests served at a time", 1, 100_000),
     Parameter("max_requests_per_agent", 16, "of these, most of one agent", 1, 100_000),
     Parameter("max_skill_sets", 64, "most registered skill sets; each keeps its prompt in memory",
@@ -70,8 +85,8 @@ CONFIGURED = (
     Parameter("answer_timeout_s", 60.0,
               "end a request whose blocking skill's value did not come so many seconds after its"
               " predicted end", 0.1, 86_400.0),
-    Parameter("queue_timeout_s", 120.0, "end a request without a segment after so many seconds",
-              0.1, 86_400.0),
+    Parameter("queue_timeout_s", 120.0,
+              "end a request without a segment or a token after so many seconds", 0.1, 86_400.0),
     Parameter("drop_late", False,
               "end a request as soon as its time utility is spent before its first segment"),
     Parameter("max_replans", 2, "most new plans for a request whose segments fail", 0, 100),
@@ -120,8 +135,9 @@ def make_server(
         )
         admission = AdmissionLimits(values["max_prompt_tokens"], values["constrained"])
         return Loop(
-            engine, _policy(values), watched, clock, None, journal, _patience(values), admission
-        )
+            engine, _policy(values), watched, clock, None, journal, _patience(values), admission,
+            Keeping(values["max_conversations"], values["conversation_timeout_s"]),
+        )  # fmt: skip
 
     limits = Limits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"]
@@ -137,6 +153,19 @@ def make_server(
         raise
     journal.write("ready", clock.now())
     return server
+
+
+def slo_classes(values: dict[str, Any]) -> dict[str, SloClass]:
+    """Return the service levels of answers by name, `text` among them.
+
+    Raises:
+        ConfigurationError: one means nothing, or two have the same name.
+    """
+    made = [parse_slo_class(text) for text in values["slo_classes"] if text]
+    by_name = {slo_class.name: slo_class for slo_class in made}
+    if len(by_name) < len(made):
+        raise ConfigurationError("parameter slo_classes names a service level twice")
+    return {TEXT.name: TEXT} | by_name
 
 
 def _patience(values: dict[str, Any]) -> Patience:

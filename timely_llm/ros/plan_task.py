@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
-from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.ros.pending import Canceler, Pending, PlanClientError
 
 CALL = re.compile(r"([A-Za-z_]\w*)\(((?:'[^']*'|\"[^\"]*\"|[^()'\"])*)\)")
 ARGUMENT = re.compile(r"'[^']*'|\"[^\"]*\"|[^,\s]+")
@@ -18,56 +17,26 @@ CLOSERS = " \n;}"
 """A plan's last marks may come after its last segment."""
 
 
-class PlanClientError(TimelyError):
-    """A plan did not come to its end; `code` says why, as the server sees it."""
-
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.NONE) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class PlanTimeout(PlanClientError, TimeoutError):
-    """Something that was waited for did not come in time."""
-
-
-class Postman(Protocol):
+class Postman(Canceler, Protocol):
     """What a task asks of its client."""
 
     def report(self, report: ExecutionReport) -> None:
         """Send a robot's word to the server."""
         ...
 
-    def cancel(self, request_id: str) -> None:
-        """Ask the server to end a request."""
-        ...
 
-
-class PlanTask:
-    """A plan in the making; made by `PlanClient.submit`.
-
-    Attributes:
-        request_id: what the server calls it.
-        agent: who asked.
-    """
+class PlanTask(Pending[PlanResult]):
+    """A plan in the making; made by `PlanClient.submit`."""
 
     def __init__(self, request_id: str, agent: str, postman: Postman) -> None:
-        self.request_id = request_id
-        self.agent = agent
+        super().__init__(request_id, agent, postman)
         self._postman = postman
-        self._changed = threading.Condition()
         self._epoch = self._next = 0
         self._void = -1  # the newest epoch in which a segment failed
         self._segments: dict[int, Segment] = {}
         self._began_s: dict[tuple[int, int], float] = {}
         self._read = ""
         self._returned = self._reported = False
-        self._result: PlanResult | None = None
-        self._closed = ""
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more comes of it."""
-        return self._result is not None or bool(self._closed)
 
     def segments(self, timeout_s: float = 30.0) -> Iterator[Segment]:
         """Yield the segments in order, each once, until the plan is complete.
@@ -125,16 +94,6 @@ class PlanTask:
             report = ExecutionReport(self.request_id, self.agent, state, epoch=self._epoch)
         self._postman.report(report)
 
-    def cancel(self, timeout_s: float = 5.0) -> bool:
-        """End the request; return whether this ended it.
-
-        Raises:
-            PlanTimeout: the server did not answer in time.
-        """
-        if not self.done:
-            self._postman.cancel(self.request_id)
-        return self.result(timeout_s).error_code is ErrorCode.CANCELED
-
     def result(self, timeout_s: float = 60.0) -> PlanResult:
         """Return how the request ended, also if it ended with an error.
 
@@ -149,11 +108,7 @@ class PlanTask:
             unreported = self._last_was_read() and not (self._reported or self.done)
         if unreported:
             self.returned()
-        with self._changed:
-            self._wait(lambda: self.done, timeout_s, "did not end")
-            if self._result is None:
-                raise PlanClientError(self._closed)
-            return self._result
+        return super().result(timeout_s)
 
     # What the client's thread tells.
 
@@ -165,18 +120,6 @@ class PlanTask:
             self._go_to(segment.epoch)
             if segment.index not in self._segments or segment.final:
                 self._segments[segment.index] = segment
-            self._changed.notify_all()
-
-    def finish(self, result: PlanResult) -> None:
-        """Take the result; only the first one counts."""
-        with self._changed:
-            self._result = self._result or result
-            self._changed.notify_all()
-
-    def close(self, reason: str) -> None:
-        """Let nobody wait any more."""
-        with self._changed:
-            self._closed = self._closed or reason
             self._changed.notify_all()
 
     def _go_to(self, epoch: int) -> None:
@@ -210,9 +153,7 @@ class PlanTask:
 
     def _recover(self) -> Segment | None:
         """Return what got lost on the way as one segment, from the whole plan in the result."""
-        result = self._result
-        if result is None:
-            raise PlanClientError(self._closed)
+        result = self._ended()
         if result.error_code is not ErrorCode.NONE:
             raise PlanClientError(result.error_msg, result.error_code)
         if result.epoch <= self._void:
@@ -229,10 +170,6 @@ class PlanTask:
         )
         self._segments[self._next] = segment
         return segment
-
-    def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-        if not self._changed.wait_for(condition, timeout_s):
-            raise PlanTimeout(f"request {self.request_id!r} {what} within {timeout_s:g} s")
 
     def _report(
         self, state: ReportState, segment: Segment, duration_s: float | None = 0.0, value: str = ""

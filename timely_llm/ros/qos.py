@@ -15,6 +15,8 @@ from timely_llm.ros.rcl_errors import reason
 
 QUEUE = 256
 """Messages kept for a slow reader: more than a burst of segments."""
+TOKENS = 4096
+"""The same of tokens: half a second of a server that makes thousands of them in one."""
 Entity = TypeVar("Entity")
 
 

@@ -1,4 +1,4 @@
-"""A trace replayed against a running server: asked at its times, executed by simulated robots."""
+"""A trace replayed against a running server: simulated robots execute, simulated people hear."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.replay_script import Script, request_of
 from timely_llm.experiments.workload import Work
 from timely_llm.ros.rcl_errors import reason
-from timely_llm.ros.replay_node import ReplayNode
+from timely_llm.ros.replay_node import POLL_S, ReplayNode
 from timely_llm.ros.replayed_job import ReplayedJob
-from timely_llm.traces.lines import header_line, request_line
+from timely_llm.ros.replayed_talk import ReplayedTalk
+from timely_llm.traces.lines import header_line
+from timely_llm.traces.streams import request_of as talk_request_of
 
-POLL_S = 0.1
-"""Whether the replay shall go on is asked at least this often."""
 CHECK_S = 1.0
 """Signs of life, and the question whom the server serves, are sent this often."""
 GONE_S, SILENT_S = 3.0, 30.0
 """A server that ROS does not see, or that answers nothing, for so long has gone."""
-ANSWER_S = 0.5
-"""A server that is just being discovered may lose a question: ask again after so long."""
 LEAD_S = 1.0
 """From finding the server to the start: who else listens finds this node meanwhile."""
 CLOSE_S = 5.0
 
 GoOn = Callable[[], bool]
 Progress = Callable[[int, int], None]
+Asking = ReplayedJob | ReplayedTalk
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Target:
         server: name of its node.
         namespace: of the node.
         domain: ROS domain; None: ROS_DOMAIN_ID.
-        by_topic: ask by its topic `plan_requests`, not by its action.
+        by_topic: ask by its topics `plan_requests` and `stream_requests`, not by its actions.
         timeout_s: how long to wait for it.
     """
 
@@ -58,10 +57,10 @@ class Replayed:
     """What came of a replay.
 
     Attributes:
-        run: what robots got for what was asked; 0 s is the start.
+        run: what robots and people got for what was asked; 0 s is the start.
         late_s: of each request, how long after its time it was asked.
         results: how requests ended: names of error codes, "LOST" or "UNFINISHED".
-        unasked: jobs that were not asked any more.
+        unasked: requests that were not asked any more.
         problem: why it ended early, if the server was the reason.
     """
 
@@ -75,7 +74,7 @@ class Replayed:
 def replay(
     what: Script, target: Target, go_on: GoOn = lambda: True, progress: Progress = lambda *_: None
 ) -> Replayed:
-    """Ask a server for the plans of a script, and let simulated robots execute them.
+    """Ask a server for the plans and answers of a script; simulated robots execute the plans.
 
     Args:
         what: to ask.
@@ -86,48 +85,35 @@ def replay(
     Raises:
         ConfigurationError: there is no server, or ROS cannot be used with its names.
     """
-    active: dict[str, ReplayedJob] = {}
+    active: dict[str, Asking] = {}
+
+    def job_of(request_id: str) -> ReplayedJob | None:
+        found = active.get(request_id)
+        return found if isinstance(found, ReplayedJob) else None
+
+    def talk_of(request_id: str) -> ReplayedTalk | None:
+        found = active.get(request_id)
+        return found if isinstance(found, ReplayedTalk) else None
+
+    lines = 1 + len(what.trace.jobs) + len(what.trace.conversations)
     try:
-        node = ReplayNode(
-            target.server, target.namespace, target.domain, active.get, 1 + len(what.trace.jobs)
-        )
+        node = ReplayNode(target.server, target.namespace, target.domain, job_of, talk_of, lines)
     except Exception as error:  # rclpy has a different one for each way to be wrong
         raise ConfigurationError(
             f"cannot make a client of {target.server!r}: {reason(error)}"
         ) from error
     try:
-        _find(node, target.timeout_s, go_on)
+        node.find(target.timeout_s, go_on)
         return _Replay(what, node, active, target.by_topic).run(go_on, progress)
     finally:
         node.close()
-
-
-def _find(node: ReplayNode, timeout_s: float, go_on: GoOn) -> None:
-    """Wait until the server answers, and what both say reaches the other.
-
-    Raises:
-        ConfigurationError: it does not in time.
-    """
-    answers: list[set[str]] = []
-    end_s, ask_s = time.monotonic() + timeout_s, 0.0
-    while not answers and go_on():
-        now = time.monotonic()
-        if now >= end_s:
-            raise ConfigurationError(
-                f"no plan server {node.server} answered within {timeout_s:g} s: is it running, "
-                "in the same ROS_DOMAIN_ID?"
-            )
-        if now >= ask_s and node.server_is_there:
-            node.ask_who_is_served(answers.append)
-            ask_s = now + ANSWER_S
-        node.spin(min(POLL_S, end_s - now))
 
 
 class _Replay:
     """One replay."""
 
     def __init__(
-        self, what: Script, node: ReplayNode, active: dict[str, ReplayedJob], by_topic: bool
+        self, what: Script, node: ReplayNode, active: dict[str, Asking], by_topic: bool
     ) -> None:
         self._what = what
         self._node = node
@@ -139,7 +125,10 @@ class _Replay:
             )
             for number, job in enumerate(what.trace.jobs)
         ]  # fmt: skip
-        self._active: dict[str, ReplayedJob] = active
+        self._talks = [ReplayedTalk(one, talk_request_of(one)) for one in what.trace.conversations]
+        everybody: list[Asking] = [*self._jobs, *self._talks]
+        self._all = sorted(everybody, key=lambda one: one.due_s)
+        self._active = active
         self._late_s: list[float] = []
         self._missing: Counter[str] = Counter()
         self._problem = ""
@@ -152,24 +141,30 @@ class _Replay:
         while go_on() and not self._problem and (self._active or self._due_s < math.inf):
             self._ask()
             self._go_on()
-            progress(len(self._late_s) - len(self._active), len(self._jobs))
+            progress(len(self._late_s) - len(self._active), len(self._all))
             self._node.spin(max(self._wake_s() - time.monotonic(), 0.0))
         end_s = time.monotonic()
-        asked = self._jobs[: len(self._late_s)]
+        asked = self._all[: len(self._late_s)]
         self._close()
-        outcomes = tuple(job.outcome(self._start_s, end_s) for job in asked)
-        tokens = sum(job.result.generated_tokens for job in asked if job.result is not None)
-        run = Run(outcomes, 0, 0.0, end_s - self._start_s, tokens)
-        results = Counter(_end(job) for job in asked)
-        unasked = len(self._jobs) - len(asked)
-        return Replayed(run, tuple(self._late_s), results, unasked, self._problem)
+        results = [one.result for one in asked if one.result is not None]
+        run = Run(
+            tuple(j.outcome(self._start_s, end_s) for j in self._jobs if j.asked_s < math.inf),
+            0,
+            0.0,
+            end_s - self._start_s,
+            sum(result.generated_tokens for result in results),
+            tuple(t.outcome(self._start_s) for t in self._talks if t.asked_s < math.inf),
+        )
+        ends = Counter(map(_end, asked))
+        unasked = len(self._all) - len(asked)
+        return Replayed(run, tuple(self._late_s), ends, unasked, self._problem)
 
     @property
     def _due_s(self) -> float:
-        """When the next job is asked; infinite after the last one."""
-        if len(self._late_s) == len(self._jobs):
+        """When the next request is asked; infinite after the last one."""
+        if len(self._late_s) == len(self._all):
             return math.inf
-        return self._start_s + self._jobs[len(self._late_s)].work.arrival_s
+        return self._start_s + self._all[len(self._late_s)].due_s
 
     def _wake_s(self) -> float:
         wakes_s = (job.wake_s for job in self._active.values())
@@ -180,19 +175,27 @@ class _Replay:
         """Ask all that is due; then, for who listens, say what was asked."""
         first = len(self._late_s)
         while (due_s := self._due_s) <= time.monotonic():
-            job = self._jobs[len(self._late_s)]
-            job.ask()
-            self._active[job.request.request_id] = job
-            if self._by_topic:
-                self._node.ask_by_topic(job.request)
-            else:
-                self._node.send(job.request, 0, job)
+            one = self._all[len(self._late_s)]
+            one.ask()
+            self._active[one.request.request_id] = one
+            self._send(one)
             self._late_s.append(time.monotonic() - due_s)
-        for job in self._jobs[first : len(self._late_s)]:
-            self._node.line(request_line(job.work.job))
+        for one in self._all[first : len(self._late_s)]:
+            self._node.line(one.line)
+
+    def _send(self, one: Asking) -> None:
+        if isinstance(one, ReplayedJob):
+            if self._by_topic:
+                self._node.ask_by_topic(one.request)
+            else:
+                self._node.send(one.request, 0, one)
+        elif self._by_topic:
+            self._node.converse_by_topic(one.request)
+        else:
+            self._node.converse(one.request)
 
     def _go_on(self) -> None:
-        """Let robots go on, and do what is due from time to time."""
+        """Let robots and people go on, and do what is due from time to time."""
         now = time.monotonic()
         for request_id, job in list(self._active.items()):
             job.tick(now)
@@ -232,7 +235,7 @@ class _Replay:
                     del self._active[request_id]
 
 
-def _end(job: ReplayedJob) -> str:
-    if job.result is not None:
-        return job.result.error_code.name
-    return "LOST" if job.lost else "UNFINISHED"
+def _end(one: Asking) -> str:
+    if one.result is not None:
+        return one.result.error_code.name
+    return "LOST" if one.lost else "UNFINISHED"

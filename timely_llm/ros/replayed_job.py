@@ -17,6 +17,7 @@ from timely_llm.experiments.workload import Work
 from timely_llm.robots.execution import Happening, PlanRun
 from timely_llm.robots.world import World
 from timely_llm.ros.conversions import value_text
+from timely_llm.ros.replayed_request import ReplayedRequest
 from timely_llm.skills.skill_set import SkillSet
 
 
@@ -65,7 +66,7 @@ class MeasuredRun(PlanRun):
         return (self._measured_s[index] if first else 0.0), value
 
 
-class ReplayedJob:
+class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
     """A job as it is asked and executed; times on the monotonic clock.
 
     Args:
@@ -74,11 +75,6 @@ class ReplayedJob:
         request: what is asked.
         skill_set: what its robot can do.
         report: sends a robot's word to the server.
-
-    Attributes:
-        asked_s: when it was asked.
-        result: how the server ended it.
-        lost: the server does not know it any more, and did not say how it ended.
     """
 
     def __init__(
@@ -89,11 +85,8 @@ class ReplayedJob:
         skill_set: SkillSet,
         report: Callable[[ExecutionReport], None],
     ) -> None:
+        super().__init__(work.job, request)
         self.work = work
-        self.request = request
-        self.asked_s = math.inf
-        self.result: PlanResult | None = None
-        self.lost = False
         self._number = number
         self._skill_set = skill_set
         self._report = report
@@ -102,11 +95,6 @@ class ReplayedJob:
         self._received_s: dict[tuple[int, int], float] = {}
         self._executed: dict[tuple[int, int], Executed] = {}
         self._run = self._new_run()
-
-    @property
-    def agent(self) -> str:
-        """Who asks."""
-        return self.request.agent
 
     @property
     def wake_s(self) -> float:
@@ -125,10 +113,6 @@ class ReplayedJob:
         if self.lost or self.result is None:
             return self.lost
         return self.finished or self._failed or self.result.error_code is not ErrorCode.NONE
-
-    def ask(self) -> None:
-        """Take note that it is asked now."""
-        self.asked_s = time.monotonic()
 
     def outcome(self, start_s: float, end_s: float) -> Outcome:
         """Return what its robot got, in seconds after `start_s`.

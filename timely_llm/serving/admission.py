@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from timely_llm.core.errors import EngineError
-from timely_llm.core.generation import Generation, Tally
+from timely_llm.core.generation import PlanGeneration, PlanTally
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
 from timely_llm.engines.contract import Decoding, Engine
-from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.serving.prompts import Prompts
 
 _WARM_UP = ""  # a key that no request has
@@ -27,9 +27,21 @@ class AdmissionLimits:
     max_prompt_tokens: float = math.inf
     constrained: bool = False
 
+    def check(self, tokens: int) -> None:
+        """Find out whether a prompt of so many tokens is taken.
+
+        Raises:
+            Rejected: it is too long.
+        """
+        if tokens > self.max_prompt_tokens:
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"the prompt has {tokens} tokens, at most {self.max_prompt_tokens:g} are allowed",
+            )
+
 
 class Admission:
-    """Makes generations.
+    """Makes generations of plans.
 
     Args:
         engine: takes the sequences.
@@ -55,8 +67,8 @@ class Admission:
             self._engine.remove(_WARM_UP)
 
     def begin(
-        self, request: PlanRequest, arrival_s: float, tally: Tally, epoch: int = 0
-    ) -> Delivery:
+        self, request: PlanRequest, arrival_s: float, tally: PlanTally, epoch: int = 0
+    ) -> PlanDelivery:
         """Give a request's prompt to the engine; return the delivery of what it will say.
 
         Args:
@@ -70,12 +82,12 @@ class Admission:
         """
         known = self._prompts.known(request.skill_set)
         token_ids, prefix = self._prompts.build(request)
-        generation = Generation(
+        generation = PlanGeneration(
             request.request_id, request, arrival_s, len(token_ids), len(token_ids),
             epoch=epoch, tally=tally,
         )  # fmt: skip
         tally.prompt_tokens += len(token_ids)
-        self._check_length(len(token_ids))
+        self._limits.check(len(token_ids))
         most = self._engine.capacity.max_model_len - len(token_ids)
         generation.max_tokens = min(request.max_tokens, most)
         grammar = known.grammar if self._limits.constrained else None
@@ -86,12 +98,4 @@ class Admission:
             raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
         generation.shared_tokens = len(token_ids) - generation.to_compute
         generation.context_tokens = generation.shared_tokens
-        return Delivery(generation, self._engine.tokenizer, known.checker(), self._whole)
-
-    def _check_length(self, tokens: int) -> None:
-        limit = self._limits.max_prompt_tokens
-        if tokens > limit:
-            raise Rejected(
-                ErrorCode.INVALID_REQUEST,
-                f"the prompt has {tokens} tokens, at most {limit:g} are allowed",
-            )
+        return PlanDelivery(generation, self._engine.tokenizer, known.checker(), self._whole)

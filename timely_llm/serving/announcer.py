@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from timely_llm.core.clock import Clock
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import (
+    Generation,
+    PlanGeneration,
+    State,
+    StreamGeneration,
+)
 from timely_llm.core.journal import Journal
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
-    PlanRequest,
     PlanResult,
     Rejected,
+    Request,
+    Result,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamChunk, StreamResult
 from timely_llm.engines.contract import StepResult
+from timely_llm.serving.sink import Sink
 from timely_llm.serving.stats import Stats
-
-
-class Sink(Protocol):
-    """Where deliveries go; called from the loop's thread, must not block."""
-
-    def segment(self, segment: Segment) -> None:
-        """Publish a segment, in the step in which its boundary was matched."""
-        ...
-
-    def ended(self, result: PlanResult) -> None:
-        """Tell how a request ended; nothing more comes of it."""
-        ...
-
-    def stepped(self, result: StepResult) -> None:
-        """Tell what a step of the engine did, before anything that it made is told."""
-        ...
 
 
 class Announcer:
@@ -48,16 +38,26 @@ class Announcer:
         """A request joined the pool."""
         self.stats.requests += 1
         self.stats.prompt_tokens += generation.prompt_tokens
-        request, utility = generation.request, generation.request.time_utility
-        self._journal.write(
-            "request", generation.arrival_s, id=generation.key, agent=request.agent,
-            task=request.task, beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert_s,
-        )  # fmt: skip
+        key, agent, arrival_s = generation.key, generation.request.agent, generation.arrival_s
+        if isinstance(generation, PlanGeneration):
+            utility = generation.request.time_utility
+            self._journal.write(
+                "request", arrival_s, id=key, agent=agent, task=generation.request.task,
+                beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert_s,
+            )  # fmt: skip
+        elif isinstance(generation, StreamGeneration):
+            self.stats.streams += 1
+            request, slo = generation.request, generation.request.slo
+            self._journal.write(
+                "stream", arrival_s, id=key, agent=agent, ttft_s=slo.ttft_s, tpot_s=slo.tpot_s,
+                deadline_s=slo.deadline_s if slo.real_time else None, weight=request.weight,
+                words_per_s=request.words_per_s,
+            )  # fmt: skip
 
-    def refused(self, request: PlanRequest, error: Rejected) -> None:
+    def refused(self, request: Request, error: Rejected) -> None:
         """A request could not be taken."""
         self.stats.requests += 1
-        self._ended(PlanResult.refused(request, error.code, str(error)))
+        self._ended(request.refused(error.code, str(error)))
 
     def stepped(self, result: StepResult) -> None:
         """The engine made a step."""
@@ -68,8 +68,22 @@ class Announcer:
             "step", start_s, s=round(result.duration_s, 6), ids=list(result.computed)
         )
 
-    def delivered(self, segment: Segment, generation: Generation) -> None:
-        """A segment is complete."""
+    def delivered(self, made: Segment | StreamChunk, generation: Generation) -> None:
+        """A segment is complete, or a token of an answer came."""
+        if isinstance(made, Segment):
+            self._segment(made, generation)
+            return
+        came_s = self._clock.now()
+        self.stats.chunks += 1
+        self._sink.chunk(made)
+        if isinstance(generation, StreamGeneration):
+            self._journal.write(
+                "chunk", came_s, id=made.request_id, index=made.index, text=made.text,
+                final=made.final, due_s=round(generation.due_s, 6),
+                credit_s=round(generation.listener.credit_s(came_s), 6),
+            )  # fmt: skip
+
+    def _segment(self, segment: Segment, generation: Generation) -> None:
         matched_s = self._clock.now()
         self.stats.segments += 1
         self._sink.segment(segment)
@@ -95,7 +109,7 @@ class Announcer:
         """A blocking skill's value is in the context, generation goes on."""
         self._journal.write("answer", self._clock.now(), id=generation.key, value=value)
 
-    def replanned(self, generation: Generation, failure: str) -> None:
+    def replanned(self, generation: PlanGeneration, failure: str) -> None:
         """A segment failed, and a new plan is asked for: `generation` is the new epoch's."""
         self.stats.replans += 1
         self.stats.prompt_tokens += generation.prompt_tokens
@@ -106,9 +120,12 @@ class Announcer:
 
     def ended(self, generation: Generation, code: ErrorCode, reason: str) -> None:
         """A request is over."""
-        self._ended(_result(generation, code, reason))
+        if isinstance(generation, PlanGeneration):
+            self._ended(_plan_result(generation, code, reason))
+        elif isinstance(generation, StreamGeneration):
+            self._ended(_stream_result(generation, code, reason))
 
-    def _ended(self, result: PlanResult) -> None:
+    def _ended(self, result: Result) -> None:
         self.stats.end(result)
         self._sink.ended(result)
         self._journal.write(
@@ -117,7 +134,7 @@ class Announcer:
         )  # fmt: skip
 
 
-def _result(generation: Generation, code: ErrorCode, reason: str) -> PlanResult:
+def _plan_result(generation: PlanGeneration, code: ErrorCode, reason: str) -> PlanResult:
     tally = generation.tally
     return PlanResult(
         request_id=generation.request.request_id,
@@ -133,4 +150,29 @@ def _result(generation: Generation, code: ErrorCode, reason: str) -> PlanResult:
         generated_tokens=tally.generated_tokens,
         recomputed_tokens=tally.recomputed_tokens,
         epoch=generation.epoch,
+    )
+
+
+def _stream_result(generation: StreamGeneration, code: ErrorCode, reason: str) -> StreamResult:
+    slo, tally, came = generation.request.slo, generation.tally, bool(generation.token_ids)
+    complete = code is ErrorCode.NONE
+    ttft_s = generation.first_s - generation.arrival_s if came else -1.0
+    completion_s = generation.last_s - generation.arrival_s if complete else -1.0
+    return StreamResult(
+        request_id=generation.key,
+        agent=generation.request.agent,
+        error_code=code,
+        error_msg=reason,
+        text="".join(generation.pieces),
+        cut=generation.cut,
+        ttft_s=ttft_s,
+        tpot_s=generation.tpot_s,
+        largest_gap_s=generation.largest_gap_s,
+        completion_s=completion_s,
+        stalled_s=generation.listener.stalled_s,
+        slo_met=complete and slo.met(ttft_s, generation.tpot_s, completion_s),
+        prompt_tokens=tally.prompt_tokens,
+        generated_tokens=tally.generated_tokens,
+        recomputed_tokens=tally.recomputed_tokens,
+        kept_tokens=generation.kept_tokens,
     )

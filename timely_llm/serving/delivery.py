@@ -1,4 +1,4 @@
-"""Delivery: from tokens to segments, and to the moment when the next one is due."""
+"""From a plan's tokens to segments, and to the moment when the next one is due."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timely_llm.core.errors import PlanError
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ExecutionReport, ReportState
 from timely_llm.core.segment import Segment
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from timely_llm.skills.stop_checker import Piece, StopChecker
 
 
-class Delivery:
+class PlanDelivery:
     """Watches one generation's tokens and hands out segments as their boundaries are matched.
 
     Args:
@@ -27,7 +27,7 @@ class Delivery:
     """
 
     def __init__(
-        self, generation: Generation, tokenizer: Tokenizer, checker: StopChecker, whole: bool
+        self, generation: PlanGeneration, tokenizer: Tokenizer, checker: StopChecker, whole: bool
     ) -> None:
         self.generation = generation
         self._tokenizer = tokenizer
@@ -115,7 +115,7 @@ class Delivery:
         return made
 
 
-def account(generation: Generation, segment: Segment, now: float) -> None:
+def account(generation: PlanGeneration, segment: Segment, now: float) -> None:
     """Enter a delivered segment: response and waiting time, and when the robot will be free."""
     tally = generation.tally
     if generation.first:
@@ -133,7 +133,7 @@ def account(generation: Generation, segment: Segment, now: float) -> None:
     generation.robot_free_s = start_s + segment.predicted_s
 
 
-def correct(generation: Generation, report: ExecutionReport, now: float) -> None:
+def correct(generation: PlanGeneration, report: ExecutionReport, now: float) -> None:
     """Replace the predicted end of execution by what the robot reports.
 
     A report about a segment that was not delivered says nothing and is ignored.

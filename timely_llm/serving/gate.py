@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
+from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Gate:
         with self._lock:
             self._skill_sets.add(skill_set)
 
-    def enter(self, request: PlanRequest) -> None:
+    def enter(self, request: Request) -> None:
         """Let a request in, until it leaves.
 
         Raises:
@@ -73,13 +73,13 @@ class Gate:
         with self._lock:
             self._agents.pop(request_id, None)
 
-    def _problem(self, request: PlanRequest) -> Rejected | None:
+    def _problem(self, request: Request) -> Rejected | None:
         limits, agent = self.limits, request.agent
         if self._closed:
             return Rejected(ErrorCode.SHUTTING_DOWN, "the server stops")
         if not self._open:
             return Rejected(ErrorCode.INACTIVE, "the server is inactive: activate it first")
-        if request.skill_set not in self._skill_sets:
+        if isinstance(request, PlanRequest) and request.skill_set not in self._skill_sets:
             known = ", ".join(sorted(self._skill_sets)) or "none"
             return Rejected(
                 ErrorCode.UNKNOWN_SKILL_SET,

@@ -6,30 +6,31 @@ experiments. It is not thread-safe: `server.Server` gives it a thread and an inb
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import PlanError, RequestError
-from timely_llm.core.generation import Generation, State, Tally
+from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import Generation, PlanTally, State
 from timely_llm.core.journal import Journal, NoJournal
-from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, Rejected
-from timely_llm.engines.contract import Engine, StepResult
+from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, Rejected, Request
+from timely_llm.core.stream import StreamRequest
+from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, StepPlan
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.admission import Admission, AdmissionLimits
-from timely_llm.serving.announcer import Announcer, Sink
-from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.announcer import Announcer
+from timely_llm.serving.conversations import Conversations, Keeping
 from timely_llm.serving.patience import Patience, Watch
-from timely_llm.serving.pool import Pool
+from timely_llm.serving.pool import Delivery, Pool
 from timely_llm.serving.prompts import Prompts
 from timely_llm.serving.reports import Reports
+from timely_llm.serving.sink import Sink
 from timely_llm.serving.stats import Stats
+from timely_llm.serving.stepper import Stepper
 from timely_llm.skills.skill_set import SkillSet
 
-log = logging.getLogger(__name__)
 WATCH_S = 0.05
 """How often the loop looks whose time is up, seconds."""
 
@@ -54,6 +55,7 @@ class Loop:
         journal: takes events.
         patience: when a request is given up.
         limits: what is taken on.
+        keeping: what is kept of conversations between two turns.
     """
 
     def __init__(
@@ -66,19 +68,22 @@ class Loop:
         journal: Journal | None = None,
         patience: Patience | None = None,
         limits: AdmissionLimits | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self._engine = engine
         self._policy = policy
         self._clock = clock
         self._announcer = Announcer(sink, journal or NoJournal(), clock)
-        self._pool = Pool(engine, self._announcer)
+        limits = limits or AdmissionLimits()
+        self._conversations = Conversations(engine, limits, keeping or Keeping(), clock)
+        self._pool = Pool(engine, self._announcer, self._conversations)
         self._watch = Watch(patience or Patience())
         self._watched_s = -math.inf
-        self._ran: frozenset[str] = frozenset()
         self.step_time = step_time or StepTime()
         self.prompts = Prompts(engine)
-        self._admission = Admission(
-            engine, self.prompts, limits or AdmissionLimits(), policy.whole_plans
+        self._admission = Admission(engine, self.prompts, limits, policy.whole_plans)
+        self._stepper = Stepper(
+            engine, self._pool, self._conversations, self._announcer, self.step_time, clock
         )
         self._reports = Reports(
             self._pool, engine, self.prompts, self._admission, self._announcer,
@@ -110,23 +115,31 @@ class Loop:
         self._admission.warm_up(skill_set.name)
         return tokens
 
-    def admit(self, request: PlanRequest, arrival_s: float | None = None) -> None:
+    def admit(self, request: Request, arrival_s: float | None = None) -> None:
         """Take a request into the pool; one that the engine cannot take ends at once.
 
         Raises:
             RequestError: its skill set is unknown or its id is being served.
         """
-        self.prompts.known(request.skill_set)
+        if isinstance(request, PlanRequest):
+            self.prompts.known(request.skill_set)
         if request.request_id in self._pool:
             raise RequestError(f"a request {request.request_id!r} is being served already")
         now = self._clock.now() if arrival_s is None else arrival_s
         try:
-            delivery = self._admission.begin(request, now, Tally(task=request.task))
+            delivery = self._begin(request, now)
         except Rejected as error:
             self._announcer.refused(request, error)
             return
         self._pool.put(delivery)
         self._announcer.admitted(delivery.generation)
+
+    def _begin(self, request: Request, now: float) -> Delivery:
+        if isinstance(request, StreamRequest):
+            return self._conversations.begin(request, now)
+        if isinstance(request, PlanRequest):
+            return self._admission.begin(request, now, PlanTally(task=request.task))
+        raise RequestError(f"nobody knows how to serve {type(request).__name__}")
 
     def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
         """End a request and free its memory; return whether it was there."""
@@ -169,33 +182,28 @@ class Loop:
                 return Turn(stepped=False, wake_s=now)
             give_up_s = min(map(self._watch.deadline_s, self._pool.generations), default=math.inf)
             return Turn(stepped=False, wake_s=min(plan.wake_s, give_up_s))
-        try:
-            self._engine.submit(plan)
-            result = self._engine.collect()
-        except Exception as error:  # an engine may fail in any way; the server lives on
-            log.exception("a step of %d sequences failed", len(plan.entries))
-            self._fail(plan, f"the engine failed: {type(error).__name__}: {error}")
-            return Turn(stepped=True, wake_s=plan.wake_s)
-        self._learn(plan, result)
-        self._deliver(plan, result)
+        self._stepper.step(plan)
         return Turn(stepped=True, wake_s=plan.wake_s)
 
     def _plan(self, now: float, ready: list[Generation], blocked: list[Generation]) -> StepPlan:
-        """Ask the policy; whoever is blocked takes part only by giving up memory, and first."""
+        """Ask the policy; who waits for outside words only gives up memory, before all others."""
         policy: Policy = Stream() if self._pool.draining else self._policy
         capacity = self._engine.capacity
-        if not blocked:
+        kept = self._conversations.lenders
+        if not blocked and not kept:
             return policy.plan(now, ready, self.step_time, capacity)
-        lent = sum(g.kv_tokens for g in blocked)
+        lent = sum(g.kv_tokens for g in blocked) + self._conversations.kv_tokens
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
         plan = policy.plan(now, ready, self.step_time, roomy)
         lenders = sorted(blocked, key=lambda g: g.due_s, reverse=True)
-        return replace(plan, evictable=(*(g.key for g in lenders), *plan.evictable))
+        return replace(plan, evictable=(*kept, *(g.key for g in lenders), *plan.evictable))
 
     def _give_up(self, now: float) -> None:
         """End the requests that nobody waits for any longer."""
         self._watched_s = now
         self._watch.forget(now)
+        self._conversations.forget(now)
+        self.stats.kept_conversations = len(self._conversations)
         for generation in self._pool.generations:
             verdict = self._watch.verdict(generation, now)
             if verdict is not None:
@@ -206,68 +214,6 @@ class Loop:
         needed = _tokens_needed(generation)
         reason = f"it needs {needed} tokens of KV and {self.free_kv_tokens} can be had"
         self._pool.end(generation, ErrorCode.NO_MEMORY, reason)
-
-    def _learn(self, plan: StepPlan, result: StepResult) -> None:
-        prefill = sum(n for n in result.computed.values() if n > 1)
-        rows = sum(1 for n in result.computed.values() if n == 1)
-        context = sum(self._pool[key].generation.context_tokens for key in plan.keys)
-        self.step_time.observe(result.duration_s, rows, prefill, context)
-        self._announcer.stepped(result)
-
-    def _deliver(self, plan: StepPlan, result: StepResult) -> None:
-        """Bring the generations up to date with a step, and hand out what it completed."""
-        for key in result.evicted:
-            generation = self._pool[key].generation
-            generation.to_compute += generation.kv_tokens
-            generation.context_tokens = generation.shared_tokens
-        taking_part, before = plan.keys, self._ran
-        self._ran = taking_part
-        for key in before - taking_part:
-            rested = self._pool.get(key)
-            if rested is not None and rested.generation.state is State.RUNNING:
-                rested.generation.state = State.SUSPENDED
-        for key, _ in plan.entries:
-            delivery = self._pool[key]
-            generation = delivery.generation
-            if key in result.failures:
-                self._pool.end(generation, ErrorCode.ENGINE_FAILED, result.failures[key])
-                continue
-            computed = result.computed.get(key, 0)
-            generation.to_compute -= computed
-            generation.context_tokens += computed
-            generation.tally.recomputed_tokens += result.recomputed.get(key, 0)
-            generation.state = State.RUNNING
-            self._take(delivery, result)
-
-    def _take(self, delivery: Delivery, result: StepResult) -> None:
-        """Push a generation's new tokens through its stop checker."""
-        generation = delivery.generation
-        for token_id in result.tokens.get(generation.key, ()):
-            generation.to_compute += 1
-            try:
-                segments = delivery.push(token_id, self._clock.now())
-            except PlanError as error:
-                self._pool.end(generation, ErrorCode.MALFORMED_PLAN, str(error))
-                return
-            except Exception as error:  # one generation's trouble is nobody else's
-                log.exception("tokens of %r could not be delivered", generation.key)
-                reason = f"its tokens could not be read: {type(error).__name__}: {error}"
-                self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
-                return
-            for segment in segments:
-                self._announcer.delivered(segment, generation)
-            if delivery.complete:
-                self._pool.complete(generation)
-                return
-            if len(generation.token_ids) >= generation.max_tokens:
-                limit = generation.max_tokens
-                reason = f"the plan is not complete after {limit} tokens, the most it may have"
-                self._pool.end(generation, ErrorCode.TOO_LONG, reason)
-                return
-
-    def _fail(self, plan: StepPlan, reason: str) -> None:
-        for key in plan.keys:
-            self._pool.end(self._pool[key].generation, ErrorCode.ENGINE_FAILED, reason)
 
 
 def _tokens_needed(generation: Generation) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import Generation, PlanGeneration, State
 from timely_llm.core.request import ErrorCode
 
 Verdict = tuple[ErrorCode, str]
@@ -20,7 +20,7 @@ class Patience:
             said a word, such as a replayed bag, is not held to it.
         answer_timeout_s: from the predicted end of a segment to the report that is waited for, a
             blocking skill's value or the end of the plan, seconds.
-        queue_timeout_s: from arrival to the first segment, seconds.
+        queue_timeout_s: from arrival to the first segment, or the first token, seconds.
         drop_late: give a request up as soon as its time utility is spent before its first segment
             (what paper 001's released code does).
         max_replans: new plans made for a request whose segments fail.
@@ -65,7 +65,7 @@ class Watch:
         if now >= self._silence_s(generation):
             limit_s = patience.client_timeout_s
             return ErrorCode.CLIENT_SILENT, f"nothing was heard of {agent!r} for {limit_s:g} s"
-        if now >= self._answer_s(generation):
+        if isinstance(generation, PlanGeneration) and now >= self._answer_s(generation):
             last = generation.segments[-1]
             call = next((c.name for c in reversed(last.calls) if c.blocking), "")
             what = f"the value of {call}" if call else f"the end of segment {last.index}"
@@ -75,7 +75,7 @@ class Watch:
             )
         if now >= self._queue_s(generation):
             waited_s = now - generation.arrival_s
-            return ErrorCode.EXPIRED, f"no segment could be made for it in {waited_s:.1f} s"
+            return ErrorCode.EXPIRED, f"nothing could be made for it in {waited_s:.1f} s"
         return None
 
     def _silence_s(self, generation: Generation) -> float:
@@ -88,8 +88,8 @@ class Watch:
 
     def _answer_s(self, generation: Generation) -> float:
         if generation.state not in (State.BLOCKED, State.EXECUTING):
-            return math.inf
-        return generation.robot_free_s + self.patience.answer_timeout_s
+            return math.inf  # as always for streams
+        return generation.due_s + self.patience.answer_timeout_s
 
     def _queue_s(self, generation: Generation) -> float:
         if not generation.first:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode
 from timely_llm.engines.contract import Engine
 from timely_llm.serving.announcer import Announcer
-from timely_llm.serving.delivery import Delivery
+from timely_llm.serving.conversations import Conversations
+from timely_llm.serving.delivery import PlanDelivery
+from timely_llm.serving.stream_delivery import StreamDelivery
+
+Delivery = PlanDelivery | StreamDelivery
 
 
 class Pool:
@@ -17,13 +21,15 @@ class Pool:
     Args:
         engine: where their sequences are.
         announcer: told of every end.
+        conversations: keeps what was said in those that go on.
 
     Attributes:
         draining: a plan that is complete ends, whether or not its robot has executed it.
     """
 
-    def __init__(self, engine: Engine, announcer: Announcer) -> None:
+    def __init__(self, engine: Engine, announcer: Announcer, conversations: Conversations) -> None:
         self._engine = engine
+        self._conversations = conversations
         self._announcer = announcer
         self._deliveries: dict[str, Delivery] = {}
         self.draining = False
@@ -57,14 +63,15 @@ class Pool:
         self._deliveries[delivery.generation.key] = delivery
 
     def complete(self, generation: Generation) -> None:
-        """Take note that a plan is complete: its memory is free, its robot may still execute it."""
-        last = len(generation.segments) - 1
-        if not generation.request.closed_loop or generation.finished >= last or self.draining:
-            self.end(generation, ErrorCode.NONE, "")
-            return
-        generation.state = State.EXECUTING
-        self._engine.remove(generation.key)
-        self._announcer.completed(generation)
+        """Take note that a text is complete; its memory is free, a robot may still execute it."""
+        if isinstance(generation, PlanGeneration) and generation.request.closed_loop:
+            executed = generation.finished >= len(generation.segments) - 1
+            if not executed and not self.draining:
+                generation.state = State.EXECUTING
+                self._engine.remove(generation.key)
+                self._announcer.completed(generation)
+                return
+        self.end(generation, ErrorCode.NONE, "")
 
     def drain(self, draining: bool) -> None:
         """Do not wait for robots any longer, now and from now on; or do so again."""
@@ -77,5 +84,8 @@ class Pool:
         """End a request: its memory is free at once, and its client is told."""
         generation.state = State.ENDED
         del self._deliveries[generation.key]
-        self._engine.remove(generation.key)
+        if isinstance(generation, StreamGeneration):
+            self._conversations.end(generation, code)
+        else:
+            self._engine.remove(generation.key)
         self._announcer.ended(generation, code, reason)

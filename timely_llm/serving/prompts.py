@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
-from timely_llm.engines.contract import Engine, Message, Prefix
+from timely_llm.engines.contract import Engine, Message, Prefix, Tokenizer
 from timely_llm.skills.checkers import make_checker
 from timely_llm.skills.execution_time import ExecutionTimes
 from timely_llm.skills.grammar import plan_grammar
@@ -88,11 +88,11 @@ class Prompts:
                 f"a different skill set is registered as {skill_set.name!r}: choose another name"
             )
         if known is None:
-            self._check_words("the skill set", skill_set.prompt_text())
+            check_words(self._engine.tokenizer, "the skill set", skill_set.prompt_text())
             # What two prompts with different tasks have in common is the fixed part, whatever
             # the model's chat template does.
             prompts = [self._encode(skill_set, task) for task in ("A task.", "1: other words")]
-            prefix = self._engine.pin_prefix(_common(*prompts))
+            prefix = self._engine.pin_prefix(common(*prompts))
             known = Known(skill_set, prefix, ExecutionTimes(skill_set))
             self._known[skill_set.name] = known
         return len(known.prefix.token_ids)
@@ -104,18 +104,10 @@ class Prompts:
             RequestError: the task spells a control token of the model.
         """
         known = self._known[request.skill_set]
-        self._check_words("the task", request.task)
+        check_words(self._engine.tokenizer, "the task", request.task)
         token_ids, prefix = self._encode(known.skill_set, request.task), known.prefix
         begins = tuple(token_ids[: len(prefix.token_ids)]) == prefix.token_ids
         return token_ids, prefix if begins and prefix.token_ids else None
-
-    def _check_words(self, what: str, text: str) -> None:
-        control = self._engine.tokenizer.control_text(text)
-        if control is not None:
-            raise Rejected(
-                ErrorCode.INVALID_REQUEST,
-                f"{what} spells {control!r}, a control token of the model: leave it out",
-            )
 
     def _encode(self, skill_set: SkillSet, task: str) -> list[int]:
         messages: list[Message] = [
@@ -125,7 +117,21 @@ class Prompts:
         return self._engine.tokenizer.encode_chat(messages)
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> list[int]:
+def check_words(tokenizer: Tokenizer, what: str, text: str) -> None:
+    """Find out whether a text is nothing but words.
+
+    Raises:
+        Rejected: it spells a control token of the model.
+    """
+    control = tokenizer.control_text(text)
+    if control is not None:
+        raise Rejected(
+            ErrorCode.INVALID_REQUEST,
+            f"{what} spells {control!r}, a control token of the model: leave it out",
+        )
+
+
+def common(one: Sequence[int], other: Sequence[int]) -> list[int]:
     """Return the tokens that both begin with."""
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     return [token for token, _ in pairs]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from timely_llm.core.errors import EngineError, RequestError
-from timely_llm.core.generation import Generation, State
+from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.contract import Engine
 from timely_llm.serving.admission import Admission
 from timely_llm.serving.announcer import Announcer
-from timely_llm.serving.delivery import Delivery, correct
+from timely_llm.serving.delivery import PlanDelivery, correct
 from timely_llm.serving.pool import Pool
 from timely_llm.serving.prompts import Prompts
 
@@ -49,7 +49,9 @@ class Reports:
     def take(self, report: ExecutionReport, now: float) -> None:
         """Take a robot's word; one about requests of others or of the past changes nothing."""
         delivery = self._pool.get(report.request_id, report.agent)
-        if delivery is None or report.epoch != delivery.generation.epoch:
+        if not isinstance(delivery, PlanDelivery):
+            return  # nobody executes an answer
+        if report.epoch != delivery.generation.epoch:
             return
         generation = delivery.generation
         if report.state is ReportState.RETURNED:
@@ -64,7 +66,7 @@ class Reports:
             if report.state is ReportState.FINISHED and last:
                 self._executed(delivery, report.value)
 
-    def _learn(self, generation: Generation, report: ExecutionReport) -> None:
+    def _learn(self, generation: PlanGeneration, report: ExecutionReport) -> None:
         """Let the execution-time model learn from a segment's true duration."""
         if report.state is ReportState.FINISHED and report.index > generation.finished:
             times = self._prompts.known(generation.request.skill_set).execution_times
@@ -72,14 +74,14 @@ class Reports:
             times.observe(segment.calls, report.duration_s, segment.predicted_s)
             self._announcer.stats.predicted(times.error, times.bias)
 
-    def _executed(self, delivery: Delivery, value: str) -> None:
+    def _executed(self, delivery: PlanDelivery, value: str) -> None:
         """All that was delivered is executed."""
         if delivery.generation.state is State.BLOCKED:
             self._answer(delivery, value)
         elif delivery.generation.state is State.EXECUTING:
             self._pool.end(delivery.generation, ErrorCode.NONE, "")
 
-    def _answer(self, delivery: Delivery, value: str) -> None:
+    def _answer(self, delivery: PlanDelivery, value: str) -> None:
         """Append a blocking skill's value to the context; nothing else is computed again."""
         generation = delivery.generation
         skill_set = self._prompts.known(generation.request.skill_set).skill_set
@@ -92,7 +94,7 @@ class Reports:
         generation.state = State.SUSPENDED
         self._announcer.answered(generation, value)
 
-    def _replan(self, delivery: Delivery, report: ExecutionReport, now: float) -> None:
+    def _replan(self, delivery: PlanDelivery, report: ExecutionReport, now: float) -> None:
         """Offer a failed segment to the model, as an urgent request with its history."""
         generation, tally = delivery.generation, delivery.generation.tally
         reason = report.value.strip() or "no reason given"

@@ -9,34 +9,23 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
-    PlanRequest,
-    PlanResult,
     Rejected,
+    Request,
 )
-from timely_llm.core.segment import Segment
-from timely_llm.engines.contract import StepResult
-from timely_llm.serving.announcer import Sink
 from timely_llm.serving.gate import Gate, Limits
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.sink import ServerSink, Sink, Watched
 from timely_llm.skills.skill_set import parse_skill_set
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class ServerSink(Sink, Protocol):
-    """A sink that is also told which requests a server lets in."""
-
-    def accepted(self, request: PlanRequest) -> None:
-        """Tell of a request, in the thread that submits it and before anything comes of it."""
-        ...
 
 
 class Server:
@@ -61,7 +50,7 @@ class Server:
     ) -> None:
         self._gate = Gate(limits or Limits())
         self._sink = sink
-        self._watched = _Watched(sink, self._gate.leave)
+        self._watched = Watched(sink, self._gate.leave)
         self._clock = clock
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = threading.Condition()
@@ -122,8 +111,8 @@ class Server:
 
         return self.call(work)
 
-    def submit(self, request: PlanRequest) -> None:
-        """Accept a request; its segments and result go to the sink.
+    def submit(self, request: Request) -> None:
+        """Accept a request; its segments or chunks and its result go to the sink.
 
         Raises:
             Rejected: the server does not take it, and why.
@@ -242,14 +231,14 @@ class Server:
             drained.set_result(None)
         return math.inf
 
-    def _admit(self, request: PlanRequest, arrival_s: float) -> None:
+    def _admit(self, request: Request, arrival_s: float) -> None:
         """Admit a request; whatever goes wrong, its client hears of it."""
         try:
             self._made.result().admit(request, arrival_s)
         except Exception as error:
             log.exception("request %r could not be admitted", request.request_id)
             code = ErrorCode.INVALID_REQUEST
-            self._watched.ended(PlanResult.refused(request, code, str(error)))
+            self._watched.ended(request.refused(code, str(error)))
 
     def _guard(self, loop: Loop, work: Callable[[], T]) -> T | None:
         """Do work; if the loop itself breaks, end what it serves and go on."""
@@ -269,21 +258,3 @@ class Server:
                 loop.cancel(generation.key, code, reason)
             except Exception:
                 log.exception("request %r did not end cleanly", generation.key)
-
-
-class _Watched:
-    """Passes deliveries on, and tells when a request has ended."""
-
-    def __init__(self, sink: Sink, ended: Callable[[str], None]) -> None:
-        self._sink = sink
-        self._ended = ended
-
-    def segment(self, segment: Segment) -> None:
-        self._sink.segment(segment)
-
-    def ended(self, result: PlanResult) -> None:
-        self._sink.ended(result)
-        self._ended(result.request_id)
-
-    def stepped(self, result: StepResult) -> None:
-        self._sink.stepped(result)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.core.request import ErrorCode, PlanResult, Result
+from timely_llm.core.stream import StreamResult
 from timely_llm.engines.contract import StepResult
 
 RECENT = 256
@@ -22,6 +23,9 @@ class Stats:
     """What a loop has done since it was made; times in seconds.
 
     Attributes:
+        streams: requests for answers; of `requests`.
+        chunks: tokens of answers that were told.
+        kept_conversations: conversations that wait for their next turn.
         duration_error: mean of |true - predicted| / true of the last segments that robots of one
             skill set executed, the one that was heard of last.
         duration_bias: mean of (true - predicted) / true of the same.
@@ -39,11 +43,17 @@ class Stats:
     generated_tokens: int = 0
     recomputed_tokens: int = 0
     evictions: int = 0
+    streams: int = 0
+    chunks: int = 0
+    kept_conversations: int = 0
     duration_error: float = 0.0
     duration_bias: float = 0.0
     _step_s: deque[float] = field(default_factory=_recent)
     _response_s: deque[float] = field(default_factory=_recent)
     _utility: deque[float] = field(default_factory=_recent)
+    _ttft_s: deque[float] = field(default_factory=_recent)
+    _slo_met: deque[float] = field(default_factory=_recent)
+    _stalled_s: deque[float] = field(default_factory=_recent)
 
     def step(self, result: StepResult) -> None:
         """Enter one step."""
@@ -57,7 +67,7 @@ class Stats:
         """Enter how well durations are predicted now."""
         self.duration_error, self.duration_bias = error, bias
 
-    def end(self, result: PlanResult) -> None:
+    def end(self, result: Result) -> None:
         """Enter the end of a request; a canceled one is neither a success nor a failure."""
         if result.error_code is ErrorCode.NONE:
             self.ended += 1
@@ -65,20 +75,47 @@ class Stats:
             self.failed += 1
             self.expired += result.error_code is ErrorCode.EXPIRED
             self.silent += result.error_code is ErrorCode.CLIENT_SILENT
-        if result.response_s >= 0:
+        if isinstance(result, PlanResult) and result.response_s >= 0:
             self._response_s.append(result.response_s)
             self._utility.append(result.utility)
+        elif isinstance(result, StreamResult) and result.error_code is not ErrorCode.CANCELED:
+            self._slo_met.append(result.slo_met)
+            self._stalled_s.append(result.stalled_s)
+            if result.ttft_s >= 0:
+                self._ttft_s.append(result.ttft_s)
 
     @property
     def step_s(self) -> float:
         """Mean seconds of the last steps, 0 before the first."""
-        return float(np.mean(self._step_s)) if self._step_s else 0.0
+        return _mean(self._step_s)
 
     @property
     def utility(self) -> float:
         """Mean utility of the last requests, 0 before the first."""
-        return float(np.mean(self._utility)) if self._utility else 0.0
+        return _mean(self._utility)
+
+    @property
+    def slo_met(self) -> float:
+        """Share of the last answers whose service level was kept, 0 before the first."""
+        return _mean(self._slo_met)
+
+    @property
+    def stalled_s(self) -> float:
+        """Mean seconds that listeners of the last answers had to wait for words."""
+        return _mean(self._stalled_s)
 
     def response_s(self, percentile: float) -> float:
         """Return a percentile of the last response times, 0 before the first."""
-        return float(np.percentile(self._response_s, percentile)) if self._response_s else 0.0
+        return _percentile(self._response_s, percentile)
+
+    def ttft_s(self, percentile: float) -> float:
+        """Return a percentile of the last times to a first token, 0 before the first."""
+        return _percentile(self._ttft_s, percentile)
+
+
+def _mean(values: deque[float]) -> float:
+    return float(np.mean(values)) if values else 0.0
+
+
+def _percentile(values: deque[float], percentile: float) -> float:
+    return float(np.percentile(values, percentile)) if values else 0.0

@@ -1,17 +1,16 @@
 """Traces as rosbag2 recordings (MCAP), for `ros2 bag info` and `ros2 bag play`.
 
-A bag of a trace has two topics:
+A bag of a trace has these topics:
 
 - `/plan_server/plan_requests`, timely_llm/msg/PlanRequest: each job as the request that a robot
   would send, at its time of arrival. `ros2 bag play` alone replays the workload against a server;
-  `--remap` sends it to a server of another name. Conversations are not played.
+  `--remap` sends it to a server of another name.
+- `/plan_server/stream_requests`, timely_llm/msg/StreamRequest: the same of conversations.
 - `/timely_llm/trace`, std_msgs/msg/String: the lines of the trace as in a file of JSON lines
   (`lines.py`), the header at the trace's origin and each request at its time of arrival. This is
   what `read_bag` reads: times are exact there, and it has all that a PlanRequest does not say.
 
-A recording of a running server without the second topic is a trace too: the jobs are the requests
-that the server accepted (`.../requests`) or, where these were not recorded, the plan requests that
-came by topic; the first arrives at 0 s, their task is "recorded".
+A recording of a running server without the last topic is a trace too (`recorded.py`).
 
 Only MCAP is read, with its chunks packed or not, of all files of a bag's folder together. A file
 whose end is missing, because its recorder was killed, counts up to there, with a warning.
@@ -23,12 +22,11 @@ import logging
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import RequestError
-from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.traces.lines import (
     MAX_LINE_BYTES,
     MAX_REQUESTS,
@@ -38,15 +36,14 @@ from timely_llm.traces.lines import (
     request_line,
 )
 from timely_llm.traces.mcap import CutOff, Message, read_messages
-from timely_llm.traces.messages import type_store
-from timely_llm.traces.model import Job, Trace, TraceError, printable
+from timely_llm.traces.messages import decoded, type_store
+from timely_llm.traces.model import Conversation, Job, Trace, TraceError, printable
+from timely_llm.traces.recorded import REQUEST_TYPE, Requests
+from timely_llm.traces.streams import STREAM_TOPIC, STREAM_TYPE, request_of, stream_message
 
 log = logging.getLogger(__name__)
-REQUEST_TYPE = "timely_llm/msg/PlanRequest"
 LINE_TYPE = "std_msgs/msg/String"
 REQUEST_TOPIC = "/plan_server/plan_requests"
-ACCEPTED = "/requests"
-"""How the topic ends on which a server tells what it accepted, whichever way that came."""
 LINE_TOPIC = "/timely_llm/trace"
 
 ORIGIN_NS = 1_577_836_800_000_000_000
@@ -92,7 +89,7 @@ def read_bag(path: Path) -> Trace:
     """
     kinds: Counter[str] = Counter()
     lines: list[bytes] = []
-    requests: list[Message] = []
+    requests = Requests(path)
     size = 0
     for message in bag_messages(path, log.warning):
         kinds[message.channel.type] += 1
@@ -100,31 +97,28 @@ def read_bag(path: Path) -> Trace:
             if len(message.data) > MAX_LINE_BYTES + _CDR_HEAD:
                 raise TraceError(f"{path}: a line is longer than {MAX_LINE_BYTES} bytes")
             lines.append(message.data)
-        elif message.channel.type == REQUEST_TYPE:
-            requests.append(message)
-        else:
+        elif not requests.take(message):
             continue
         size += len(message.data)
-        if max(len(lines) - 1, len(requests)) > MAX_REQUESTS or size > MAX_BYTES:
+        if max(len(lines) - 1, requests.count) > MAX_REQUESTS or size > MAX_BYTES:
             raise TraceError(
                 f"{path} is larger than a trace may be: {MAX_REQUESTS} requests, {MAX_BYTES} bytes"
             )
-    accepted = [m for m in requests if m.channel.topic.endswith(ACCEPTED)]
     if lines:
-        texts = (_decoded(line, LINE_TYPE, path).data for line in lines)
+        texts = (decoded(line, LINE_TYPE, path).data for line in lines)
         try:
             return read_lines(texts, str(path))
         except TraceError:
-            if not accepted:
+            if not requests.accepted:
                 raise
             # The lines of a replay that was ended early, or of several: what came of them counts.
             log.warning("%s: its lines are no whole trace: its accepted requests are taken", path)
-    if requests:
-        return _recorded(accepted or requests, path)
+    if requests.count:
+        return requests.trace()
     found = printable(", ".join(sorted(kinds)[:5]))[:200] or "nothing"
     raise TraceError(
         f"{path} is no trace: it has neither {LINE_TOPIC} ({LINE_TYPE}) nor messages of"
-        f" {REQUEST_TYPE}, but {found}"
+        f" {REQUEST_TYPE} or {STREAM_TYPE}, but {found}"
     )
 
 
@@ -153,37 +147,6 @@ def bag_messages(path: Path, warn: Callable[[str], object]) -> Iterator[Message]
             warn(f"{error}: what comes before it is read")
 
 
-def _recorded(messages: Iterable[Message], path: Path) -> Trace:
-    """Return the plan requests that somebody recorded."""
-    ordered = sorted(messages, key=lambda message: message.time_ns)
-    jobs: list[Job] = []
-    ids: set[str] = set()
-    for number, message in enumerate(ordered):
-        request = _decoded(message.data, REQUEST_TYPE, path)
-        name = request.request_id or f"request_{number}"
-        if name in ids:  # asked again after it was served
-            name = f"{name}+{number}"
-        ids.add(name)
-        values = request.time_utility
-        try:
-            utility = TimeUtility(values.beta, values.alpha, values.ert)
-            jobs.append(
-                Job(
-                    id=name,
-                    arrival_s=(message.time_ns - ordered[0].time_ns) / 1e9,
-                    agent=request.agent,
-                    task="recorded",
-                    skill_set=request.skill_set,
-                    text=request.task,
-                    # A request that was sent with nothing filled in is a normal one.
-                    time_utility=NORMAL if utility == TimeUtility(0.0, 0.0, 0.0) else utility,
-                )
-            )
-        except (TraceError, RequestError) as error:
-            raise TraceError(f"{path}, plan request {number}: {error}") from error
-    return Trace(path.stem, f"plan requests recorded in {path.stem}", tuple(jobs))
-
-
 def _write(trace: Trace, bag: Path) -> None:
     """Write a bag to a folder that does not exist."""
     types = type_store()
@@ -192,6 +155,7 @@ def _write(trace: Trace, bag: Path) -> None:
     with rosbag2.Writer(bag, version=9, storage_plugin=rosbag2.StoragePlugin.MCAP) as writer:
         lines = writer.add_connection(LINE_TOPIC, LINE_TYPE, typestore=types)
         requests = writer.add_connection(REQUEST_TOPIC, REQUEST_TYPE, typestore=types)
+        streams = writer.add_connection(STREAM_TOPIC, STREAM_TYPE, typestore=types)
         writer.write(lines, ORIGIN_NS, _encoded(_text(header_line(trace)), LINE_TYPE))
         for request in in_order(trace):
             time_ns = ORIGIN_NS + round(request.arrival_s * 1e9)
@@ -199,6 +163,8 @@ def _write(trace: Trace, bag: Path) -> None:
             if isinstance(request, Job):
                 data = _encoded(_plan_request(request), REQUEST_TYPE)
                 writer.write(requests, time_ns, data)
+            elif (asked := _stream_request(request)) is not None:
+                writer.write(streams, time_ns, _encoded(asked, STREAM_TYPE))
 
 
 def _text(line: str) -> Any:
@@ -222,14 +188,13 @@ def _plan_request(job: Job) -> Any:
     )
 
 
+def _stream_request(conversation: Conversation) -> Any:
+    """Return the message that asks for an answer; None if no server takes it."""
+    try:
+        return stream_message(request_of(conversation))
+    except RequestError:
+        return None
+
+
 def _encoded(message: Any, kind: str) -> bytes:
     return bytes(type_store().serialize_cdr(message, kind))
-
-
-def _decoded(data: bytes, kind: str, path: Path) -> Any:
-    try:
-        return type_store().deserialize_cdr(data, kind)
-    except Exception as error:  # whatever broken bytes lead to
-        raise TraceError(
-            f"{path}: a message of {kind} is damaged, or of another version of this type"
-        ) from error

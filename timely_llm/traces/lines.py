@@ -80,6 +80,7 @@ class _Conversation(_Line):
     deadline_s: float = math.inf
     weight: float = 1.0
     text: str = ""
+    max_tokens: int = 0
 
     def request(self) -> Conversation:
         """Return the conversation of the line."""

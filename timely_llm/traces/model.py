@@ -94,6 +94,7 @@ class Conversation:
         deadline_s: seconds to the whole answer; infinite if there is none.
         weight: its worth.
         text: the prompt, empty if unknown.
+        max_tokens: most tokens that were asked for, 0 if that is not known.
 
     Raises:
         TraceError: a value is not possible.
@@ -109,12 +110,14 @@ class Conversation:
     deadline_s: float = math.inf
     weight: float = 1.0
     text: str = ""
+    max_tokens: int = 0
 
     def __post_init__(self) -> None:
         _check_request(self)
         about = f"conversation {self.id}:"
         _check_range(f"{about} prompt_tokens", self.prompt_tokens, 0, MAX_TOKENS)
         _check_range(f"{about} output_tokens", self.output_tokens, 1, MAX_TOKENS)
+        _check_range(f"{about} max_tokens", self.max_tokens, 0, MAX_TOKENS)
         _check_range(f"{about} ttft_s", self.ttft_s, 0, 86_400)
         _check_range(f"{about} tpot_s", self.tpot_s, 0, 86_400)
         _check_range(f"{about} weight", self.weight, 0, 1e6)

@@ -1,0 +1,140 @@
+"""`slice-static`, `slice-dynamic`, `slice-ratio` and `slice-rate`."""
+
+import pytest
+
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.document import Row, RunDocument
+from timely_llm.experiments.registry import experiment
+from timely_llm.experiments.slice_sweep import cases, settings
+from timely_llm.experiments.sweep import Case
+from timely_llm.report.page import render
+
+COLUMNS = {
+    *("policy", "rate", "rt_ratio", "seed", "attainment", "rt_attainment", "nrt_attainment"),
+    *("ttft_attainment", "tpot_attainment", "completion_s", "rt_completion_s"),
+    *("nrt_completion_s", "max_gap_s", "share_served"),
+}
+SHORT = "2-4:5-10"
+"""Answers that are simulated soon."""
+
+
+def quiet(done: int, total: int) -> None:
+    pass
+
+
+def run(name: str, **options: object) -> RunDocument:
+    found = experiment(name)
+    return found.run(found.options(jobs=1, **options), quiet)
+
+
+def of(made: RunDocument, **setting: object) -> Row:
+    (row,) = (row for row in made.rows if all(row[key] == setting[key] for key in setting))
+    return row
+
+
+def test_static_gives_each_type_the_papers_speed_and_shows_the_largest_gaps() -> None:
+    made = run("slice-static", policies=("orca", "slice", "slice:even=on"))
+    assert made == run("slice-static", policies=("orca", "slice", "slice:even=on"))
+    assert all(row.keys() >= COLUMNS for row in made.rows)
+    for kind in "ABC":
+        assert of(made, policy="orca", type=kind)["tpot_ms"] == pytest.approx(128.6, abs=0.01)
+    together = [of(made, policy="slice", type=kind)["together_tpot_ms"] for kind in "ABC"]
+    assert together == pytest.approx([963 / 10, 963 / 9, 963 / 4], rel=0.01), "Table II's period"
+    attained = {row["policy"]: row["attainment"] for row in made.rows if row["type"] == "all"}
+    assert attained == {"orca": pytest.approx(2 / 9), "slice": 1.0, "slice:even=on": 1.0}
+    assert of(made, policy="slice", type="C")["max_gap_s"] == pytest.approx(0.58, abs=0.01)
+    assert of(made, policy="slice:even=on", type="C")["max_gap_s"] == pytest.approx(0.29, abs=0.01)
+    assert set(made.measures) <= {name for row in made.rows for name in row}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "settings_of"),
+    [
+        ("slice-rate", {"rates": (0.5, 4.0)}, ("rate", {0.5, 4.0})),
+        ("slice-ratio", {"ratios": (0.1, 1.0)}, ("rt_ratio", {0.1, 1.0})),
+        ("slice-dynamic", {"lengths": (SHORT,)}, ("rate", {1.0})),
+    ],
+)
+def test_a_sweep_has_a_row_for_each_policy_setting_and_seed(
+    name: str, changed: dict[str, object], settings_of: tuple[str, set[float]]
+) -> None:
+    options = {"policies": ("orca", "slice"), "seeds": 2, "lengths": (SHORT,), **changed}
+    made = run(name, **options)
+    column, values = settings_of
+    assert {row[column] for row in made.rows} == values
+    assert len(made.rows) == 2 * 2 * len(values)
+    assert all(row.keys() >= COLUMNS | {"lengths", "bound"} for row in made.rows)
+    assert set(made.keys) | set(made.measures) <= made.rows[0].keys()
+    assert set(made.keys) | set(made.measures) - {"policy"} <= {*made.definitions, "policy"}
+    assert made.papers
+
+
+def test_lengths_and_bounds_name_a_setting_only_if_there_are_several() -> None:
+    small = {"policies": ("orca",), "seeds": 1, "rates": (2.0,)}
+    one = run("slice-rate", lengths=(SHORT,), **small)
+    assert one.keys == ("rt_ratio", "policy", "rate")
+    assert (one.setup["lengths"], one.setup["bound"]) == (SHORT, 1.0)
+    two = run("slice-rate", lengths=(SHORT,), bounds=(1.0, 2.0), **small)
+    assert two.keys == ("bound", "rt_ratio", "policy", "rate")
+    assert "slice-rate" in render([two])
+
+
+def test_with_real_time_tasks_alone_there_is_no_value_of_others() -> None:
+    made = run("slice-ratio", policies=("orca",), seeds=1, lengths=(SHORT,), ratios=(1.0,))
+    row = of(made, policy="orca")
+    assert (row["nrt_attainment"], row["max_gap_s"]) == (None, None)
+    assert row["attainment"] == row["rt_attainment"] == 1.0
+
+
+def test_dynamic_compares_completion_times_with_those_of_slice() -> None:
+    made = run("slice-dynamic", policies=("slice", "orca"), seeds=1, lengths=(SHORT,))
+    slice_, orca = of(made, policy="slice"), of(made, policy="orca")
+    assert slice_["completion_s_vs_slice"] == 1.0
+    ours, theirs = orca["rt_completion_s"], slice_["rt_completion_s"]
+    assert isinstance(ours, float) and isinstance(theirs, float)
+    assert orca["rt_completion_s_vs_slice"] == pytest.approx(ours / theirs)
+
+
+def test_under_overload_who_knows_of_deadlines_meets_more_of_them() -> None:
+    made = run("slice-rate", policies=("orca", "slice"), seeds=1, rates=(3.0,))
+    orca, slice_ = of(made, policy="orca"), of(made, policy="slice")
+    assert float(orca["rt_attainment"] or 0) < 0.5 < float(slice_["rt_attainment"] or 0)
+    assert orca["share_served"] == slice_["share_served"] == 1.0
+
+
+def test_prompts_take_time_only_if_that_is_asked_for() -> None:
+    found = experiment("slice-rate")
+    free, charged = (settings(found.options(**given)) for given in ({}, {"charged": True}))
+    assert free.profile.prompts_are_free
+    assert not charged.profile.prompts_are_free
+    made = run("slice-rate", policies=("orca",), seeds=1, rates=(1.0,), lengths=(SHORT,))
+    slower = run(
+        "slice-rate", policies=("orca",), seeds=1, rates=(1.0,), lengths=(SHORT,), charged=True
+    )
+    (a,), (b,) = made.rows, slower.rows
+    assert float(a["completion_s"] or 0) < float(b["completion_s"] or 0)
+    assert made.setup["prompts"] != slower.setup["prompts"]
+
+
+def test_all_policies_see_the_same_tasks_and_bounds_are_declared() -> None:
+    found = experiment("slice-rate")
+    made = cases(
+        found.options(policies=("orca", "slice"), seeds=2, rates=(1.0,), bounds=(1.0, 4.0))
+    )
+    by_bound: dict[object, list[Case]] = {}
+    for case in made:
+        by_bound.setdefault((case.names["bound"], case.names["seed"]), []).append(case)
+    assert all(one.trace is other.trace for one, other in by_bound.values())
+    bounds = {talk.max_tokens for talk in by_bound[4.0, 0][0].trace.conversations}
+    assert bounds == {100, 640}
+
+
+def test_options_that_change_nothing_are_refused() -> None:
+    with pytest.raises(ExperimentError, match="slice-rate has no option loads, only: bounds"):
+        experiment("slice-rate").options(loads=(2,))
+    with pytest.raises(ExperimentError, match="slice-static has no option rates"):
+        experiment("slice-static").options(rates=(2.0,))
+    with pytest.raises(ExperimentError, match="timelyllm-drone has no option rates"):
+        experiment("timelyllm-drone").options(rates=(2.0,))
+    with pytest.raises(ExperimentError, match="lengths must be like 8-25:40-160"):
+        run("slice-rate", lengths=("8",))

@@ -1,0 +1,97 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely_llm.core.slo import REAL_TIME, VOICE, SloClass
+from timely_llm.experiments.metrics import Row, plain
+from timely_llm.experiments.outcome import Talk
+from timely_llm.experiments.slice_workload import talk
+from timely_llm.experiments.talks import DEFINITIONS, gaps_until, percentile, talk_row
+
+REQUIRED = (
+    *("attainment", "rt_attainment", "nrt_attainment", "ttft_attainment", "tpot_attainment"),
+    *("completion_s", "rt_completion_s", "nrt_completion_s", "max_gap_s", "share_served"),
+)
+
+
+def heard(
+    *times_s: float, kind: SloClass = VOICE, finished: bool = True, stalled_s: float = 0.0
+) -> Talk:
+    """Return what came of a question at 10 s, with tokens so many seconds later."""
+    asked = talk("one", kind, 10.0, max(len(times_s), 1), 160, 60)
+    return Talk(asked, finished, tuple(10.0 + time_s for time_s in times_s), stalled_s)
+
+
+def only(*talks: Talk) -> Row:
+    return talk_row(talks)
+
+
+def test_a_conversation_needs_its_first_token_and_the_mean_of_the_others_in_time() -> None:
+    good = heard(0.5, 0.625, 0.75)
+    uneven = heard(0.5, 0.74, 0.75)  # the mean counts, not each
+    late = heard(1.25, 1.375, 1.5)
+    slow = heard(0.5, 0.75, 1.0)
+    row = only(good, uneven, late, slow)
+    assert row["attainment"] == row["nrt_attainment"] == 0.5
+    assert (row["ttft_attainment"], row["tpot_attainment"]) == (0.75, 0.75)
+    assert row["share_served"] == 1.0
+    assert row["completion_s"] == row["nrt_completion_s"] == pytest.approx(1.0)
+    assert row["max_gap_s"] == pytest.approx(0.25)
+
+
+def test_a_real_time_task_needs_its_whole_answer_by_its_deadline() -> None:
+    late_start = heard(1.2, 1.3, 1.5, kind=REAL_TIME)
+    late = heard(0.1, 0.2, 1.75, kind=REAL_TIME)
+    row = only(late_start, late)
+    assert row["attainment"] == row["rt_attainment"] == 0.5
+    assert row["completion_s"] == row["rt_completion_s"] == pytest.approx(1.625)
+
+
+def test_who_is_not_served_to_the_end_misses_and_has_no_completion() -> None:
+    row = only(heard(0.5, 0.6, finished=False), heard(0.5, 0.6), heard(finished=False))
+    assert (
+        row["attainment"] == row["tpot_attainment"] == row["share_served"] == pytest.approx(1 / 3)
+    )
+    assert row["ttft_attainment"] == pytest.approx(2 / 3)
+    assert row["completion_s"] == pytest.approx(0.6)
+    assert plain(row)["ttft_p95_s"] is None, "one of three never had a first token"
+
+
+def test_gaps_and_stalls_are_those_of_listeners() -> None:
+    machine = heard(0.1, 1.4, kind=REAL_TIME, stalled_s=9.0)
+    row = only(heard(0.5, 1.0, stalled_s=0.25), heard(0.5, 0.75, stalled_s=0.75), machine)
+    assert row["max_gap_s"] == pytest.approx(0.5)
+    assert (row["stalled_s"], row["max_stall_s"]) == (0.5, 0.75)
+
+
+def test_nobody_has_no_value() -> None:
+    row = plain(only(heard(0.5, 0.6)))
+    assert (row["rt_attainment"], row["rt_completion_s"]) == (None, None)
+    nobody = plain(only())
+    assert nobody.pop("requests") == 0
+    assert set(nobody.values()) == {None}
+
+
+def test_every_column_is_there_and_defined() -> None:
+    row = talk_row([heard(0.5, 0.6)], policy="slice", seed=1)
+    assert set(REQUIRED) <= row.keys()
+    assert row.keys() == {"policy", "seed", *DEFINITIONS}
+
+
+def test_gaps_are_counted_until_a_moment() -> None:
+    assert gaps_until(heard(0.5, 0.75, 1.5), 11.0) == [0.25]
+    assert gaps_until(heard(), 11.0) == []
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.01, 1.0))
+def test_a_percentile_is_a_value_that_so_many_do_not_exceed(
+    values: list[float], part: float
+) -> None:
+    found = percentile(values, part)
+    assert found in values
+    assert sum(value <= found for value in values) >= part * len(values)
+    below = [value for value in values if value < found]
+    assert len(below) < part * len(values)
+    assert math.isnan(percentile([], part))

@@ -1,0 +1,193 @@
+"""Robots first, then streams at their rate (papers 001 and 000 together)."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test.policies.builders import ROOMY, running, stream, suspended, talking
+from test.policies.lanes import WORDS, Lanes, asked
+from test.policies.mixed_pools import mixed_pools
+from test.policies.pools import capacities, pools
+from test.serving.scripted import request
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.generation import Generation, PlanGeneration
+from timely_llm.core.request import ErrorCode, Request
+from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
+from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.contract import Capacity
+from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely_slice import TimelySlice
+
+STEP = StepTime(0.0216, 0.00015, 0.00011)
+PLAN = "mf(50);tc(90);mf(20);->True;"
+
+
+def served(
+    answers: dict[str, str], requests: Sequence[tuple[float, Request]], kv_tokens: int = 65_536
+) -> Lanes:
+    lanes = Lanes(answers, TimelySlice(), kv_tokens)
+    lanes.serve(requests)
+    return lanes
+
+
+def test_a_voice_alone_has_its_eight_tokens_a_second_and_no_more() -> None:
+    lanes = served({"v": WORDS * 12}, [(0.0, asked("v", VOICE))])
+    assert lanes.rate("v") == pytest.approx(8.0, rel=0.05)
+    assert max(lanes.gaps_s("v")) < 0.14
+    assert lanes.sink.answers["v"].slo_met
+    busy_s = sum(step.duration_s for step in lanes.sink.steps)
+    assert busy_s < 0.3 * lanes.clock.now(), "the engine rests in between"
+
+
+def test_voices_and_readers_together_have_theirs() -> None:
+    classes = {"v1": VOICE, "v2": VOICE, "t1": TEXT, "t2": TEXT}
+    answers = dict.fromkeys(classes, WORDS * 8)
+    lanes = served(answers, [(0.3 * n, asked(k, c)) for n, (k, c) in enumerate(classes.items())])
+    for key, of_class in classes.items():
+        assert lanes.rate(key) == pytest.approx(of_class.slo.rate, rel=0.05)
+        assert lanes.sink.answers[key].slo_met
+
+
+def test_a_plan_that_arrives_in_between_is_served_as_if_there_were_no_streams() -> None:
+    answers = {"v": WORDS * 5, "p": PLAN}
+    both = served(answers, [(0.0, asked("v", VOICE)), (1.08, request("p"))])
+    alone = served(answers, [(1.08, request("p"))])
+    [first_s, *_] = both.segment_times_s["p"]
+    [alone_s, *_] = alone.segment_times_s["p"]
+    # At most the step that was on its way, and a row in each of the plan's own.
+    assert first_s - alone_s < 0.025
+    assert both.rate("v") == pytest.approx(8.0, rel=0.05)
+
+
+def test_an_answer_with_a_deadline_is_not_held_back() -> None:
+    lanes = served(
+        {"r": WORDS, "v": WORDS}, [(0.0, asked("r", REAL_TIME)), (0.0, asked("v", VOICE))]
+    )
+    assert lanes.rate("r") > 40.0
+    assert lanes.rate("v") < 9.0
+    assert lanes.sink.answers["r"].slo_met
+
+
+def test_many_arrivals_restart_the_cycle_but_give_nobody_more() -> None:
+    answers = {"v": WORDS * 8} | {f"s{n}": "yes." for n in range(60)}
+    arrivals = [(0.07 * n, asked(f"s{n}", TEXT)) for n in range(60)]
+    lanes = served(answers, [(0.0, asked("v", VOICE)), *arrivals])
+    assert lanes.rate("v") == pytest.approx(8.0, rel=0.05)
+
+
+def test_the_engine_rests_until_the_next_column() -> None:
+    policy = TimelySlice()
+    voice = talking("v", of_class=VOICE)
+    assert policy.plan(0.0, [voice], STEP, ROOMY).keys == {"v"}
+    voice.token_ids.append(0)
+    plan = policy.plan(0.02, [voice], STEP, ROOMY)
+    assert not plan
+    assert plan.wake_s == pytest.approx(0.125)
+    assert policy.plan(plan.wake_s, [voice], STEP, ROOMY).keys == {"v"}
+
+
+def test_a_stream_waits_while_the_most_urgent_plan_cannot_afford_it() -> None:
+    urgent = running("u", utility=URGENT, segment_tokens=1)
+    newcomer = stream("s", to_compute=2000)
+    assert TimelySlice().plan(0.0, [urgent, newcomer], STEP, ROOMY).keys == {"u", "s"}
+    assert TimelySlice().plan(0.2, [urgent, newcomer], STEP, ROOMY).keys == {"u"}
+    short = talking("t", tokens=1, first_s=-9.0)
+    assert TimelySlice().plan(0.2, [urgent, newcomer, short], STEP, ROOMY).keys == {"u", "t"}
+
+
+def test_what_robots_needed_in_the_last_second_is_not_there_for_streams() -> None:
+    policy = TimelySlice(least_s=0.02)
+    robots = [running(f"r{n}") for n in range(8)]
+    for step in range(44):  # 44 steps of 23 ms: all the time there is
+        policy.plan(0.0215 * step, robots, STEP, ROOMY)
+    readers = [talking(f"t{n}", first_s=-9.0) for n in range(30)]
+    plan = policy.plan(0.95, [*robots, *readers], STEP, ROOMY)
+    assert len(plan.keys & {r.key for r in readers}) == 13, "1.5 ms a second each"
+    ahead = [suspended(f"a{n}", robot_free_s=60.0) for n in range(8)]
+    idle = TimelySlice()
+    for step in range(44):
+        idle.plan(0.0215 * step, ahead, STEP, ROOMY)
+    plan = idle.plan(0.95, [*ahead, *readers], STEP, ROOMY)
+    assert plan.keys >= {r.key for r in readers}, "segments made ahead give way"
+
+
+def test_one_that_asks_for_too_much_does_not_keep_others_out() -> None:
+    greedy = talking("g", of_class=SloClass("own", Slo(tpot_s=0.001), 1e6), first_s=-9.0)
+    reader = talking("t", first_s=-9.0)
+    assert TimelySlice().plan(0.0, [greedy, reader], STEP, ROOMY).keys == {"t"}
+    assert TimelySlice().plan(0.0, [greedy], STEP, ROOMY).keys == {"g"}
+
+
+def test_streams_that_wait_give_up_their_memory_before_robots_do() -> None:
+    full = Capacity(free_tokens=0, max_rows=8, max_step_tokens=512)
+    greedy = talking("g", of_class=SloClass("own", Slo(tpot_s=0.001)))
+    robot, reader = suspended("p", robot_free_s=500.0), talking("t", first_s=-9.0)
+    plan = TimelySlice(lead_s=0.5).plan(0.0, [robot, greedy, reader], STEP, full)
+    assert plan.keys == {"t"}
+    assert plan.evictable[0] == "g"
+
+
+def test_a_cycle_takes_time() -> None:
+    for cycle_s in (0.0, math.inf):
+        with pytest.raises(ConfigurationError, match="cycle_s must be above 0 and finite, not"):
+            TimelySlice(cycle_s=cycle_s)
+
+
+def test_under_pressure_all_end_and_all_that_was_asked_is_there() -> None:
+    answers = {f"p{n}": PLAN * 2 for n in range(6)} | {f"s{n}": WORDS for n in range(12)}
+    requests: list[tuple[float, Request]] = [
+        (0.05 * n, asked(key, VOICE if n % 2 else TEXT) if key[0] == "s" else request(key))
+        for n, key in enumerate(answers)
+    ]
+    kept = Lanes({}, TimelySlice()).prefix_tokens
+    lanes = served(answers, requests, kv_tokens=kept + 200)
+    ended = lanes.sink.results | lanes.sink.answers
+    assert {result.error_code for result in ended.values()} == {ErrorCode.NONE}
+    assert {key: answer.text for key, answer in lanes.sink.answers.items()} == {
+        key: WORDS for key in answers if key[0] == "s"
+    }
+
+
+@given(pools(), capacities, st.floats(0, 20))
+def test_without_streams_it_is_timely(
+    pool: list[PlanGeneration], capacity: Capacity, now: float
+) -> None:
+    both, plain = TimelySlice(), Timely()
+    for later_s in (0.0, 0.5):
+        assert both.plan(now + later_s, pool, STEP, capacity) == plain.plan(
+            now + later_s, pool, STEP, capacity
+        )
+
+
+@given(mixed_pools(), st.floats(0, 20))
+def test_with_streams_it_takes_the_plans_that_timely_takes(
+    pool: list[Generation], now: float
+) -> None:
+    plans = [g for g in pool if isinstance(g, PlanGeneration)]
+    mixed = TimelySlice().plan(now, pool, STEP, ROOMY)
+    alone = Timely().plan(now, plans, STEP, ROOMY)
+    assert mixed.entries[: len(alone.entries)] == alone.entries
+    assert mixed.wake_s <= alone.wake_s
+
+
+@given(mixed_pools(), capacities, st.floats(0, 20))
+def test_a_plan_fits_the_engine_and_says_when_to_ask_again(
+    pool: list[Generation], capacity: Capacity, now: float
+) -> None:
+    policy = TimelySlice()
+    by_key = {g.key: g for g in pool}
+    room = capacity.free_tokens + sum(g.kv_tokens for g in pool)
+    for later_s in (0.0, 0.1, 2.0):
+        plan = policy.plan(now + later_s, pool, STEP, capacity)
+        planned = sum(tokens for _, tokens in plan.entries)
+        assert len(plan.entries) <= capacity.max_rows
+        assert planned <= capacity.max_step_tokens
+        assert planned <= capacity.free_tokens + sum(by_key[k].kv_tokens for k in plan.evictable)
+        assert plan.keys.isdisjoint(plan.evictable)
+        assert plan.wake_s > now + later_s
+        if pool and all(g.to_compute + g.kv_tokens <= room for g in pool):
+            assert plan or plan.wake_s < math.inf

@@ -1,0 +1,69 @@
+"""How many tokens an answer has still to come: learned, and bounded by what is declared."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Hashable
+
+_ENOUGH = 8
+_REMEMBERED = 256
+_GOLDEN = 0.6180339887498949
+
+
+class AnswerLengths:
+    """Lengths of whole answers, by class.
+
+    Answers that are given up end much later than others, or never. If only those counted that have
+    ended, the short ones alone would be learned. So an answer counts as soon as it is given up,
+    with a length that it may well have; its true length takes the place of that when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._order: dict[Hashable, deque[int]] = {}
+        self._sorted: dict[Hashable, list[int]] = {}
+        self._share = 0.0
+
+    def to_go(self, of_class: Hashable, out: int, bound: int, share: float) -> int:
+        """Return a quantile of the tokens to come, at least 1.
+
+        Args:
+            of_class: lengths of the same class that exceed `out` are what it is taken from.
+            out: tokens that are there.
+            bound: the declared most tokens of the answer; what is expected until eight of its
+                class were seen, and never exceeded.
+            share: which quantile, below 1.
+        """
+        seen = self._sorted.get(of_class, ())
+        if len(seen) >= _ENOUGH:
+            start = bisect_right(seen, out)
+            if start < len(seen):
+                expected = seen[start + int(share * (len(seen) - start))]
+                return max(min(expected, bound) - out, 1)
+        return max(bound - out, 1)
+
+    def observe(self, of_class: Hashable, tokens: int) -> None:
+        """Learn from an answer of so many tokens."""
+        order = self._order.setdefault(of_class, deque())
+        if len(order) == _REMEMBERED:
+            self._sorted[of_class].remove(order.popleft())
+        order.append(tokens)
+        insort(self._sorted.setdefault(of_class, []), tokens)
+
+    def give_up(self, of_class: Hashable, out: int, bound: int) -> int:
+        """Learn from an answer whose end is not awaited; return the length that it counts with.
+
+        Quantiles are taken in turn, so that many such answers together are like the others.
+        """
+        self._share = (self._share + _GOLDEN) % 1.0
+        tokens = out + self.to_go(of_class, out, bound, self._share)
+        self.observe(of_class, tokens)
+        return tokens
+
+    def correct(self, of_class: Hashable, counted: int, tokens: int) -> None:
+        """Put the true length in the place of the one that an answer counted with."""
+        order = self._order.get(of_class, deque())
+        if counted in order:
+            order.remove(counted)
+            self._sorted[of_class].remove(counted)
+        self.observe(of_class, tokens)

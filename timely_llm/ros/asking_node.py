@@ -1,0 +1,168 @@
+"""A node that asks one plan server; used by one thread only, except for `post`."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, ClassVar, Protocol
+
+import rclpy
+from action_msgs.msg import GoalStatus
+from rclpy.action import ActionClient
+from rclpy.context import Context
+from rclpy.exceptions import InvalidHandle
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+from timely_llm import msg, srv
+from timely_llm.core.request import ErrorCode, ExecutionReport, Request
+from timely_llm.ros import conversions, qos
+
+
+class Finisher(Protocol):
+    """Who waits for the result of a request."""
+
+    def finish(self, result: Any) -> None:
+        """Take the result."""
+        ...
+
+
+class AskingNode(ABC):
+    """A node in a context of its own, with one action of a server, reports and one service.
+
+    Args:
+        server: name of the server's node.
+        namespace: of the server.
+        domain: ROS domain; None: ROS_DOMAIN_ID.
+
+    Attributes:
+        ACTION, NAME: the action, its type and its name.
+        server: full name of the server's node.
+    """
+
+    ACTION: ClassVar[Any]
+    NAME: ClassVar[str]
+
+    def __init__(self, server: str, namespace: str, domain: int | None) -> None:
+        self._handles: dict[str, Any] = {}
+        self._to_cancel: set[str] = set()
+        self.stopped = False
+        self._context = Context()
+        # No arguments: those of the program are for the program's own nodes.
+        rclpy.init(
+            args=[], context=self._context, domain_id=domain,
+            signal_handler_options=SignalHandlerOptions.NO,
+        )  # fmt: skip
+        try:
+            self._make(server, namespace)
+        except BaseException:
+            self._context.try_shutdown()
+            raise
+
+    @abstractmethod
+    def _listen(self, server: str) -> None:
+        """Subscribe to what comes of requests."""
+
+    def _make(self, server: str, namespace: str) -> None:
+        self._node = Node(
+            f"{self.NAME}_client_{uuid.uuid4().hex[:12]}", context=self._context,
+            namespace=namespace, enable_rosout=False, start_parameter_services=False,
+        )  # fmt: skip
+        self.server = self._node.resolve_service_name(server)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._executor.add_node(self._node)
+        self._action: ActionClient[Any, Any, Any] = ActionClient(
+            self._node, self.ACTION, self.NAME, **qos.of_action("sub")
+        )
+        self._reports = self._node.create_publisher(
+            msg.ExecutionReport, f"{server}/execution_reports", qos.reliable()
+        )
+        self._listen(server)
+        # Made last: readers become known in order, so whoever answers this one knows the others.
+        self._list: Any = self._node.create_client(srv.ListRequests, f"{server}/list_requests")
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Let `spin` do work; from any thread."""
+        with contextlib.suppress(InvalidHandle):  # it has just been closed
+            self._executor.create_task(work)
+
+    def spin(self, timeout_s: float) -> None:
+        """Take what has come, or wait for it."""
+        self._executor.spin_once(timeout_sec=timeout_s)
+
+    def stop(self) -> None:
+        """Spin no more."""
+        self.stopped = True
+
+    def close(self) -> None:
+        """Leave ROS."""
+        self.stopped = True
+        self._executor.shutdown(timeout_sec=0)
+        self._node.destroy_node()
+        self._context.try_shutdown()
+
+    def ping(self, answered: Future[None]) -> bool:
+        """Ask the server for a sign; return whether it is there to be asked."""
+        if not (self._action.server_is_ready() and self._list.service_is_ready()):
+            return False
+        sent = self._list.call_async(srv.ListRequests.Request())
+        sent.add_done_callback(lambda _: answered.set_result(None))
+        return True
+
+    def report(self, report: ExecutionReport) -> None:
+        """Publish a robot's word."""
+        self._reports.publish(conversions.report_message(report))
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel a goal, now or as soon as it is accepted."""
+        if request_id in self._handles:
+            self._handles[request_id].cancel_goal_async()
+        else:
+            self._to_cancel.add(request_id)
+
+    def _ask(
+        self,
+        goal: Any,
+        request: Request,
+        task: Finisher,
+        result_of: Callable[[Any, str], Any],
+        on_feedback: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Send a goal; its result goes to the task.
+
+        Args:
+            goal: the message.
+            request: the same.
+            task: who waits.
+            result_of: returns the result in a message, given the agent.
+            on_feedback: takes its feedback.
+        """
+        request_id = request.request_id
+        sent = self._action.send_goal_async(goal, on_feedback)
+
+        def on_answer(future: Any) -> None:
+            handle = future.result()
+            if not handle.accepted:
+                reason = "the server did not accept the goal"
+                task.finish(request.refused(ErrorCode.INVALID_REQUEST, reason))
+                return
+            self._handles[request_id] = handle
+            if request_id in self._to_cancel:
+                self.cancel(request_id)
+            handle.get_result_async().add_done_callback(on_result)
+
+        def on_result(future: Any) -> None:
+            self._handles.pop(request_id, None)
+            self._to_cancel.discard(request_id)
+            answer = future.result()
+            if answer.status == GoalStatus.STATUS_UNKNOWN:
+                reason = "the server does not know this request any more"
+                task.finish(request.refused(ErrorCode.SHUTTING_DOWN, reason))
+            else:
+                task.finish(result_of(answer.result, request.agent))
+
+        sent.add_done_callback(on_answer)

@@ -1,0 +1,163 @@
+"""A lane of requests: the goals of one action, and the topics beside it.
+
+Callbacks run in the executor's thread and only enqueue; the loop runs in the engine's thread and
+publishes from there what it made, in the same step. A goal that waits for its result is no
+coroutine: executors would ask each one after every message whether it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from rclpy.action import ActionServer, CancelResponse
+from rclpy.action.server import ServerGoalHandle
+from rclpy.node import Node
+
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import ErrorCode, Rejected, Request, Result
+from timely_llm.ros import qos
+from timely_llm.serving.server import Server
+
+Handle = ServerGoalHandle[Any, Any, Any]
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+AnyResult = TypeVar("AnyResult", bound=Result)
+
+
+class Lane(ABC, Generic[AnyRequest, AnyResult]):
+    """Requests of one kind, from the goal or the message to the result.
+
+    Args:
+        node: the lane is the node's.
+        configured: returns the server that takes the requests.
+
+    Attributes:
+        ACTION, NAME: the action, its type and its name.
+        MESSAGE, TOPIC: requests as flat messages, their type and their topic.
+        RESULT: how a request ends that is not taken.
+    """
+
+    ACTION: ClassVar[Any]
+    NAME: ClassVar[str]
+    MESSAGE: ClassVar[Any]
+    TOPIC: ClassVar[str]
+    RESULT: ClassVar[type[Any]]
+
+    def __init__(self, node: Node, configured: Callable[[], Server]) -> None:
+        self._node = node
+        self._configured = configured
+        self._goals: dict[str, Handle] = {}
+
+    @abstractmethod
+    def accepted(self, request: AnyRequest) -> None:
+        """Publish a request that was let in, whichever way it came."""
+
+    @abstractmethod
+    def _request(self, message: Any, request_id: str) -> AnyRequest:
+        """Return the request in a goal or a flat message, by this id.
+
+        Raises:
+            RequestError: it is not possible.
+        """
+
+    @abstractmethod
+    def _publish_result(self, result: AnyResult) -> None:
+        """Publish how a request ended."""
+
+    @abstractmethod
+    def _goal_result(self, result: AnyResult) -> Any:
+        """Return a result as the action's result message."""
+
+    def offer(self) -> None:
+        """Let clients find the action and the topic."""
+        qos.subscribe(self._node, self.MESSAGE, self.TOPIC, self._on_message)
+        self._action = ActionServer(
+            self._node,
+            self.ACTION,
+            self.NAME,
+            lambda _: self.ACTION.Result(),  # not used: a goal is executed when its result is there
+            handle_accepted_callback=self._on_goal,
+            cancel_callback=self._on_cancel,
+            **qos.of_action("pub"),
+        )
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a goal waits for its result."""
+        return bool(self._goals)
+
+    def ended(self, result: AnyResult) -> None:
+        """Publish a result, and hand it to the goal that waits for it."""
+        self._publish_result(result)
+        executor = self._node.executor
+        if result.request_id in self._goals and executor is not None:
+            executor.create_task(self._finish, result)
+
+    def submit(self, message: Any, request_id: str) -> AnyResult | None:
+        """Submit the request in a goal or a flat message; return its end if it is not taken."""
+        try:
+            server = self._configured()
+            server.submit(self._request(message, request_id))
+        except RequestError as error:
+            code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+            return self._refused(message, request_id, code, str(error))
+        return None
+
+    def _refused(self, message: Any, request_id: str, code: ErrorCode, reason: str) -> AnyResult:
+        """Publish and return the end of a request that is not taken."""
+        result: AnyResult = self.RESULT(request_id, message.agent, code, reason)
+        self._publish_result(result)
+        return result
+
+    def _on_message(self, message: Any) -> None:
+        refusal = self.submit(message, message.request_id or uuid.uuid4().hex)
+        if refusal is not None:
+            self._node.get_logger().warning(
+                f"refused a request of {message.agent!r}: {refusal.error_msg}"
+            )
+
+    def _on_goal(self, handle: Handle) -> None:
+        request_id = _goal_request_id(handle)
+        if request_id in self._goals:
+            reason = f"a goal {request_id!r} is being served already"
+            code = ErrorCode.DUPLICATE_REQUEST
+            self._turn_down(handle, self._refused(handle.request, request_id, code, reason))
+            return
+        self._goals[request_id] = handle
+        refusal = self.submit(handle.request, request_id)
+        if refusal is not None:
+            del self._goals[request_id]
+            self._turn_down(handle, refusal)
+
+    def _turn_down(self, handle: Handle, refusal: AnyResult) -> None:
+        result = self._goal_result(refusal)
+        handle.execute(lambda _: _end(handle, result))
+
+    def _finish(self, result: AnyResult) -> None:
+        handle = self._goals.pop(result.request_id, None)
+        if handle is not None:
+            handle.execute(lambda _: _end(handle, self._goal_result(result)))
+
+    def _on_cancel(self, handle: Handle) -> CancelResponse:
+        request_id = _goal_request_id(handle)
+        if self._goals.get(request_id) is handle:
+            with contextlib.suppress(Rejected):  # no server any more: the goal is just ending
+                self._configured().cancel(request_id)
+        return CancelResponse.ACCEPT
+
+
+def _end(handle: Handle, result: Any) -> Any:
+    if result.error_code == ErrorCode.NONE:
+        handle.succeed()
+    elif result.error_code == ErrorCode.CANCELED and handle.is_cancel_requested:
+        handle.canceled()
+    else:
+        handle.abort()
+    return result
+
+
+def _goal_request_id(handle: Handle) -> str:
+    return handle.request.request_id or bytes(handle.goal_id.uuid).hex()

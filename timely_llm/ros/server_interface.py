@@ -1,0 +1,187 @@
+"""What clients of the plan server call: two lanes, reports, and services about all requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future as ConcurrentFuture
+from typing import TypeVar
+
+from rclpy.callback_groups import ReentrantCallbackGroup
+from rclpy.node import Node
+from rclpy.task import Future
+
+from timely_llm import msg, srv
+from timely_llm.core.clock import WallClock
+from timely_llm.core.errors import RequestError, TimelyError
+from timely_llm.core.request import (
+    ErrorCode,
+    PlanRequest,
+    PlanResult,
+    Rejected,
+    Request,
+    Result,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
+from timely_llm.engines.contract import StepResult
+from timely_llm.ros import conversions, observation, qos
+from timely_llm.ros.plan_interface import PlanInterface
+from timely_llm.ros.stream_interface import StreamInterface
+from timely_llm.serving.loop import Loop
+from timely_llm.serving.server import Server
+
+T = TypeVar("T")
+
+
+class ServerInterface:
+    """The sink of a server, and its clients' way in.
+
+    Args:
+        node: the interface is the node's.
+        on_end: told how each request ended, from the engine's thread.
+        steps: publish every step of the engine.
+
+    Attributes:
+        plans, streams: the lanes.
+        waiting: calls of services that wait for the engine's thread. Executors look after them only
+            when a wait ends, so waits must be short then.
+    """
+
+    def __init__(self, node: Node, on_end: Callable[[Result], None], steps: bool = False) -> None:
+        self._node = node
+        self._on_end = on_end
+        self._server: Server | None = None
+        self.waiting = 0
+        self.plans = PlanInterface(node, self._configured)
+        self.streams = StreamInterface(node, self._configured)
+        self._steps = qos.publisher(node, msg.EngineStep, "~/steps") if steps else None
+
+    def serve(self, server: Server | None) -> None:
+        """Pass requests to a server from now on, or to none."""
+        self._server = server
+
+    def offer(self) -> None:
+        """Let clients find the actions, the services and the topics."""
+        self.plans.offer()
+        self.streams.offer()
+        node = self._node
+        qos.subscribe(node, msg.ExecutionReport, "~/execution_reports", self._on_report)
+        for kind, name, callback in (
+            (srv.RegisterSkillSet, "~/register_skill_set", self._register),
+            (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
+            (srv.CancelRequest, "~/cancel_request", self._cancel),
+            (srv.ListRequests, "~/list_requests", self._list),
+        ):
+            # Reentrant: a service that waits for the engine's thread holds nobody up.
+            node.create_service(
+                kind, name, callback, qos_profile=qos.reliable(),
+                callback_group=ReentrantCallbackGroup(),
+            )  # fmt: skip
+
+    def has_goals(self) -> bool:
+        """Whether a goal waits for its result."""
+        return self.plans.waiting or self.streams.waiting
+
+    # The server's sink: called from the engine's thread, but for `accepted`.
+
+    def accepted(self, request: Request) -> None:
+        """Publish a request that was let in, whichever way it came."""
+        if isinstance(request, StreamRequest):
+            self.streams.accepted(request)
+        elif isinstance(request, PlanRequest):
+            self.plans.accepted(request)
+
+    def stepped(self, result: StepResult) -> None:
+        """Publish a step of the engine, if that is wanted."""
+        if self._steps is not None:
+            self._steps.publish(conversions.step_message(result))
+
+    def segment(self, segment: Segment) -> None:
+        """Publish a segment of a plan."""
+        self.plans.segment(segment)
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        """Publish a piece of an answer."""
+        self.streams.chunk(chunk)
+
+    def ended(self, result: Result) -> None:
+        """Publish a result, and hand it to the goal that waits for it."""
+        self._on_end(result)
+        if isinstance(result, StreamResult):
+            self.streams.ended(result)
+        elif isinstance(result, PlanResult):
+            self.plans.ended(result)
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.CANCELED):
+            self._node.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
+
+    # Topics and services.
+
+    def _configured(self) -> Server:
+        """Return the server.
+
+        Raises:
+            Rejected: there is none.
+        """
+        if self._server is None:
+            raise Rejected(
+                ErrorCode.INACTIVE, "the server is not configured: configure and activate it first"
+            )
+        return self._server
+
+    def _on_report(self, message: msg.ExecutionReport) -> None:
+        try:
+            report = conversions.execution_report(message)
+        except RequestError as error:
+            self._node.get_logger().warning(str(error))
+            return
+        if self._server is not None:
+            self._server.report(report)
+
+    async def _register(
+        self, request: srv.RegisterSkillSet.Request, response: srv.RegisterSkillSet.Response
+    ) -> srv.RegisterSkillSet.Response:
+        try:
+            registered = await self._result(lambda server: server.register(request.yaml))
+            response.name, response.prompt_tokens = registered
+        except TimelyError as error:
+            code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+            response.error_code, response.error_msg = int(code), str(error)
+        return response
+
+    async def _cancel(
+        self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
+    ) -> srv.CancelRequest.Response:
+        try:
+            response.canceled = await self._result(lambda s: s.cancel(request.request_id))
+        except TimelyError as error:
+            response.error_msg = str(error)
+            return response
+        if not response.canceled:
+            response.error_msg = f"no request {request.request_id!r} is being served"
+        return response
+
+    async def _list(
+        self, request: srv.ListRequests.Request, response: srv.ListRequests.Response
+    ) -> srv.ListRequests.Response:
+        def work(loop: Loop) -> srv.ListRequests.Response:
+            return observation.list_requests(loop, WallClock().now(), response)
+
+        try:
+            return await self._result(lambda server: server.call(work))
+        except TimelyError:
+            return response  # a server that is not configured, or stops, serves nothing
+
+    async def _result(self, call: Callable[[Server], ConcurrentFuture[T]]) -> T:
+        """Wait for work in the engine's thread without holding the executor.
+
+        Raises:
+            Rejected: there is no server.
+        """
+        future, done = call(self._configured()), Future[None]()
+        self.waiting += 1
+        future.add_done_callback(lambda _: done.set_result(None))
+        try:
+            await done
+        finally:
+            self.waiting -= 1
+        return future.result()

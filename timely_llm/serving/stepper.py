@@ -1,0 +1,126 @@
+"""One step of the engine, and what comes of it."""
+
+from __future__ import annotations
+
+import logging
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import PlanError
+from timely_llm.core.generation import State
+from timely_llm.core.request import ErrorCode
+from timely_llm.engines.contract import Engine, StepResult
+from timely_llm.policies.contract import StepPlan
+from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.announcer import Announcer
+from timely_llm.serving.conversations import Conversations
+from timely_llm.serving.pool import Delivery, Pool
+
+log = logging.getLogger(__name__)
+
+
+class Stepper:
+    """Runs step plans, brings generations up to date, and hands out what is complete.
+
+    Args:
+        engine: runs the steps.
+        pool: the requests being served.
+        conversations: those that wait for their next turn.
+        announcer: told of everything.
+        step_time: learns from every step.
+        clock: the loop's.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        pool: Pool,
+        conversations: Conversations,
+        announcer: Announcer,
+        step_time: StepTime,
+        clock: Clock,
+    ) -> None:
+        self._engine = engine
+        self._pool = pool
+        self._conversations = conversations
+        self._announcer = announcer
+        self._step_time = step_time
+        self._clock = clock
+        self._ran: frozenset[str] = frozenset()
+
+    def step(self, plan: StepPlan) -> None:
+        """Run one step; if the engine fails, those that took part end."""
+        try:
+            self._engine.submit(plan)
+            result = self._engine.collect()
+        except Exception as error:  # an engine may fail in any way; the server lives on
+            log.exception("a step of %d sequences failed", len(plan.entries))
+            self._fail(plan, f"the engine failed: {type(error).__name__}: {error}")
+            return
+        self._learn(plan, result)
+        self._deliver(plan, result)
+
+    def _learn(self, plan: StepPlan, result: StepResult) -> None:
+        prefill = sum(n for n in result.computed.values() if n > 1)
+        rows = sum(1 for n in result.computed.values() if n == 1)
+        context = sum(self._pool[key].generation.context_tokens for key in plan.keys)
+        self._step_time.observe(result.duration_s, rows, prefill, context)
+        self._announcer.stepped(result)
+
+    def _deliver(self, plan: StepPlan, result: StepResult) -> None:
+        """Bring the generations up to date with a step, and hand out what it completed."""
+        for key in result.evicted:
+            evicted = self._pool.get(key)
+            if evicted is None:
+                self._conversations.evicted(key)
+                continue
+            generation = evicted.generation
+            generation.to_compute += generation.kv_tokens
+            generation.context_tokens = generation.shared_tokens
+        taking_part, before = plan.keys, self._ran
+        self._ran = taking_part
+        for key in before - taking_part:
+            rested = self._pool.get(key)
+            if rested is not None and rested.generation.state is State.RUNNING:
+                rested.generation.state = State.SUSPENDED
+        for key, _ in plan.entries:
+            delivery = self._pool[key]
+            generation = delivery.generation
+            if key in result.failures:
+                self._pool.end(generation, ErrorCode.ENGINE_FAILED, result.failures[key])
+                continue
+            computed = result.computed.get(key, 0)
+            generation.to_compute -= computed
+            generation.context_tokens += computed
+            generation.tally.recomputed_tokens += result.recomputed.get(key, 0)
+            generation.state = State.RUNNING
+            self._take(delivery, result)
+
+    def _take(self, delivery: Delivery, result: StepResult) -> None:
+        """Push a generation's new tokens through its stop checker."""
+        generation = delivery.generation
+        for token_id in result.tokens.get(generation.key, ()):
+            generation.to_compute += 1
+            try:
+                made = delivery.push(token_id, self._clock.now())
+            except PlanError as error:
+                self._pool.end(generation, ErrorCode.MALFORMED_PLAN, str(error))
+                return
+            except Exception as error:  # one generation's trouble is nobody else's
+                log.exception("tokens of %r could not be delivered", generation.key)
+                reason = f"its tokens could not be read: {type(error).__name__}: {error}"
+                self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
+                return
+            for deliverable in made:
+                self._announcer.delivered(deliverable, generation)
+            if delivery.complete:
+                self._pool.complete(generation)
+                return
+            if len(generation.token_ids) >= generation.max_tokens:
+                limit = generation.max_tokens
+                reason = f"the plan is not complete after {limit} tokens, the most it may have"
+                self._pool.end(generation, ErrorCode.TOO_LONG, reason)
+                return
+
+    def _fail(self, plan: StepPlan, reason: str) -> None:
+        for key in plan.keys:
+            self._pool.end(self._pool[key].generation, ErrorCode.ENGINE_FAILED, reason)
