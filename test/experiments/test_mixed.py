@@ -3,11 +3,13 @@ from pathlib import Path
 import pytest
 
 from test.experiments.bursts import bursts_file
+from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.document import Row, RunDocument
 from timely_llm.experiments.mixed import with_talks
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.sources import composed
 from timely_llm.report.page import render
+from timely_llm.traces.model import Trace
 
 
 def quiet(done: int, total: int) -> None:
@@ -66,3 +68,6 @@ def test_people_ask_as_long_as_robots_do() -> None:
     assert len(arrivals_s) == pytest.approx(last_s - first_s, rel=0.2)
     assert not any(talk.deadline_s < 1e9 for talk in made.conversations)
     assert with_talks(drones, 0.0, seed=0).conversations == ()
+    assert with_talks(made, 0.0, seed=0) == drones, "conversations of its own are left out"
+    with pytest.raises(ExperimentError, match="quiet has no plans"):
+        with_talks(Trace("quiet", "", (), made.conversations), 1.0, seed=0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import takewhile
 
-from timely_llm.experiments.contract import SIMULATED, Experiment, Options
+from timely_llm.experiments.contract import SIMULATED, Experiment, ExperimentError, Options
 from timely_llm.experiments.document import Row, RunDocument
 from timely_llm.experiments.lanes import talk_columns
 from timely_llm.experiments.metrics import plain
 from timely_llm.experiments.metrics import row as plan_row
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.slice_workload import PROMPT_TOKENS, Lengths, Mix, talks
+from timely_llm.experiments.slice_workload import PROMPT_TOKENS, Mix, talks
 from timely_llm.experiments.stage import Progress
 from timely_llm.experiments.sweep import Case, Scored, cases, run_case
 from timely_llm.experiments.sweep import document as sweep_document
@@ -34,13 +34,14 @@ def run(options: Options, progress: Progress) -> RunDocument:
     Raises:
         TimelyError: something of the options is not possible.
     """
+    alone = cases(options, (PRESET,))
     mixed = [
-        replace(case, trace=with_talks(case.trace, rate, int(case.names["seed"] or 0)),
-                names={**case.names, "rate": rate}, drawn_s=0.0)
-        for case in cases(options, (PRESET,))
+        _asked_by_people(case, rate)
+        for load in options.loads
         for rate in options.rates
-    ]  # fmt: skip
-    mixed.sort(key=lambda case: _place(case, options))
+        for case in alone
+        if case.settings.load == load
+    ]
     rows = run_all(score, mixed, options.jobs, progress)
     made = sweep_document(
         EXPERIMENT,
@@ -59,10 +60,19 @@ def run(options: Options, progress: Progress) -> RunDocument:
 
 
 def with_talks(trace: Trace, rate: float, seed: int) -> Trace:
-    """Return a workload of robots with people who ask, from its first job to its last one."""
+    """Return a workload of robots with people who ask, from its first job to its last one.
+
+    Conversations that it has already are left out.
+
+    Raises:
+        ExperimentError: it has no jobs.
+    """
+    if not trace.jobs:
+        raise ExperimentError(f"{trace.name} has no plans: there are no robots to be mixed with")
     first_s, last_s = trace.jobs[0].arrival_s, trace.jobs[-1].arrival_s
-    mix = Mix(rate, rt_ratio=0.0, lengths=Lengths())
-    asked = takewhile(lambda talk: talk.arrival_s <= last_s - first_s, talks(mix, seed))
+    asked = takewhile(
+        lambda talk: talk.arrival_s <= last_s - first_s, talks(Mix(rate, rt_ratio=0.0), seed)
+    )
     people = tuple(replace(talk, arrival_s=talk.arrival_s + first_s) for talk in asked)
     return replace(trace, conversations=people)
 
@@ -77,10 +87,10 @@ def score(case: Case) -> Row:
     return plain({**plan_row(run, **case.names), **talk_columns(run.talks)})
 
 
-def _place(case: Case, options: Options) -> tuple[int, int]:
-    """Return where a case stands: by load, then by rate; policies and seeds as they are."""
-    load, rate = case.names["load"], case.names["rate"]
-    return options.loads.index(int(load or 0)), options.rates.index(float(rate or 0.0))
+def _asked_by_people(case: Case, rate: float) -> Case:
+    """Return the same case with conversations; nothing of it is drawn."""
+    trace = with_talks(case.trace, rate, case.settings.seed)
+    return replace(case, trace=trace, names={**case.names, "rate": rate}, drawn_s=0.0)
 
 
 EXPERIMENT = Experiment(

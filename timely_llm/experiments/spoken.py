@@ -149,6 +149,7 @@ def _said(talker: Talker) -> Talk:
         known,
         prompt_tokens=result.prompt_tokens if result else known.prompt_tokens,
         output_tokens=len(talk.times_s) or known.output_tokens,
+        max_tokens=known.output_tokens,
     )
     return replace(talk, conversation=heard)
 

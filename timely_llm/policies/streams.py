@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.policies.answer_lengths import AnswerLengths
@@ -81,6 +82,7 @@ class Streams:
             return Choice()
         context = sum(stream.context_tokens for stream in streams) / len(streams)
 
+        @cache
         def step_s(rows: int) -> float:
             return step_time.predict_s(rows, 0, int(rows * context))
 
@@ -111,22 +113,28 @@ class Streams:
         self,
         now: float,
         talks: Iterable[Talk],
-        needs: Iterable[float],
+        needs: Sequence[float],
         step_s: Callable[[int], float],
     ) -> None:
         """Promise those who are worth most for each token their needs, as far as these fit."""
+        hopeful = [talk for talk in talks if not talk.hopeless]
+        wanted = EngineShare(step_s, [*needs, *(t.need for t in hopeful if t.real_time)]).used
+        gone = min((now - self._seen_s) / self.window_s, 1.0)
+        self._urgent += gone * (wanted - self._urgent)
+        self._seen_s = now
+        all_wanted = EngineShare(step_s, [*needs, *(t.need for t in hopeful)]).used
+        if all_wanted <= self.util - max(self._urgent - wanted, 0.0):
+            for talk in hopeful:
+                talk.promised = True
+            return
         share = EngineShare(step_s, needs)
         rest: list[Talk] = []
-        hopeful = [talk for talk in talks if not talk.hopeless]
         hopeful.sort(key=self._worth, reverse=True)
         for talk in hopeful:
             if talk.real_time:
                 talk.promised = share.offer(talk.need, self.util)
             else:
                 rest.append(talk)
-        gone = min((now - self._seen_s) / self.window_s, 1.0)
-        self._urgent += gone * (share.used - self._urgent)
-        self._seen_s = now
         spare = self.util - max(self._urgent - share.used, 0.0)
         for talk in rest:
             talk.promised = share.offer(talk.need, self.util if talk.promised else spare)
