@@ -11,7 +11,10 @@ from launch_ros.substitutions import FindPackageShare
 PARAMETERS = {
     "engine": (str, "what runs the model: transformers, simulated"),
     "model": (str, "folder or Hugging Face id of a causal model"),
-    "policy": (str, "who takes part in each step: timely, edf, fcfs-segments, stream, fcfs"),
+    "policy": (
+        str,
+        "who takes part in each step: timely+slice, timely, deadline, slice, edf, stream, ...",
+    ),
     "pace": (str, "profile of the machine whose step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
     "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),

@@ -29,4 +29,4 @@ def test_the_readme_names_every_policy_and_error_code() -> None:
     for code in ErrorCode:
         assert f"| {code.value} | `{code.name}` |" in text
     for policy in POLICIES:
-        assert re.search(rf"^\| .*`{policy}`.* \|", text, re.M)
+        assert re.search(rf"^\| .*`{re.escape(policy)}`.* \|", text, re.M)

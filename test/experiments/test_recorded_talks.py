@@ -18,6 +18,7 @@ from timely_llm.experiments.recorded_trace import recorded_trace
 from timely_llm.experiments.simulation import Settings, simulate
 from timely_llm.experiments.sources import given as given_trace
 from timely_llm.policies.fcfs import Stream
+from timely_llm.traces.files import read_trace
 from timely_llm.traces.lines import request_line
 from timely_llm.traces.messages import type_store
 from timely_llm.traces.model import Conversation, TraceError
@@ -246,7 +247,7 @@ def test_no_bag_can_do_worse_than_an_error(
                     bag.write(at_s, f"/x/{kind}", f"timely_llm/msg/{kind}", data_)
                 case _:
                     bag.request(at_s, name)
-    for read in (score, recorded_trace):
+    for read in (score, recorded_trace, read_trace):
         try:
             made = read(folder)
         except TraceError as error:

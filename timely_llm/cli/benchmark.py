@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from timely_llm.cli.options import FILE, SEED, check_output, need_ros
-from timely_llm.policies.registry import POLICIES
+from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 
 Rows = list[dict[str, Any]]
 JSON = click.option("--json", "json_file", type=FILE, help="Write the rows to this file.")
@@ -111,7 +111,7 @@ def record(rates: tuple[float, ...], seconds: float, json_file: Path | None) -> 
 @benchmark.command()
 @click.option("--robots", type=click.IntRange(1, 512), default=64)
 @click.option("--minutes", type=click.FloatRange(0.1, 10_000), default=10.0)
-@click.option("--policy", type=click.Choice(list(POLICIES)), default="timely")
+@click.option("--policy", type=click.Choice(list(POLICIES)), default=DEFAULT_POLICY)
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random in the fleet.")
 @JSON
 def soak(robots: int, minutes: float, policy: str, seed: int, json_file: Path | None) -> None:

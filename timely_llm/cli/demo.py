@@ -27,7 +27,7 @@ from timely_llm.demo.settings import ROBOTS as KINDS
 from timely_llm.demo.settings import Settings
 from timely_llm.engines.profiles import DEFAULT_PROFILE
 from timely_llm.engines.registry import ENGINES
-from timely_llm.policies.registry import POLICIES
+from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 from timely_llm.processes.nodes import random_domain
 
 RATE = click.FloatRange(0.001, 1000.0)
@@ -57,7 +57,7 @@ LEAD = click.FloatRange(-1.0, 3600.0)
     "policies",
     type=click.Choice(list(POLICIES)),
     multiple=True,
-    default=("timely",),
+    default=(DEFAULT_POLICY,),
     help="Give several to compare them, one after another.",
 )
 @click.option(

@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "slice-ratio": "slice_ratio",
     "slice-rate": "slice_rate",
     "mixed": "mixed",
+    "optimal": "optimal",
 }
 """Each experiment and the module here that has it as `EXPERIMENT`."""
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from timely_llm.core.listener import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S
-from timely_llm.core.slo import VOICE, Slo
-from timely_llm.core.stream import ChatMessage, StreamChunk, StreamRequest, StreamResult
+from timely_llm.core.request import MAX_TOKENS
+from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
 from timely_llm.experiments.outcome import Talk
 from timely_llm.traces.model import Conversation
+from timely_llm.traces.streams import request_of
 
 _WORDS = (" so", " fa", "r", " so")
 """The texts of tokens, again and again: three words in four tokens."""
-_FILLER = "."  # one token, wherever it stands
 
 
 def answer(tokens: int) -> list[str]:
@@ -21,28 +20,14 @@ def answer(tokens: int) -> list[str]:
 
 
 def request_for(conversation: Conversation, max_tokens: int) -> StreamRequest:
-    """Return what a person asks.
+    """Return what a person asks: a prompt of as many tokens as the conversation's.
 
     Args:
         conversation: its prompt has at least one token.
         max_tokens: most tokens of an answer, where the conversation says nothing.
     """
-    prompt = _FILLER * max(conversation.prompt_tokens, 1)
-    return StreamRequest(
-        conversation.id,
-        conversation.agent,
-        (ChatMessage("user", prompt),),
-        Slo(conversation.ttft_s, conversation.tpot_s, conversation.deadline_s),
-        conversation.weight,
-        words_per_s=_words_per_s(conversation),
-        max_tokens=conversation.max_tokens or max_tokens,
-    )
-
-
-def _words_per_s(conversation: Conversation) -> float:
-    """Return how fast its listener is: what comes as slowly as speech is heard, not read."""
-    speech = conversation.tpot_s >= VOICE.slo.tpot_s
-    return SPEAKING_WORDS_PER_S if speech else READING_WORDS_PER_S
+    most = min(conversation.max_tokens or max_tokens, MAX_TOKENS)
+    return replace(request_of(replace(conversation, text="", output_tokens=1)), max_tokens=most)
 
 
 @dataclass(eq=False)

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
 
@@ -49,11 +50,17 @@ class Task:
         kv_tokens: int = 0,
     ) -> None:
         self.key = key
-        # 1 / 0.1 is a hair above or below 10: no column more for that.
-        self.columns = max(math.ceil(min(1.0 / tpot_s, _MOST_COLUMNS) - 1e-9), 1)
+        self.columns = _columns(tpot_s)
         self.utility_rate = utility * tpot_s
         self.prefill_s = prefill_s
         self.kv_tokens = kv_tokens
+
+
+@lru_cache(maxsize=1024)
+def _columns(tpot_s: float) -> int:
+    """Return a rate, whole."""
+    # 1 / 0.1 is a hair above or below 10: no column more for that.
+    return max(math.ceil(min(1.0 / tpot_s, _MOST_COLUMNS) - 1e-9), 1)
 
 
 def tpot_of_deadline(deadline_s: float, tokens: float, ttft_s: float = 0.0) -> float:

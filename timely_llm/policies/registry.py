@@ -12,6 +12,9 @@ from timely_llm.policies.slice import Slice
 from timely_llm.policies.timely import Timely
 from timely_llm.policies.timely_slice import TimelySlice
 
+DEFAULT_POLICY = "timely+slice"
+"""What serves where nobody says otherwise."""
+
 POLICIES: dict[str, type[Policy]] = {
     "fcfs": Fcfs,
     "stream": Stream,

@@ -41,8 +41,7 @@ class SegmentLength:
         """
         for generation, segments, tokens in self._watched:
             made = len(generation.segments) - segments
-            said = _tokens(generation) - tokens
-            if made > 0 and said > 0:
+            if made > 0 and (said := _tokens(generation) - tokens) > 0:
                 self.observe(said, made)
         self._watched = [(g, len(g.segments), _tokens(g)) for g in batch]
 

@@ -17,7 +17,7 @@ from timely_llm.core.slo import TEXT, SloClass, parse_slo_class
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.registry import POLICIES, make_policy
+from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES, make_policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.ros.parameters import Parameter
@@ -51,7 +51,8 @@ CONFIGURED = (
               1, MAX_TOKENS),
     Parameter("max_rows", 64, "most requests in one step", 1, 4096),
     Parameter("max_step_tokens", 2048, "most tokens computed in one step", 16, 1_000_000),
-    Parameter("policy", "timely", "decides who takes part in each step", choices=tuple(POLICIES)),
+    Parameter("policy", DEFAULT_POLICY, "decides who takes part in each step",
+              choices=tuple(POLICIES)),
     Parameter("timely_rows", 8,
               "timely, timely+slice, edf, fcfs-segments: most requests in one step", 1, 4096),
     Parameter("timely_admissions", 1,
