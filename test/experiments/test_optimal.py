@@ -53,9 +53,12 @@ def test_rows_are_the_same_each_time_and_shares_are_of_the_best(
     options = Options(policies=("stream", "deadline"), seeds=1, jobs=1)
     first, second = (optimal.run(options, lambda done, total: None) for _ in range(2))
     assert first == second
-    assert [(row["policy"], row["requests"]) for row in first.rows] == [
-        ("stream", 4), ("deadline", 4), ("stream", 5), ("deadline", 5),
-    ]  # fmt: skip
+    assert [(row["prompt_tokens"], row["requests"], row["policy"]) for row in first.rows] == [
+        (prompt, number, policy)
+        for prompt in (110, 400)
+        for number in (4, 5)
+        for policy in ("stream", "deadline")
+    ]
     for row in first.rows:
         share = row["share_of_best"]
         assert isinstance(share, float) and 0.0 < share <= 1.0 and math.isfinite(share)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
 
@@ -24,14 +24,14 @@ REQUESTS = (5, 6, 7)
 INSTANCES = 10
 """Of each number of requests, for a seed."""
 
-_WITHIN_S = 0.1
-_PROMPT_TOKENS = 400
 _TOKENS = (4, 9)
 _URGENT_SHARE = 0.5
 _ENOUGH = 1e-3
 """A schedule that is better by less is not looked for."""
 _POLICIES = ("fcfs", "stream", "timely", "deadline")
 _DEFINITIONS = {
+    "prompt_tokens": "tokens of each prompt, computed for each request",
+    "within_s": "seconds in which all requests of an instance come",
     "requests": "plan requests of an instance",
     "share_of_best": "utility over that of the best schedule, mean over instances",
     "worst_share": "the same of the instance in which it is lowest",
@@ -42,11 +42,29 @@ _DEFINITIONS = {
 
 
 @dataclass(frozen=True)
+class Burst:
+    """How hard an instance is.
+
+    Attributes:
+        prompt_tokens: of each request, none of them computed before.
+        within_s: all requests come within so many seconds.
+    """
+
+    prompt_tokens: int
+    within_s: float
+
+
+BURSTS = (Burst(110, 0.4), Burst(400, 0.1))
+"""What drones ask, and so much at once that not everybody can be served in time."""
+
+
+@dataclass(frozen=True)
 class Case:
-    """Instances of one size and seed."""
+    """Instances of one kind, size and seed."""
 
     specs: tuple[PolicySpec, ...]
     settings: Settings
+    burst: Burst
     requests: int
     seed: int
 
@@ -54,8 +72,8 @@ class Case:
 def run(options: Options, progress: Progress) -> RunDocument:
     """Return what share of the best utility each policy reaches on small instances.
 
-    An instance has five to seven requests within 0.1 s; half of them are urgent, a prompt has 400
-    tokens of its own, and a first segment 4 to 9. Only first segments earn something. The best
+    An instance has five to seven requests in a burst; half of them are urgent, and a first segment
+    has 4 to 9 tokens. Only first segments earn something. The best
     schedule knows all arrivals and lengths; policies know neither before they are there. It is the
     best of all in which the engine rests only until the next arrival, and whoever has begun takes
     part in every step until its segment is there; each step may take in any of those who wait.
@@ -64,12 +82,11 @@ def run(options: Options, progress: Progress) -> RunDocument:
     Raises:
         TimelyError: something of the options is not possible.
     """
-    settings = Settings(
-        profile=step_time_profile(options.profile), own_tokens=_PROMPT_TOKENS, network_s=0.0
-    )
+    settings = Settings(profile=step_time_profile(options.profile), network_s=0.0)
     specs = tuple(chosen(options))
     cases = [
-        Case(specs, settings, requests, seed)
+        Case(specs, replace(settings, own_tokens=burst.prompt_tokens), burst, requests, seed)
+        for burst in BURSTS
         for requests in REQUESTS
         for seed in range(options.seeds)
     ]
@@ -78,7 +95,7 @@ def run(options: Options, progress: Progress) -> RunDocument:
         question=EXPERIMENT.question,
         profile=options.profile,
         setup={"seeds": options.seeds, "instances": INSTANCES},
-        keys=("policy", "requests"),
+        keys=("prompt_tokens", "requests", "policy"),
         measures=("share_of_best", "worst_share", "utility", "best_utility"),
         definitions=_DEFINITIONS,
         rows=tuple(row for rows in run_all(score, cases, options.jobs, progress) for row in rows),
@@ -99,7 +116,7 @@ def score(case: Case) -> list[Row]:
     """
     earned: list[list[float]] = []
     bests: list[float] = []
-    for works in instances(case.requests, case.seed):
+    for works in instances(case.requests, case.seed, case.burst):
         earned.append([utility(works, spec, case.settings) for spec in case.specs])
         bests.append(best_utility(works, case.settings, max(earned[-1])))
     rows: list[Row] = []
@@ -108,6 +125,8 @@ def score(case: Case) -> list[Row]:
         rows.append(
             {
                 "policy": spec.text,
+                "prompt_tokens": case.burst.prompt_tokens,
+                "within_s": case.burst.within_s,
                 "requests": case.requests,
                 "seed": case.seed,
                 "share_of_best": round(fmean(shares), 6),
@@ -130,11 +149,11 @@ def utility(works: Sequence[Work], spec: PolicySpec, settings: Settings) -> floa
     return math.fsum(one.job.time_utility.clamped(one.response_s) for one in ran.outcomes)
 
 
-def instances(requests: int, seed: int) -> Iterator[list[Work]]:
+def instances(requests: int, seed: int, burst: Burst = BURSTS[-1]) -> Iterator[list[Work]]:
     """Yield instances of so many requests, the same for a seed each time."""
     draw = random.Random(1000 * seed + requests)
     for _ in range(INSTANCES):
-        arrivals_s = sorted(draw.uniform(0.0, _WITHIN_S) for _ in range(requests))
+        arrivals_s = sorted(draw.uniform(0.0, burst.within_s) for _ in range(requests))
         yield [_work(f"r{place}", at_s, draw) for place, at_s in enumerate(arrivals_s)]
 
 

@@ -20,6 +20,7 @@ WIDE = 240
 """Columns of a page that is no terminal: no table is folded there."""
 
 _TIMES = ("response_s", "waiting_s")
+_NOTHING = 1e-5
 _PAPER = "paper"
 _TASK = ("task", "urgent")
 
@@ -128,10 +129,12 @@ def _cell(row: Mapping[str, object], name: str) -> Text:
 
 
 def _digits(value: float) -> int:
-    """Return how many decimals to show: two, none of hundreds, and more of what is very small."""
+    """Return how many decimals to show: two, none of hundreds, more of what is small."""
     if abs(value) >= 100:
         return 0
-    return 2 if abs(value) >= 0.1 or value == 0 else min(1 - math.floor(math.log10(abs(value))), 9)
+    if abs(value) >= 0.1 or abs(value) < _NOTHING:
+        return 2
+    return 1 - math.floor(math.log10(abs(value)))
 
 
 def _head(column: str) -> str:
