@@ -52,7 +52,7 @@ class TimelySlice(Timely):
     even: bool = True
     cycle_s: float = CYCLE_S
     least_s: float = 0.1
-    credit_tokens: float = 2.0
+    credit_tokens: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
