@@ -40,6 +40,8 @@ class Server:
             raise KeyboardInterrupt
 
     def finish(self) -> StreamResult:
+        if "late" in self.heard[-1]:
+            raise KeyboardInterrupt
         return RESULT
 
     def begin_anew(self) -> None:
@@ -88,6 +90,21 @@ def test_an_interrupt_ends_the_answer_only(
 ) -> None:
     talk(monkeypatch, "stop\ntwo\n")
     assert capsys.readouterr().out == "STOP\nTWO\n"
+
+
+def test_an_interrupt_that_comes_late_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk(monkeypatch, "late\ntwo\n")
+    assert capsys.readouterr().out == "LATE\nTWO\n"
+
+
+def test_the_second_interrupt_ends_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        talk(monkeypatch, "stop, late\ntwo\n")
+    assert capsys.readouterr().out == "STOP, LATE\n"
 
 
 def test_without_a_terminal_an_error_ends_it(

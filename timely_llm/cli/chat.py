@@ -121,26 +121,35 @@ class Chat:
     def _answer(self, words: str) -> None:
         """Show an answer, and after it how it came."""
         self._client.wait_for_server(self._wait_s)
+        stopped = False
         try:
-            self._show(words)
+            stopped = self._show(words)
             self._note(summary(self._dialogue.finish()))
+        except KeyboardInterrupt:
+            if stopped:
+                raise
+            # It was meant for the answer, which had just ended.
         except TimelyError as error:
             if not self._live:
                 raise
             self._aside.print(str(error), style="red", markup=False)
 
-    def _show(self, words: str) -> None:
-        """Show an answer as it comes; Ctrl-C ends only that, once more, and the program ends."""
-        came = False
+    def _show(self, words: str) -> bool:
+        """Show an answer as it comes, and return whether it was stopped.
+
+        Ctrl-C ends only that; once more, and the program ends.
+        """
+        came = stopped = False
         try:
             for text in self._dialogue.say(words, self._timeout_s):
                 came = True
                 click.echo(printable(text), nl=False)
         except KeyboardInterrupt:
-            came = True  # the terminal shows ^C
+            came = stopped = True  # the terminal shows ^C
         finally:
             if came:
                 click.echo()
+        return stopped
 
     def _note(self, words: str) -> None:
         self._aside.print(words, style="dim", markup=False)
