@@ -18,8 +18,9 @@ SHARED_FILES := $(shell find launch config examples models -type f -not -path '*
 demo: install
 	timely-llm demo
 
+# Two at a time, of which one is a test with ROS processes: they need a core of their own.
 test: install
-	python -m pytest
+	python -m pytest --numprocesses 2 --dist loadgroup
 
 lint: install
 	ruff check .

@@ -16,6 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 _domains = itertools.count(os.getpid())
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all of these tests, one after the other, where several processes test."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.xdist_group("ros"))
+
+
 class Process:
     """A child process with its output in a file, ended with the test."""
 
