@@ -210,6 +210,16 @@ def test_a_new_beginning_frees_the_old_one() -> None:
     assert scene.loop.free_kv_tokens == scene.free_at_start
 
 
+def test_a_plan_may_have_the_id_of_an_answer_that_ended() -> None:
+    scene = Scene({"r": f"Yes...{FIND}"}, Stream())
+    talk(scene, "r")
+    scene.sink.answers.clear()
+    scene.loop.admit(request("r"))
+    scene.run()
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
 def test_an_answer_that_never_begins_expires() -> None:
     scene = Scene({"r": WORDS}, Never(), Patience(queue_timeout_s=0.5))
     scene.loop.admit(ask("r"))

@@ -100,7 +100,6 @@ class Conversations:
         for message in request.messages:
             check_words(self._engine.tokenizer, "a message", message.content)
         key = request.request_id
-        self._drop_key(key)
         kept = self._goes_on_with(request)
         said = (*(kept.messages if kept else ()), *request.messages)
         try:
@@ -137,6 +136,13 @@ class Conversations:
             generation.key, (*said, answer), request.turn + 1,
             generation.kv_tokens, generation.token_ids[-1], self._clock.now(),
         )  # fmt: skip
+
+    def free_key(self, key: str) -> None:
+        """Free the conversation whose last request had the id of a new request, if there is one."""
+        for name, kept in self._kept.items():
+            if kept.key == key:
+                self._drop(name)
+                return
 
     def evicted(self, key: str) -> None:
         """Take note that the engine gave up a sequence's KV."""
@@ -186,13 +192,6 @@ class Conversations:
         kept = self._kept.pop(name, None)
         if kept is not None:
             self._engine.remove(kept.key)
-
-    def _drop_key(self, key: str) -> None:
-        """Free the conversation whose last request had the id of a new one."""
-        for name, kept in self._kept.items():
-            if kept.key == key:
-                self._drop(name)
-                return
 
     def _words(self, kept: _Kept, new: Sequence[ChatMessage]) -> list[int] | None:
         """Return the tokens that follow an answer, up to the beginning of the next one.

@@ -135,6 +135,7 @@ class Loop:
         self._announcer.admitted(delivery.generation)
 
     def _begin(self, request: Request, now: float) -> Delivery:
+        self._conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):
             return self._conversations.begin(request, now)
         if isinstance(request, PlanRequest):
