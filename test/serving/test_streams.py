@@ -145,7 +145,8 @@ def test_kept_memory_is_lent_and_computed_again() -> None:
     free = scene.free_at_start
     scene.loop.admit(ask("r", "x " * 60, conversation="c"))
     scene.run()
-    kept = free - scene.loop.free_kv_tokens
+    kept = free - scene.engine.capacity.free_tokens
+    assert scene.loop.free_kv_tokens == free, "nobody is in want of it"
     first = scene.sink.answers["r"]
     assert kept == first.prompt_tokens + first.generated_tokens - 1
     scene.loop.admit(ask("p", "y " * ((free - kept) // 2 - 10), agent="bob"))
@@ -190,13 +191,12 @@ def test_conversations_are_forgotten() -> None:
     for name in ("c", "d", "e"):
         scene.loop.admit(ask(name, conversation=name))
         scene.run()
-    scene.loop.turn()
-    assert scene.loop.stats.kept_conversations == 2  # the oldest gave way
+    assert scene.loop.kept_conversations == 2  # the oldest gave way
     scene.loop.admit(ask("s", conversation="c", turn=1))
     assert scene.sink.answers["s"].error_code is ErrorCode.UNKNOWN_CONVERSATION
     scene.clock.advance(61.0)
     scene.loop.turn()
-    assert scene.loop.free_kv_tokens == scene.free_at_start
+    assert scene.engine.capacity.free_tokens == scene.free_at_start
 
 
 def test_a_new_beginning_frees_the_old_one() -> None:
@@ -207,7 +207,7 @@ def test_a_new_beginning_frees_the_old_one() -> None:
     scene.sink.answers.clear()
     scene.loop.admit(ask("s", "the same id", agent="bob"))  # as an id that ended may be
     scene.run()
-    assert scene.loop.free_kv_tokens == scene.free_at_start
+    assert scene.engine.capacity.free_tokens == scene.free_at_start
 
 
 def test_a_plan_may_have_the_id_of_an_answer_that_ended() -> None:
@@ -217,7 +217,7 @@ def test_a_plan_may_have_the_id_of_an_answer_that_ended() -> None:
     scene.loop.admit(request("r"))
     scene.run()
     assert scene.sink.results["r"].error_code is ErrorCode.NONE
-    assert scene.loop.free_kv_tokens == scene.free_at_start
+    assert scene.engine.capacity.free_tokens == scene.free_at_start
 
 
 def test_an_answer_that_never_begins_expires() -> None:

@@ -63,7 +63,7 @@ def stats(loop: Loop, stamp: Time) -> msg.ServerStats:
         duration_error=counts.duration_error,
         duration_bias=counts.duration_bias,
         streams=sum(isinstance(g, StreamGeneration) for g in loop.generations),
-        kept_conversations=counts.kept_conversations,
+        kept_conversations=loop.kept_conversations,
         chunks=counts.chunks,
         ttft_p50=counts.ttft_s(50),
         ttft_p95=counts.ttft_s(95),

@@ -46,7 +46,6 @@ class Announcer:
                 beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert_s,
             )  # fmt: skip
         elif isinstance(generation, StreamGeneration):
-            self.stats.streams += 1
             request, slo = generation.request, generation.request.slo
             self._journal.write(
                 "stream", arrival_s, id=key, agent=agent, ttft_s=slo.ttft_s, tpot_s=slo.tpot_s,

@@ -102,8 +102,13 @@ class Loop:
 
     @property
     def free_kv_tokens(self) -> int:
-        """Tokens of KV that are free in the engine."""
-        return self._engine.capacity.free_tokens
+        """Tokens of KV that are free, or kept for conversations until somebody needs them."""
+        return self._engine.capacity.free_tokens + self._conversations.kv_tokens
+
+    @property
+    def kept_conversations(self) -> int:
+        """Conversations that wait for their next turn."""
+        return len(self._conversations)
 
     def register(self, skill_set: SkillSet) -> int:
         """Pre-store a skill set; return the tokens of its shared prompt.
@@ -204,7 +209,6 @@ class Loop:
         self._watched_s = now
         self._watch.forget(now)
         self._conversations.forget(now)
-        self.stats.kept_conversations = len(self._conversations)
         for generation in self._pool.generations:
             verdict = self._watch.verdict(generation, now)
             if verdict is not None:

@@ -23,9 +23,7 @@ class Stats:
     """What a loop has done since it was made; times in seconds.
 
     Attributes:
-        streams: requests for answers; of `requests`.
         chunks: tokens of answers that were told.
-        kept_conversations: conversations that wait for their next turn.
         duration_error: mean of |true - predicted| / true of the last segments that robots of one
             skill set executed, the one that was heard of last.
         duration_bias: mean of (true - predicted) / true of the same.
@@ -43,9 +41,7 @@ class Stats:
     generated_tokens: int = 0
     recomputed_tokens: int = 0
     evictions: int = 0
-    streams: int = 0
     chunks: int = 0
-    kept_conversations: int = 0
     duration_error: float = 0.0
     duration_bias: float = 0.0
     _step_s: deque[float] = field(default_factory=_recent)
