@@ -41,6 +41,11 @@ def test_a_conversation_needs_its_first_token_and_the_mean_of_the_others_in_time
     assert row["max_gap_s"] == pytest.approx(0.25)
 
 
+def test_what_adding_up_times_costs_is_forgiven_in_all_shares_alike() -> None:
+    row = only(heard(1.0 + 1e-10, 1.125 + 1.5e-10))
+    assert row["attainment"] == row["ttft_attainment"] == row["tpot_attainment"] == 1.0
+
+
 def test_a_real_time_task_needs_its_whole_answer_by_its_deadline() -> None:
     late_start = heard(1.2, 1.3, 1.5, kind=REAL_TIME)
     late = heard(0.1, 0.2, 1.75, kind=REAL_TIME)

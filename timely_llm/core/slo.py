@@ -53,7 +53,15 @@ class Slo:
         """Return whether an answer with these times kept what was promised."""
         if self.real_time:
             return completion_s <= self.deadline_s * _ROUNDING
-        return ttft_s <= self.ttft_s * _ROUNDING and tpot_s <= self.tpot_s * _ROUNDING
+        return self.met_ttft(ttft_s) and self.met_tpot(tpot_s)
+
+    def met_ttft(self, ttft_s: float) -> bool:
+        """Return whether the first token came in time."""
+        return ttft_s <= self.ttft_s * _ROUNDING
+
+    def met_tpot(self, tpot_s: float) -> bool:
+        """Return whether the tokens after the first one were fast enough in the mean."""
+        return tpot_s <= self.tpot_s * _ROUNDING
 
 
 @dataclass(frozen=True)

@@ -70,10 +70,8 @@ def talk_row(talks: Sequence[Talk], **names: Any) -> Row:
         "attainment": share(talks, met),
         "rt_attainment": share(machines, met),
         "nrt_attainment": share(people, met),
-        "ttft_attainment": share(people, lambda t: t.ttft_s <= t.conversation.ttft_s),
-        "tpot_attainment": share(
-            people, lambda t: t.finished and t.tpot_s <= t.conversation.tpot_s
-        ),
+        "ttft_attainment": share(people, lambda t: slo_of(t).met_ttft(t.ttft_s)),
+        "tpot_attainment": share(people, lambda t: t.finished and slo_of(t).met_tpot(t.tpot_s)),
         "completion_s": _completion_s(talks),
         "rt_completion_s": _completion_s(machines),
         "nrt_completion_s": _completion_s(people),
