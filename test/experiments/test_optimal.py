@@ -4,6 +4,7 @@ from itertools import islice
 import pytest
 
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
+from timely_llm.engines.profiles import Profile
 from timely_llm.experiments import optimal
 from timely_llm.experiments.contract import Options
 from timely_llm.experiments.optimal import best_utility, instances, utility
@@ -43,6 +44,13 @@ def test_no_policy_is_better_than_the_best(policy: str) -> None:
     for works in islice(instances(5, seed=3), 4):
         best = best_utility(works, SETTINGS)
         assert utility(works, parse(policy), SETTINGS) <= best + 2e-3
+
+
+def test_where_nobody_can_earn_anything_everybody_reaches_that() -> None:
+    slow = Profile("slow", "made up", base_s=100.0, row_s=0.0, prefill_token_s=0.0)
+    settings = Settings(own_tokens=400, network_s=0.0, profile=slow)
+    case = optimal.Case((parse("stream"),), settings, optimal.BURSTS[0], 2, 0)
+    assert [(row["share_of_best"], row["best_utility"]) for row in optimal.score(case)] == [(1, 0)]
 
 
 def test_rows_are_the_same_each_time_and_shares_are_of_the_best(
