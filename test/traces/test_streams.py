@@ -87,6 +87,7 @@ def test_a_recording_of_conversations_is_a_trace(tmp_path: Path) -> None:
         bag.ask(0.0, "a", topic="stream_requests")
         bag.ask(0.001, "a")
         bag.answer(0.5, "a", "Two words")
+        bag.ended(0.6, "a", ErrorCode.DUPLICATE_REQUEST)
         bag.ask(2.0, "b", max_tokens=70)
         bag.ask(3.0, "a")
         bag.request(4.0, "plan")

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from timely_llm.core.errors import RequestError
+from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.traces.mcap import Message
 from timely_llm.traces.messages import decoded
@@ -63,8 +64,10 @@ class Requests:
         kind = message.channel.type
         if kind == STREAM_RESULT_TYPE:
             end = decoded(message.data, kind, self._path)
-            new_tokens = max(end.prompt_tokens - end.kept_tokens, 0)
-            self._lengths[end.request_id] = (new_tokens, end.generated_tokens)
+            # A second request of the same id was refused while the first was served: not its end.
+            if end.error_code != ErrorCode.DUPLICATE_REQUEST:
+                new_tokens = max(end.prompt_tokens - end.kept_tokens, 0)
+                self._lengths[end.request_id] = (new_tokens, end.generated_tokens)
         if kind not in _TOPICS:
             return False
         known = self._taken if message.channel.topic.endswith(_TOPICS[kind]) else self._sent
