@@ -116,6 +116,23 @@ def test_an_error_is_told_and_does_not_count(server: Server, dialogue: Dialogue)
     assert server.asked[-1] == (["Be kind.", "Two"], 0)
 
 
+def test_an_answer_that_failed_is_not_that_of_words_that_were_never_sent(
+    server: Server, dialogue: Dialogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.fails = True
+    with pytest.raises(PlanClientError, match="ENGINE_FAILED"):
+        list(dialogue.say("One", SOON_S))
+
+    def interrupt(*_: object, **__: object) -> Answer:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dialogue, "_ask", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        list(dialogue.say("Two", SOON_S))
+    with pytest.raises(PlanClientError, match="nothing was said"):
+        dialogue.finish(SOON_S)
+
+
 def test_a_silent_server_is_given_up(server: Server, dialogue: Dialogue) -> None:
     server.silent = True
     with pytest.raises(PlanTimeout, match="sent nothing within"):

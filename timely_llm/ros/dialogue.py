@@ -84,7 +84,7 @@ class Dialogue:
     def _stream(
         self, said: Sequence[ChatMessage], new: ChatMessage, timeout_s: float
     ) -> Iterator[str]:
-        self._new = new
+        self._new, self._answer = new, None
         self._answer = answer = self._ask(said, conversation=self._name, turn=self._turns)
         try:
             yield from answer.chunks(timeout_s)
