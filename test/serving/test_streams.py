@@ -169,6 +169,7 @@ def test_an_unknown_conversation_is_refused(fields: dict[str, Any]) -> None:
     result = scene.sink.answers["s"]
     assert result.error_code is ErrorCode.UNKNOWN_CONVERSATION
     assert "is kept: send all its messages, with turn 0" in result.error_msg
+    assert scene.loop.stats.slo_met == 1.0, "a question that is to be asked anew is no answer"
     # And the one that is kept is still there.
     scene.loop.admit(ask("t", conversation="c", turn=1))
     scene.run()

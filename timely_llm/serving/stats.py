@@ -13,6 +13,14 @@ from timely_llm.engines.contract import StepResult
 
 RECENT = 256
 
+_NO_ANSWERS = frozenset(
+    (
+        ErrorCode.CANCELED, ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_CONVERSATION,
+        ErrorCode.CLIENT_SILENT,
+    )
+)  # fmt: skip
+"""Ends of streams that say nothing about how well they were served: the client's doing."""
+
 
 def _recent() -> deque[float]:
     return deque(maxlen=RECENT)
@@ -74,7 +82,7 @@ class Stats:
         if isinstance(result, PlanResult) and result.response_s >= 0:
             self._response_s.append(result.response_s)
             self._utility.append(result.utility)
-        elif isinstance(result, StreamResult) and result.error_code is not ErrorCode.CANCELED:
+        elif isinstance(result, StreamResult) and result.error_code not in _NO_ANSWERS:
             self._slo_met.append(result.slo_met)
             self._stalled_s.append(result.stalled_s)
             if result.ttft_s >= 0:
