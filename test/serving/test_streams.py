@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from test.serving.scripted import FIND, Scene, request
-from timely_llm.core.errors import RequestError
+from test.serving.scripted import ARM, FIND, Scene, request
+from timely_llm.core.errors import EngineError, RequestError
 from timely_llm.core.request import ErrorCode, Request
 from timely_llm.core.slo import Slo
 from timely_llm.core.stream import ChatMessage, StreamRequest
@@ -158,6 +158,18 @@ def test_kept_memory_is_lent_and_computed_again() -> None:
     again = scene.sink.answers["s"]
     assert (again.text, again.kept_tokens) == ("Yes.", 0)
     assert again.recomputed_tokens == kept
+
+
+def test_a_skill_set_may_have_the_memory_that_is_only_kept() -> None:
+    room = Scene({}).prefix_tokens + Scene({}, skill_set=ARM).prefix_tokens
+    scene = Scene({"r": WORDS}, Stream(), kv_tokens=room + 20)
+    scene.loop.admit(ask("r", conversation="c"))
+    scene.run()
+    assert scene.engine.capacity.free_tokens < scene.loop.register(ARM)
+    assert scene.loop.kept_conversations == 0
+    another = ARM.model_copy(update={"name": "another", "prompt": f"Another arm. {ARM.prompt}"})
+    with pytest.raises(EngineError, match="no room to pin a prefix"):
+        scene.loop.register(another)
 
 
 @pytest.mark.parametrize("fields", [{"turn": 2}, {"conversation": "d"}, {"agent": "bob"}])

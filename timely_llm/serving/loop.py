@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import EngineError, RequestError
 from timely_llm.core.generation import Generation, PlanTally, State
 from timely_llm.core.journal import Journal, NoJournal
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, Rejected, Request
@@ -115,8 +115,15 @@ class Loop:
 
         Raises:
             RequestError: its name is taken by a different one.
+            EngineError: there is no room for it, even without the conversations that are kept.
         """
-        tokens = self.prompts.register(skill_set)
+        try:
+            tokens = self.prompts.register(skill_set)
+        except EngineError:
+            if not self._conversations.kv_tokens:
+                raise
+            self._conversations.forget(math.inf)
+            tokens = self.prompts.register(skill_set)
         self._admission.warm_up(skill_set.name)
         return tokens
 
