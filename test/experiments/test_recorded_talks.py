@@ -132,6 +132,19 @@ def test_who_was_cut_short_refused_or_is_still_in_work_got_no_answer(tmp_path: P
     assert any(note.startswith("4 tokens are not in the recording") for note in recording.notes)
 
 
+def test_a_question_that_had_to_be_told_anew_is_asked_once(tmp_path: Path) -> None:
+    with TalkBag(tmp_path / "day") as bag:
+        bag.ask(0.0, "later", conversation="c", turn=1)
+        bag.ended(0.1, "later", ErrorCode.UNKNOWN_CONVERSATION)
+        bag.ask(0.2, "anew", conversation="c")
+        bag.answer(0.6, "anew", "yes")
+    document = score(tmp_path / "day")
+    row = only(document)
+    assert (row["conversations"], row["share_answered"]) == (1, 1.0)
+    assert any(note.startswith("1 questions are left out") for note in document.notes)
+    assert [talk.id for talk in read_trace(tmp_path / "day").conversations] == ["anew"]
+
+
 def test_without_results_an_answer_ends_with_its_last_token(tmp_path: Path) -> None:
     with TalkBag(tmp_path / "day") as bag:
         bag.ask(0.0, "a", topic="stream_requests", tpot=0.0, slo_class="voice")

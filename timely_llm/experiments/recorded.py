@@ -165,6 +165,11 @@ def _notes(told: Stories, heard: Heard) -> Iterator[str]:
         yield from _plan_notes(told, heard)
     if told.talks:
         yield from _talk_notes(told, heard)
+    if told.forgotten:
+        yield (
+            f"{told.forgotten} questions are left out, since the server had forgotten what came"
+            " before: who asks then tells all of it anew"
+        )
     if told.unknown:
         yield f"{told.unknown} requests are left out: what they asked was not recorded"
     taken = [about.taken for about in heard.requests.values()]

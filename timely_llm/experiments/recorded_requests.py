@@ -15,7 +15,7 @@ from timely_llm.experiments.recorded_messages import Heard
 from timely_llm.experiments.recorded_talks import TalkStory, talk_story
 from timely_llm.experiments.recorded_uses import Use, uses
 from timely_llm.experiments.workload import Work
-from timely_llm.traces.model import Job, TraceError
+from timely_llm.traces.model import Conversation, Job, TraceError
 
 MAX_WORTH = 1e9
 """Largest worth of an answer, and steepest slope, that is taken for serious."""
@@ -91,6 +91,8 @@ class Stories:
         stories: requests of plans.
         talks: conversations.
         begin_ns: when the first of both arrived.
+        forgotten: questions that a server turned away since it had forgotten what came before: who
+            asked had to tell all of it anew, as another request.
         unknown: requests of which the recording does not say what was asked.
         impossible: requests that no server would take.
     """
@@ -98,6 +100,7 @@ class Stories:
     stories: tuple[Story, ...]
     talks: tuple[TalkStory, ...]
     begin_ns: int
+    forgotten: int
     unknown: int
     impossible: int
 
@@ -105,7 +108,8 @@ class Stories:
 def stories(heard: Heard) -> Stories:
     """Return the requests of a recording."""
     plans, unknown_plans = uses(heard.requests, heard)
-    streams, unknown_streams = uses(heard.streams, heard)
+    asked, unknown_streams = uses(heard.streams, heard)
+    streams = [one for one in asked if not _forgotten(one)]
     begins_ns = [one.asked.time_ns for one in plans] + [one.asked.time_ns for one in streams]
     begin_ns = min(begins_ns, default=0)
     told: list[Story] = []
@@ -117,7 +121,14 @@ def stories(heard: Heard) -> Stories:
         with contextlib.suppress(TraceError, RequestError):
             talks.append(talk_story(stream, begin_ns, heard.knows("StreamResult")))
     impossible = len(plans) + len(streams) - len(told) - len(talks)
-    return Stories(tuple(told), tuple(talks), begin_ns, unknown_plans + unknown_streams, impossible)
+    return Stories(
+        tuple(told), tuple(talks), begin_ns, len(asked) - len(streams),
+        unknown_plans + unknown_streams, impossible,
+    )  # fmt: skip
+
+
+def _forgotten(use: Use[Conversation]) -> bool:
+    return use.ended is not None and use.ended.error_code == ErrorCode.UNKNOWN_CONVERSATION
 
 
 def _job(use: Use[Job], begin_ns: int) -> Job:

@@ -44,6 +44,7 @@ class Requests:
         self._sent: dict[str, list[Message]] = {kind: [] for kind in _TOPICS}
         # Of conversations, by request: tokens that were computed of the prompt, and of the answer.
         self._lengths: dict[str, tuple[int, int]] = {}
+        self._forgotten: set[str] = set()  # which their clients then told anew, as other requests
 
     @property
     def accepted(self) -> bool:
@@ -64,8 +65,10 @@ class Requests:
         kind = message.channel.type
         if kind == STREAM_RESULT_TYPE:
             end = decoded(message.data, kind, self._path)
+            if end.error_code == ErrorCode.UNKNOWN_CONVERSATION:
+                self._forgotten.add(end.request_id)
             # A second request of the same id was refused while the first was served: not its end.
-            if end.error_code != ErrorCode.DUPLICATE_REQUEST:
+            elif end.error_code != ErrorCode.DUPLICATE_REQUEST:
                 new_tokens = max(end.prompt_tokens - end.kept_tokens, 0)
                 self._lengths[end.request_id] = (new_tokens, end.generated_tokens)
         if kind not in _TOPICS:
@@ -115,6 +118,8 @@ class Requests:
     ) -> Iterator[Conversation]:
         for number, message in enumerate(messages):
             request = decoded(message.data, STREAM_TYPE, self._path)
+            if request.request_id in self._forgotten:
+                continue
             name = _unique(request.request_id or f"stream_{number}", number, ids)
             arrival_s = (message.time_ns - begin_ns) / 1e9
             tokens = self._lengths.get(request.request_id, (0, 0))
