@@ -55,11 +55,13 @@ def test_a_real_time_task_needs_its_whole_answer_by_its_deadline() -> None:
 
 
 def test_who_is_not_served_to_the_end_misses_and_has_no_completion() -> None:
-    row = only(heard(0.5, 0.6, finished=False), heard(0.5, 0.6), heard(finished=False))
+    cut_off = heard(0.5, 0.6, finished=False, stalled_s=0.4)
+    row = only(cut_off, heard(0.5, 0.6), heard(finished=False))
     assert (
         row["attainment"] == row["tpot_attainment"] == row["share_served"] == pytest.approx(1 / 3)
     )
     assert row["ttft_attainment"] == pytest.approx(2 / 3)
+    assert row["stalled_s"] == pytest.approx(0.2), "who heard nothing is no listener"
     assert row["completion_s"] == pytest.approx(0.6)
     assert plain(row)["ttft_p95_s"] is None, "one of three never had a first token"
 

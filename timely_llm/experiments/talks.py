@@ -63,7 +63,7 @@ def talk_row(talks: Sequence[Talk], **names: Any) -> Row:
     """
     machines = [talk for talk in talks if is_real_time(talk)]
     people = [talk for talk in talks if not is_real_time(talk)]
-    stalls = [talk.stalled_s for talk in people]
+    stalls = [talk.stalled_s for talk in people if talk.times_s]
     return {
         **names,
         "requests": len(talks),
