@@ -6,14 +6,14 @@ import pytest
 
 from test.policies.builders import stream, talking
 from timely_llm.core.generation import StreamGeneration
-from timely_llm.core.slo import REAL_TIME, TEXT, VOICE
+from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.policies.decode_mask import Task
 from timely_llm.policies.paced_cycle import PacedCycle
 
 
 def cycle(*streams: StreamGeneration, credit_tokens: float = 1.0) -> PacedCycle:
     tasks = [Task(s.key, s.request.slo.tpot_s) for s in streams]
-    return PacedCycle(tasks, 1.0, credit_tokens, 0.04, even=False)
+    return PacedCycle(tasks, 0.0, 1.0, credit_tokens, 0.04, even=False)
 
 
 def test_nobody_gets_more_than_a_token_ahead() -> None:
@@ -50,6 +50,15 @@ def test_who_is_new_or_would_be_late_or_has_a_deadline_does_not_wait_for_a_colum
     for _ in range(30):
         assert paced.turn(pressing, -0.03)[0] == pressing
     assert paced.over(-0.03)
+
+
+def test_a_cycle_does_not_wait_for_ever_for_those_who_ask_for_little() -> None:
+    slow = talking("s", of_class=SloClass("slow", Slo(tpot_s=3600.0)), tokens=2)
+    paced = cycle(slow)
+    assert paced.turn([slow], 0.5) == ([], 1.5)
+    assert paced.turn([slow], 0.7) == ([], 1.5)
+    assert not paced.over(1.4)
+    assert paced.over(1.5)
 
 
 def test_who_was_not_selected_gets_nothing_and_an_empty_cycle_ends() -> None:

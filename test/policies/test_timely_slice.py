@@ -115,6 +115,17 @@ def test_what_robots_needed_in_the_last_second_is_not_there_for_streams() -> Non
     assert plan.keys >= {r.key for r in readers}, "segments made ahead give way"
 
 
+def test_one_that_asks_for_little_does_not_keep_others_out() -> None:
+    policy = TimelySlice(least_s=0.001)
+    slow = talking("s", of_class=SloClass("slow", Slo(tpot_s=3600.0), 100.0), tokens=2)
+    robots, reader = [running(f"r{n}") for n in range(8)], talking("t", first_s=-9.0)
+    for step in range(44):
+        policy.plan(0.0215 * step, robots, STEP, ROOMY)
+    assert "t" not in policy.plan(0.95, [*robots, slow, reader], STEP, ROOMY).keys
+    plan = policy.plan(1.5, [slow, reader], STEP, ROOMY)
+    assert policy.plan(plan.wake_s, [slow, reader], STEP, ROOMY).keys == {"t"}
+
+
 def test_one_that_asks_for_too_much_does_not_keep_others_out() -> None:
     greedy = talking("g", of_class=SloClass("own", Slo(tpot_s=0.001), 1e6), first_s=-9.0)
     reader = talking("t", first_s=-9.0)

@@ -21,7 +21,9 @@ class PacedCycle:
 
     Args:
         tasks: those that were selected, the fastest first.
-        end_s: when the cycle ends if nobody was selected.
+        begin_s: when the cycle begins.
+        cycle_s: how long it lasts if nobody was selected, and how long a column waits at most: who
+            asks for less than a token in this time would keep others out.
         credit_tokens: most tokens that a stream may be ahead.
         lead_s: how long before its due time a token must be begun at the latest, seconds.
         even: see `decode_mask`.
@@ -33,7 +35,8 @@ class PacedCycle:
     def __init__(
         self,
         tasks: Sequence[Task],
-        end_s: float,
+        begin_s: float,
+        cycle_s: float,
         credit_tokens: float,
         lead_s: float,
         *,
@@ -46,15 +49,14 @@ class PacedCycle:
             for column in zip(*mask, strict=True)
         ]
         self._column = 0
-        self._end_s = end_s
+        self._cycle_s = cycle_s
+        self._end_s = math.inf if tasks else begin_s + cycle_s
         self._credit_tokens = credit_tokens
         self._lead_s = lead_s
 
     def over(self, now: float) -> bool:
-        """Return whether all columns had their turn."""
-        if not self._columns:
-            return now + _TICK_S >= self._end_s
-        return self._column == len(self._columns)
+        """Return whether all columns had their turn, or one has waited for too long."""
+        return 0 < self._column == len(self._columns) or now + _TICK_S >= self._end_s
 
     def turn(
         self, streams: Iterable[StreamGeneration], now: float
@@ -69,20 +71,22 @@ class PacedCycle:
         chosen = [stream for stream in streams if stream.key in self.keys]
         must_s = [self._begin_s(stream, self._lead_s) for stream in chosen]
         joining = [stream for stream, at_s in zip(chosen, must_s, strict=True) if at_s <= soon_s]
-        next_s = self._end_s
+        next_s = math.inf
         if self._column < len(self._columns):
             members = self._columns[self._column]
             may_s = {s.key: self._begin_s(s, math.inf) for s in chosen if s.key in members}
             next_s = min(may_s.values())
-            if next_s <= soon_s:
-                self._column += 1
+            if next_s > soon_s:
+                self._end_s = min(self._end_s, now + self._cycle_s)
+            else:
+                self._column, self._end_s = self._column + 1, math.inf
                 taken = {stream.key for stream in joining}
                 joining += [
                     stream
                     for stream in chosen
                     if stream.key not in taken and may_s.get(stream.key, math.inf) <= soon_s
                 ]
-        return joining, math.inf if joining else min([next_s, *must_s])
+        return joining, math.inf if joining else min([next_s, self._end_s, *must_s])
 
     def _begin_s(self, stream: StreamGeneration, lead_s: float) -> float:
         """Return when its next token begins, so long before its due time as its credit allows."""

@@ -62,7 +62,7 @@ class TimelySlice(Timely):
             )
         self._used: deque[tuple[float, int, float]] = deque()
         self._known: frozenset[str] = frozenset()
-        self._cycle = PacedCycle([], -math.inf, 0.0, 0.0, even=self.even)
+        self._cycle = PacedCycle([], -math.inf, 0.0, 0.0, 0.0, even=self.even)
 
     def plan(
         self,
@@ -114,7 +114,7 @@ class TimelySlice(Timely):
             # A step may be on its way when a token should be begun.
             lead_s = 2.0 * step_time.predict_s(len(tasks) + len(batch))
             self._cycle = PacedCycle(
-                tasks, now + self.cycle_s, self.credit_tokens, lead_s, even=self.even
+                tasks, now, self.cycle_s, self.credit_tokens, lead_s, even=self.even
             )
         if not self._cycle.keys and not batch:
             return [], math.inf  # not even one has enough memory
