@@ -193,6 +193,7 @@ def test_a_turn_that_is_too_long_leaves_the_conversation() -> None:
     talk(scene, "r")
     scene.loop.admit(ask("s", "long " * 300, conversation="c", turn=1))
     assert scene.sink.answers["s"].error_code is ErrorCode.INVALID_REQUEST
+    assert scene.sink.answers["s"].error_msg.startswith("the conversation has ")
     assert "tokens, at most 300 are allowed" in scene.sink.answers["s"].error_msg
     scene.loop.admit(ask("t", conversation="c", turn=1))
     scene.run()

@@ -27,7 +27,7 @@ class AdmissionLimits:
     max_prompt_tokens: float = math.inf
     constrained: bool = False
 
-    def check(self, tokens: int) -> None:
+    def check(self, tokens: int, what: str = "the prompt") -> None:
         """Find out whether a prompt of so many tokens is taken.
 
         Raises:
@@ -36,7 +36,7 @@ class AdmissionLimits:
         if tokens > self.max_prompt_tokens:
             raise Rejected(
                 ErrorCode.INVALID_REQUEST,
-                f"the prompt has {tokens} tokens, at most {self.max_prompt_tokens:g} are allowed",
+                f"{what} has {tokens} tokens, at most {self.max_prompt_tokens:g} are allowed",
             )
 
 

@@ -178,7 +178,7 @@ class Conversations:
         """Make a prompt known to the engine; return its tokens, and those left to compute."""
         key, decoding = request.request_id, Decoding(request.temperature, request.seed)
         whole = self._encode(said)
-        self._limits.check(len(whole))
+        self._limits.check(len(whole), "the conversation" if len(said) > 1 else "the prompt")
         words = self._words(kept, request.messages) if kept else None
         if kept is None or words is None:
             left = self._engine.add(key, whole, None, decoding)
