@@ -24,23 +24,32 @@ class AnswerLengths:
         self._sorted: dict[Hashable, list[int]] = {}
         self._share = 0.0
 
-    def to_go(self, of_class: Hashable, out: int, bound: int, share: float) -> int:
+    def to_go(
+        self, of_class: Hashable, out: int, bound: int, share: float, enough: int = _ENOUGH
+    ) -> int:
         """Return a quantile of the tokens to come, at least 1.
 
         Args:
             of_class: lengths of the same class that exceed `out` are what it is taken from.
             out: tokens that are there.
-            bound: the declared most tokens of the answer; what is expected until eight of its
+            bound: the declared most tokens of the answer; what is expected until enough of its
                 class were seen, and never exceeded.
             share: which quantile, below 1.
+            enough: so many lengths must have been seen.
         """
         seen = self._sorted.get(of_class, ())
-        if len(seen) >= _ENOUGH:
+        if len(seen) >= enough:
             start = bisect_right(seen, out)
             if start < len(seen):
                 expected = seen[start + int(share * (len(seen) - start))]
                 return max(min(expected, bound) - out, 1)
         return max(bound - out, 1)
+
+    def least_to_go(self, of_class: Hashable, out: int) -> int:
+        """Return the fewest tokens to come that were seen, 1 if it is not known."""
+        seen = self._sorted.get(of_class, ())
+        start = bisect_right(seen, out)
+        return seen[start] - out if _ENOUGH <= len(seen) != start else 1
 
     def observe(self, of_class: Hashable, tokens: int) -> None:
         """Learn from an answer of so many tokens."""

@@ -1,10 +1,39 @@
-"""How much of the engine's time is promised (paper 000, Eq. 7, with real rates)."""
+"""What needs take of the engine's time, together and a token (paper 000, Eq. 7, real rates)."""
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from operator import neg
+
+_MOST_ROWS = 32
+
+
+class TokenCost:
+    """What a token takes of the engine, by how urgently it is needed.
+
+    Of the steps that are short enough for a need, the cheapest shares its time among most rows: who
+    has time can be served with many others, who has none needs the engine nearly for itself.
+
+    Args:
+        step_s: seconds of a step by its rows.
+        rows: most that there can be.
+    """
+
+    def __init__(self, step_s: Callable[[int], float], rows: int) -> None:
+        self._steps_s = [step_s(count) for count in range(1, min(rows, _MOST_ROWS) + 1)]
+        shares_s = (step / count for count, step in enumerate(self._steps_s, start=1))
+        self._costs_s = list(accumulate(shares_s, min))
+
+    @property
+    def alone_s(self) -> float:
+        """Seconds of a step of one row."""
+        return self._steps_s[0]
+
+    def seconds(self, need: float) -> float:
+        """Return the engine's seconds for a token where so many a second are needed."""
+        return self._costs_s[max(bisect_right(self._steps_s, 1.0 / need) - 1, 0)]
 
 
 class EngineShare:

@@ -15,7 +15,8 @@ from functools import cache
 
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.policies.answer_lengths import AnswerLengths
-from timely_llm.policies.engine_share import EngineShare
+from timely_llm.policies.engine_share import EngineShare, TokenCost
+from timely_llm.policies.recent import Recent
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.stream_step import Beside, StreamStep
 from timely_llm.policies.talk import Talk
@@ -45,19 +46,17 @@ class Streams:
         util: share of the engine's time that may be promised.
         quantile: of the lengths learned, what a real-time answer reckons with.
         keep: who is promised something is worth so many times more: no to and fro.
-        window_s: a new stream leaves the room that urgent work has lately needed: its mean over so
-            long.
-        margin: streams leave real-time answers this share of what those could just afford.
+        window_s: a new stream leaves the room that urgent work has needed for so long: its mean
+            and one deviation more.
         room: by this share of a step those who are promised nothing may make it longer.
         longest_s: of a step for them alone: so long an arrival that nobody foresees may wait.
         relief_s: they get a token so often, whatever else there is: nobody starves.
     """
 
     util: float = 0.95
-    quantile: float = 0.8
+    quantile: float = 0.7
     keep: float = 3.0
-    window_s: float = 10.0
-    margin: float = 0.85
+    window_s: float = 20.0
     room: float = 0.1
     longest_s: float = 0.15
     relief_s: float = 5.0
@@ -65,8 +64,7 @@ class Streams:
     def __post_init__(self) -> None:
         self.lengths = AnswerLengths()
         self._talks: dict[str, Talk] = {}
-        self._urgent = 0.0
-        self._seen_s = -math.inf
+        self._urgent = Recent(self.window_s)
         self._relieved_s = -math.inf
 
     def choose(
@@ -77,24 +75,22 @@ class Streams:
         step_time: StepTime,
     ) -> Choice:
         """Return which streams join a step."""
-        talks = self._look(now, streams, step_time.predict_s(1))
-        if not talks:
-            return Choice()
         context = sum(stream.context_tokens for stream in streams) / len(streams)
 
         @cache
         def step_s(rows: int) -> float:
             return step_time.predict_s(rows, 0, int(rows * context))
 
+        talks = self._look(now, streams, TokenCost(step_s, len(streams)))
         self._promise(now, talks, beside.needs, step_s)
         step = StreamStep(beside, step_time, context)
-        left_out = self._serve_promised([talk for talk in talks if talk.promised], step)
+        left_out = _serve_promised([talk for talk in talks if talk.promised], step)
         others = [talk for talk in talks if not talk.promised]
         self._serve_others(now, others, left_out, step)
         first = frozenset(talk.generation.key for talk in others)
         return Choice((*step.decoding, *step.starting), step.tokens, first)
 
-    def _look(self, now: float, streams: Sequence[StreamGeneration], one_s: float) -> list[Talk]:
+    def _look(self, now: float, streams: Sequence[StreamGeneration], cost: TokenCost) -> list[Talk]:
         """Return what is known of the streams, brought up to date."""
         before, self._talks = self._talks, {}
         for stream in streams:
@@ -106,7 +102,7 @@ class Streams:
             talk.ended(self.lengths)
         talks = list(self._talks.values())
         for talk in talks:
-            talk.look(now, one_s, self.lengths, self.quantile)
+            talk.look(now, cost, self.lengths, self.quantile)
         return talks
 
     def _promise(
@@ -116,14 +112,13 @@ class Streams:
         needs: Sequence[float],
         step_s: Callable[[int], float],
     ) -> None:
-        """Promise those who are worth most for each token their needs, as far as these fit."""
+        """Promise those who are worth most for their time their needs, as far as these fit."""
         hopeful = [talk for talk in talks if not talk.hopeless]
         wanted = EngineShare(step_s, [*needs, *(t.need for t in hopeful if t.real_time)]).used
-        gone = min((now - self._seen_s) / self.window_s, 1.0)
-        self._urgent += gone * (wanted - self._urgent)
-        self._seen_s = now
+        self._urgent.saw(wanted, now)
+        usual = self._urgent.mean + self._urgent.deviation
         all_wanted = EngineShare(step_s, [*needs, *(t.need for t in hopeful)]).used
-        if all_wanted <= self.util - max(self._urgent - wanted, 0.0):
+        if all_wanted <= self.util - max(usual - wanted, 0.0):
             for talk in hopeful:
                 talk.promised = True
             return
@@ -135,31 +130,12 @@ class Streams:
                 talk.promised = share.offer(talk.need, self.util)
             else:
                 rest.append(talk)
-        spare = self.util - max(self._urgent - share.used, 0.0)
+        spare = self.util - max(usual - share.used, 0.0)
         for talk in rest:
             talk.promised = share.offer(talk.need, self.util if talk.promised else spare)
 
     def _worth(self, talk: Talk) -> float:
         return talk.density * self.keep if talk.promised else talk.density
-
-    def _serve_promised(self, promised: list[Talk], step: StreamStep) -> list[Talk]:
-        """Let the most urgent ones join, as many as these can afford; return the others."""
-        promised.sort(key=_urgency)
-        urgent_s = math.inf
-        left_out: list[Talk] = []
-        for talk in promised:
-            own_s = 1.0 / talk.need
-            if talk.real_time:
-                urgent_s = min(urgent_s, own_s)
-            else:
-                own_s = min(own_s, self.margin * urgent_s)
-            limit_s = min(step.limit_s, own_s)
-            if step.join(talk, limit_s):
-                step.limit_s = limit_s
-                step.urgent = step.urgent or talk.real_time
-            else:
-                left_out.append(talk)
-        return left_out
 
     def _serve_others(
         self, now: float, others: list[Talk], left_out: list[Talk], step: StreamStep
@@ -172,7 +148,7 @@ class Streams:
             left_out: who is promised something and does not take part.
             step: so far.
         """
-        others.sort(key=_served_s)
+        others.sort(key=_in_line)
         if step.empty:
             limit_s = self.longest_s
         else:
@@ -197,7 +173,29 @@ class Streams:
         return True
 
 
-def _served_s(talk: Talk) -> float:
+def _serve_promised(promised: list[Talk], step: StreamStep) -> list[Talk]:
+    """Let the most urgent ones join, as many as these can afford; return the others.
+
+    Streams take no time from a real-time answer that it would need if it became very long.
+    """
+    promised.sort(key=_urgency)
+    left_out: list[Talk] = []
+    longest_s = math.inf
+    for talk in promised:
+        limit_s = min(step.limit_s, 1.0 / talk.need)
+        if talk.real_time:
+            longest_s = min(longest_s, talk.longest_s)
+        else:
+            limit_s = min(limit_s, longest_s)
+        if step.join(talk, limit_s):
+            step.limit_s = limit_s
+            step.urgent = step.urgent or talk.real_time
+        else:
+            left_out.append(talk)
+    return left_out
+
+
+def _in_line(talk: Talk) -> float:
     return talk.served_s
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.policies.answer_lengths import AnswerLengths
+from timely_llm.policies.engine_share import TokenCost
 
-_TYPICAL = 0.5
+_TYPICAL: Final = 0.5
+_NEARLY_ANY: Final = 0.97
+_ENOUGH_FOR_ANY: Final = 32  # lengths: of fewer there is no such quantile
 _LEAST_SHARE = 0.5  # of its rate: credit does not make a stream wait for longer
 _CATCH_UP_S = 1.0
 
@@ -18,8 +22,9 @@ class Talk:
     Attributes:
         generation: whose it is.
         need: tokens a second from now on; 0 if they would come too late.
-        density: worth for each token that it takes to earn it.
+        density: worth for each second of the engine that it takes to earn it.
         tokens_to_go: how many it is reckoned to take to its end.
+        longest_s: a real-time answer of nearly any length is in time if no step is longer.
         hopeless: what was promised cannot be kept any more.
         promised: it has a share of the engine.
         counted: the length that it counts with in the statistics, once it is hopeless; 0 before.
@@ -27,6 +32,7 @@ class Talk:
 
     __slots__ = (
         "_began_late",
+        "_most_to_go",
         "_of_class",
         "_real_time",
         "_tpot_s",
@@ -34,6 +40,7 @@ class Talk:
         "density",
         "generation",
         "hopeless",
+        "longest_s",
         "need",
         "out",
         "promised",
@@ -46,12 +53,13 @@ class Talk:
         self.out = -1
         self.promised = self.hopeless = False
         self.need = self.density = 0.0
+        self.longest_s = math.inf
         self.counted = 0
         self._of_class = slo, generation.request.weight
         self._real_time = slo.real_time
         self._tpot_s = slo.tpot_s
         self._began_late = False
-        self.tokens_to_go = 1
+        self.tokens_to_go = self._most_to_go = 1
 
     @property
     def real_time(self) -> bool:
@@ -72,41 +80,62 @@ class Talk:
         """
         return min(self.generation.due_s, self.served_s + self._tpot_s)
 
-    def look(self, now: float, one_s: float, lengths: AnswerLengths, share: float) -> None:
+    def look(self, now: float, cost: TokenCost, lengths: AnswerLengths, share: float) -> None:
         """Bring it up to date.
 
         Args:
             now: the time, seconds.
-            one_s: seconds of a step that it has for itself.
+            cost: of a token, by how urgently it is needed.
             lengths: of answers that have ended.
             share: quantile of these that a real-time answer reckons with.
         """
         generation = self.generation
-        out = len(generation.token_ids)
+        out, bound = len(generation.token_ids), generation.max_tokens
         if out != self.out or not out:
             self.out = out
-            self.tokens_to_go = lengths.to_go(
-                self._of_class, out, generation.max_tokens, share if self._real_time else _TYPICAL
-            )
-        tokens = self.tokens_to_go
-        self.density = generation.request.weight / tokens
-        due_s = generation.due_s
+            if self._real_time:
+                self.tokens_to_go = lengths.to_go(self._of_class, out, bound, share)
+                self._most_to_go = lengths.to_go(
+                    self._of_class, out, bound, _NEARLY_ANY, _ENOUGH_FOR_ANY
+                )
+            else:
+                self.tokens_to_go = lengths.to_go(self._of_class, out, bound, _TYPICAL)
         if self._real_time:
-            late = now + tokens * one_s > due_s
-            self.need = 0.0 if late else tokens / (due_s - now)
-        elif not out:
-            late = self._began_late = now + one_s > due_s
-            self.need = 1.0 / self._tpot_s
+            self._need_whole(now, cost.alone_s, lengths)
         else:
-            lag_s = now - due_s
-            late = self._began_late or lag_s > tokens * (self._tpot_s - 2.0 * one_s)
-            # What brings it back to its times within that time.
-            self.need = max(1.0 + lag_s / _CATCH_UP_S, _LEAST_SHARE) / self._tpot_s
-        self.hopeless = late
-        if late:
+            self._need_tokens(now, cost.alone_s)
+        if self.hopeless:
             self.promised = False
             if self._real_time and not self.counted:
-                self.counted = lengths.give_up(self._of_class, out, generation.max_tokens)
+                self.counted = lengths.give_up(self._of_class, out, bound)
+        else:
+            seconds = self.tokens_to_go * cost.seconds(self.need)
+            self.density = generation.request.weight / seconds
+
+    def _need_whole(self, now: float, one_s: float, lengths: AnswerLengths) -> None:
+        """Find what brings the whole answer by its deadline.
+
+        It may be shorter than what it is reckoned to be: there is hope as long as the shortest one
+        could be in time, but it needs no more than the engine can give.
+        """
+        spare_s = self.generation.due_s - now
+        least = lengths.least_to_go(self._of_class, self.out)
+        self.hopeless = least * one_s > spare_s
+        if not self.hopeless:
+            self.need = min(self.tokens_to_go / spare_s, 1.0 / one_s)
+            self.longest_s = spare_s / self._most_to_go
+
+    def _need_tokens(self, now: float, one_s: float) -> None:
+        """Find what brings the tokens of a stream at their times, the first one and the mean."""
+        lag_s = now - self.generation.due_s
+        if not self.out:
+            self.hopeless = self._began_late = lag_s + one_s > 0.0
+            self.need = 1.0 / self._tpot_s
+        else:
+            can_catch_up_s = self.tokens_to_go * (self._tpot_s - 2.0 * one_s)
+            self.hopeless = self._began_late or lag_s > can_catch_up_s
+            # What brings it back to its times within that time.
+            self.need = max(1.0 + lag_s / _CATCH_UP_S, _LEAST_SHARE) / self._tpot_s
 
     def ended(self, lengths: AnswerLengths) -> None:
         """Learn from its end."""
