@@ -50,7 +50,7 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         ("best", "unknown policy 'best': choose one of fcfs, stream, fcfs-segments, edf, timely"),
         ("", "unknown policy ''"),
         ("fcfs:", "fcfs:: '' is not one of harness, drops, uncached, open-loop, rows=..., admi"),
-        ("deadline:harness", "'harness' is not one of drops, uncached, open-loop, kappa=...,"),
+        ("deadline:harness", "'harness' is not one of drops, uncached, open-loop, util=...,"),
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),

@@ -1,7 +1,6 @@
 import math
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.answer_lengths import AnswerLengths
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.deadline import Deadline
-from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.step_time import StepTime
 
 FAST = StepTime(0.0216, 0.00015, 0.00011)
@@ -147,6 +145,74 @@ def test_who_gets_no_share_is_not_left_for_ever() -> None:
     raise AssertionError("one stream was passed over for 30 s")
 
 
+def overloaded(
+    policy: Deadline, late: Sequence[StreamGeneration], seconds: float, others: int = 7
+) -> list[str]:
+    """Serve others that never end, seven fill the engine; return the keys of `late` served."""
+    now, served = 100.0, []
+    crowd = [talking(f"t{i}", tokens=20, first_s=now - 2.0) for i in range(others)]
+    for made in (*late, *crowd):
+        made.max_tokens = 200 if made in late else 4000
+    while now < 100.0 + seconds:
+        plan = policy.plan(now, [*late, *crowd], SLOW, ROOMY)
+        now += SLOW.predict_s(len(plan.entries))
+        for made in (*late, *crowd):
+            if made.key in plan.keys:
+                made.token_ids.append(0)
+                made.came(now)
+                served += [made.key] if made in late else []
+    return served
+
+
+def test_an_answer_that_has_begun_goes_on_before_another_begins() -> None:
+    begun = talking("begun", arrival_s=50.0, tokens=30, first_s=51.0)
+    begun.last_s = 90.0
+    asked = [stream(f"w{i}", 10.0 + i, to_compute=1, context=20) for i in range(5)]
+    assert set(overloaded(Deadline(), [*asked, begun], 30.0)) == {"begun"}
+    assert overloaded(Deadline(), asked, 30.0)[0] == "w0", "the one that asked first"
+
+
+def test_they_wait_in_line_only_while_others_are_promised_something() -> None:
+    late = [stream(f"w{i}", 0.0, to_compute=1, context=20) for i in range(20)]
+    for made in late:
+        made.max_tokens = 100
+    policy = Deadline()
+    assert len(policy.plan(50.0, late, SLOW, ROOMY).keys) == 20, "long since nobody"
+    asks = stream("new", 60.0, to_compute=1, context=20)
+    asks.max_tokens = 100
+    policy.plan(60.0, [asks], SLOW, ROOMY)
+    assert 2 <= len(policy.plan(61.0, late, SLOW, ROOMY).keys) < 12, "soon somebody may ask"
+    assert len(policy.plan(70.0, late, SLOW, ROOMY).keys) == 20
+
+
+def test_where_rows_cost_nothing_who_is_late_goes_on_at_once() -> None:
+    late = [stream(f"w{i}", 0.0, to_compute=1, context=20) for i in range(3)]
+    crowd = [talking(f"t{i}", tokens=20, first_s=8.0) for i in range(20)]
+    for made in (*late, *crowd):
+        made.max_tokens = 100
+    assert Deadline().plan(10.0, [*late, *crowd], FAST, ROOMY).keys >= {"w0", "w1", "w2"}
+
+
+def test_an_answer_that_is_late_is_finished_if_that_is_wanted() -> None:
+    def lag() -> StreamGeneration:
+        late = talking("late", arrival_s=85.0, tokens=30, first_s=85.5)
+        late.last_s = 99.0
+        return late
+
+    assert len(overloaded(Deadline(finish=True), [lag()], 20.0, others=6)) > 100
+    assert 2 <= len(overloaded(Deadline(), [lag()], 20.0, others=6)) < 20
+
+
+def test_a_bound_says_nothing_of_how_short_an_answer_is() -> None:
+    machine = stream("m", 0.0, of_class=REAL_TIME, to_compute=1, context=20)
+    machine.max_tokens = 1000
+    talkers = [talking(f"t{i}", tokens=20, first_s=-1.9) for i in range(8)]
+    for made in talkers:
+        made.max_tokens = 100
+    plan = Deadline().plan(0.01, [*talkers, machine], SLOW, ROOMY)
+    assert plan.entries[0][0] == "m"
+
+
 def test_plans_go_first_and_streams_take_what_they_leave() -> None:
     urgent = [running(f"u{i}", arrival_s=9.9, utility=URGENT) for i in range(3)]
     talkers = [talking(f"t{i}", tokens=20, first_s=8.0) for i in range(20)]
@@ -177,14 +243,6 @@ def test_plans_alone_are_planned_as_if_there_were_no_streams() -> None:
     assert policy.plan(0.1, crowd, FAST, ROOMY) == before
 
 
-def test_shares_add_up_as_in_table_ii() -> None:
-    share = EngineShare(SLOW.predict_s, [10.0] * 3 + [1 / 0.12] * 4)
-    assert share.offer(4.0, 0.95) and share.offer(4.0, 0.95)
-    assert share.used == pytest.approx(0.939, abs=0.001)
-    assert not share.offer(12.0, 0.95)
-    assert share.used == pytest.approx(0.939, abs=0.001)
-
-
 def test_lengths_of_answers_are_learned_and_bounded() -> None:
     lengths = AnswerLengths()
     assert lengths.to_go("text", 10, 100, 0.5) == 90
@@ -194,14 +252,16 @@ def test_lengths_of_answers_are_learned_and_bounded() -> None:
     assert lengths.to_go("text", 45, 100, 0.0) == 5, "only longer ones count"
     assert lengths.to_go("text", 0, 25, 0.5) == 25, "never more than was declared"
     assert lengths.to_go("text", 90, 100, 0.5) == 10
+    assert lengths.to_go("text", 90, 1000, 0.5) == 23, "a quarter more, and one"
 
 
 def test_an_answer_that_is_given_up_counts_until_its_true_length_is_known() -> None:
     lengths = AnswerLengths()
+    assert lengths.give_up("text", 0, 60) == 0, "the bound is no length"
     for _ in range(8):
-        lengths.observe("text", 10)
+        lengths.observe("text", 30)
+    assert lengths.give_up("text", 30, 60) == 0, "longer than all others"
     counted = lengths.give_up("text", 20, 60)
-    assert counted == 60
-    assert lengths.to_go("text", 10, 100, 0.5) == 50
-    lengths.correct("text", counted, 15)
-    assert lengths.to_go("text", 10, 100, 0.5) == 5
+    assert counted == 30
+    lengths.correct("text", counted, 45)
+    assert lengths.to_go("text", 30, 100, 0.5) == 15

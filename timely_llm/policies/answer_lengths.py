@@ -6,8 +6,11 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Hashable
 
-_ENOUGH = 8
+ENOUGH = 8
+"""Of fewer lengths nothing is learned."""
 _REMEMBERED = 256
+_LONGER = 1.25
+"""Who has more tokens than all that were seen will have so many times what it has."""
 _GOLDEN = 0.6180339887498949
 
 
@@ -25,7 +28,7 @@ class AnswerLengths:
         self._share = 0.0
 
     def to_go(
-        self, of_class: Hashable, out: int, bound: int, share: float, enough: int = _ENOUGH
+        self, of_class: Hashable, out: int, bound: int, share: float, enough: int = ENOUGH
     ) -> int:
         """Return a quantile of the tokens to come, at least 1.
 
@@ -37,19 +40,10 @@ class AnswerLengths:
             share: which quantile, below 1.
             enough: so many lengths must have been seen.
         """
-        seen = self._sorted.get(of_class, ())
-        if len(seen) >= enough:
-            start = bisect_right(seen, out)
-            if start < len(seen):
-                expected = seen[start + int(share * (len(seen) - start))]
-                return max(min(expected, bound) - out, 1)
-        return max(bound - out, 1)
-
-    def least_to_go(self, of_class: Hashable, out: int) -> int:
-        """Return the fewest tokens to come that were seen, 1 if it is not known."""
-        seen = self._sorted.get(of_class, ())
-        start = bisect_right(seen, out)
-        return seen[start] - out if _ENOUGH <= len(seen) != start else 1
+        expected = bound
+        if len(self._sorted.get(of_class, ())) >= enough:
+            expected = self._quantile(of_class, out, share) or int(_LONGER * out) + 1
+        return max(min(expected, bound) - out, 1)
 
     def observe(self, of_class: Hashable, tokens: int) -> None:
         """Learn from an answer of so many tokens."""
@@ -62,12 +56,22 @@ class AnswerLengths:
     def give_up(self, of_class: Hashable, out: int, bound: int) -> int:
         """Learn from an answer whose end is not awaited; return the length that it counts with.
 
-        Quantiles are taken in turn, so that many such answers together are like the others.
+        Quantiles are taken in turn, so that many such answers together are like the others. It does
+        not count, 0, while there are none: a bound may be far from any length.
         """
         self._share = (self._share + _GOLDEN) % 1.0
-        tokens = out + self.to_go(of_class, out, bound, self._share)
-        self.observe(of_class, tokens)
+        tokens = min(self._quantile(of_class, out, self._share), bound)
+        if tokens:
+            self.observe(of_class, tokens)
         return tokens
+
+    def _quantile(self, of_class: Hashable, out: int, share: float) -> int:
+        """Return a quantile of the lengths that exceed `out`, 0 if that is not known."""
+        seen = self._sorted.get(of_class, ())
+        start = bisect_right(seen, out)
+        if len(seen) < ENOUGH or start == len(seen):
+            return 0
+        return seen[start + int(share * (len(seen) - start))]
 
     def correct(self, of_class: Hashable, counted: int, tokens: int) -> None:
         """Put the true length in the place of the one that an answer counted with."""

@@ -23,7 +23,7 @@ from timely_llm.policies.packing import pack
 from timely_llm.policies.plan_step import LONGEST_SEGMENT, PlanStep
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.stream_step import Beside
-from timely_llm.policies.streams import Choice, Streams
+from timely_llm.policies.streams import Choice, StreamOptions, Streams
 
 _FIRST_GUESS = 8
 _SAMPLE = 24
@@ -34,8 +34,10 @@ _NUMBERS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 17, 20, 24)
 
 
 @dataclass(eq=False)
-class Deadline:
+class Deadline(StreamOptions):
     """Every wave of newcomers is as large as it is worth most.
+
+    Options that are not named here are for streams, see `StreamOptions`.
 
     Attributes:
         kappa: price of a robot that has nothing to do, a second, as a share of its request's worth.
@@ -67,7 +69,7 @@ class Deadline:
 
     def __post_init__(self) -> None:
         self.lengths = Lengths(_FIRST_GUESS, self.learn)
-        self.streams = Streams()
+        self.streams = Streams(self)
 
     def plan(
         self,

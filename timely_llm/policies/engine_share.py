@@ -19,17 +19,19 @@ class TokenCost:
     Args:
         step_s: seconds of a step by its rows.
         rows: most that there can be.
+        util: share of the engine's time that may be promised.
+
+    Attributes:
+        alone_s: seconds of a step of one row.
+        most: tokens a second that may be promised to one.
     """
 
-    def __init__(self, step_s: Callable[[int], float], rows: int) -> None:
+    def __init__(self, step_s: Callable[[int], float], rows: int, util: float) -> None:
         self._steps_s = [step_s(count) for count in range(1, min(rows, _MOST_ROWS) + 1)]
         shares_s = (step / count for count, step in enumerate(self._steps_s, start=1))
         self._costs_s = list(accumulate(shares_s, min))
-
-    @property
-    def alone_s(self) -> float:
-        """Seconds of a step of one row."""
-        return self._steps_s[0]
+        self.alone_s = self._steps_s[0]
+        self.most = util / self.alone_s
 
     def seconds(self, need: float) -> float:
         """Return the engine's seconds for a token where so many a second are needed."""

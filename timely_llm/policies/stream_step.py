@@ -42,16 +42,13 @@ class StreamStep:
         tokens: of all streams in it.
         seconds: how long it takes.
         limit_s: how long it may become.
-        urgent: whether a real-time answer takes part that may be in time.
-        plans_limit_s: how long the plans in it let it become.
     """
 
     def __init__(self, beside: Beside, step_time: StepTime, mean_context: float) -> None:
         self.decoding: list[StreamGeneration] = []
         self.starting: list[StreamGeneration] = []
         self.tokens = 0
-        self.urgent = False
-        self.limit_s = self.plans_limit_s = beside.longest_s
+        self.limit_s = beside.longest_s
         self._step_time = step_time
         self._mean_context = mean_context
         self._rows = beside.rows

@@ -21,9 +21,6 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.stream_step import Beside, StreamStep
 from timely_llm.policies.talk import Talk
 
-_RELIEF_WAITS = 4.0
-"""While a real-time answer could be late for it, relief is rarer by this factor."""
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -39,8 +36,8 @@ class Choice:
 
 
 @dataclass(eq=False)
-class Streams:
-    """Chooses, and remembers what it has promised.
+class StreamOptions:
+    """What the policy does with streams.
 
     Attributes:
         util: share of the engine's time that may be promised.
@@ -48,24 +45,36 @@ class Streams:
         keep: who is promised something is worth so many times more: no to and fro.
         window_s: a new stream leaves the room that urgent work has needed for so long: its mean
             and one deviation more.
-        room: by this share of a step those who are promised nothing may make it longer.
+        spare: those who are promised nothing may take the engine's time up to this share, together
+            with what is promised.
+        room: or so much more than what is promised: where rows cost nothing, nobody waits.
         longest_s: of a step for them alone: so long an arrival that nobody foresees may wait.
-        relief_s: they get a token so often, whatever else there is: nobody starves.
+        patience_s: one of them gets a token so often, whatever else there is: nobody starves. And
+            after so long in which nobody was promised anything, all of them take part.
+        finish: an answer that has begun in time keeps its worth when it is late: fewer stalls, and
+            fewer answers in time.
     """
 
     util: float = 0.95
     quantile: float = 0.7
     keep: float = 3.0
     window_s: float = 20.0
-    room: float = 0.1
+    spare: float = 0.4
+    room: float = 0.02
     longest_s: float = 0.15
-    relief_s: float = 5.0
+    patience_s: float = 5.0
+    finish: bool = False
 
-    def __post_init__(self) -> None:
+
+class Streams:
+    """Chooses, and remembers what it has promised."""
+
+    def __init__(self, options: StreamOptions | None = None) -> None:
+        self._options = options or StreamOptions()
         self.lengths = AnswerLengths()
         self._talks: dict[str, Talk] = {}
-        self._urgent = Recent(self.window_s)
-        self._relieved_s = -math.inf
+        self._urgent = Recent(self._options.window_s)
+        self._promised_s = self._relieved_s = -math.inf
 
     def choose(
         self,
@@ -81,12 +90,12 @@ class Streams:
         def step_s(rows: int) -> float:
             return step_time.predict_s(rows, 0, int(rows * context))
 
-        talks = self._look(now, streams, TokenCost(step_s, len(streams)))
-        self._promise(now, talks, beside.needs, step_s)
+        talks = self._look(now, streams, TokenCost(step_s, len(streams), self._options.util))
+        share = self._promise(now, talks, beside.needs, step_s)
         step = StreamStep(beside, step_time, context)
-        left_out = _serve_promised([talk for talk in talks if talk.promised], step)
+        _serve_promised([talk for talk in talks if talk.promised], step)
         others = [talk for talk in talks if not talk.promised]
-        self._serve_others(now, others, left_out, step)
+        self._serve_others(now, others, share, step)
         first = frozenset(talk.generation.key for talk in others)
         return Choice((*step.decoding, *step.starting), step.tokens, first)
 
@@ -102,7 +111,7 @@ class Streams:
             talk.ended(self.lengths)
         talks = list(self._talks.values())
         for talk in talks:
-            talk.look(now, cost, self.lengths, self.quantile)
+            talk.look(now, cost, self.lengths, self._options.quantile)
         return talks
 
     def _promise(
@@ -111,75 +120,83 @@ class Streams:
         talks: Iterable[Talk],
         needs: Sequence[float],
         step_s: Callable[[int], float],
-    ) -> None:
-        """Promise those who are worth most for their time their needs, as far as these fit."""
-        hopeful = [talk for talk in talks if not talk.hopeless]
+    ) -> EngineShare:
+        """Promise those who are worth most for their time their needs; return what these take."""
+        util = self._options.util
+        hopeful: list[Talk] = []
+        for talk in talks:
+            if talk.hopeless and not self._finishes(talk):
+                talk.promised = False
+            else:
+                hopeful.append(talk)
         wanted = EngineShare(step_s, [*needs, *(t.need for t in hopeful if t.real_time)]).used
         self._urgent.saw(wanted, now)
         usual = self._urgent.mean + self._urgent.deviation
-        all_wanted = EngineShare(step_s, [*needs, *(t.need for t in hopeful)]).used
-        if all_wanted <= self.util - max(usual - wanted, 0.0):
+        everybody = EngineShare(step_s, [*needs, *(t.need for t in hopeful)])
+        if everybody.used <= util - max(usual - wanted, 0.0):
             for talk in hopeful:
                 talk.promised = True
-            return
+            return everybody
         share = EngineShare(step_s, needs)
         rest: list[Talk] = []
         hopeful.sort(key=self._worth, reverse=True)
         for talk in hopeful:
             if talk.real_time:
-                talk.promised = share.offer(talk.need, self.util)
+                talk.promised = share.offer(talk.need, util)
             else:
                 rest.append(talk)
-        spare = self.util - max(usual - share.used, 0.0)
+        spare = util - max(usual - share.used, 0.0)
         for talk in rest:
-            talk.promised = share.offer(talk.need, self.util if talk.promised else spare)
+            talk.promised = share.offer(talk.need, util if talk.promised else spare)
+        return share
+
+    def _finishes(self, talk: Talk) -> bool:
+        """Return whether it is late, and promised something all the same."""
+        return self._options.finish and talk.stalls and not talk.began_late
 
     def _worth(self, talk: Talk) -> float:
-        return talk.density * self.keep if talk.promised else talk.density
+        return talk.density * self._options.keep if talk.promised else talk.density
 
     def _serve_others(
-        self, now: float, others: list[Talk], left_out: list[Talk], step: StreamStep
+        self, now: float, others: Sequence[Talk], share: EngineShare, step: StreamStep
     ) -> None:
-        """Let those join who are promised nothing, the one that has waited longest first.
+        """Let those join who are promised nothing, in line, as far as the engine has time for them.
+
+        An answer that has begun goes on at its own speed, before another one begins.
 
         Args:
             now: the time, seconds.
             others: they.
-            left_out: who is promised something and does not take part.
+            share: what is promised.
             step: so far.
         """
-        others.sort(key=_in_line)
-        if step.empty:
-            limit_s = self.longest_s
+        options = self._options
+        alone = step.empty
+        # Who can still begin in time waits for its turn.
+        line = sorted((t for t in others if t.hopeless or t.out or alone), key=_in_line)
+        if alone:
+            most, limit_s = options.util, options.longest_s
         else:
-            # Who can still begin in time waits for its turn.
-            others = [t for t in others if t.hopeless or t.out or now > t.served_s + self.relief_s]
-            if others and self._must_relieve(now, others[0], step):
-                limit_s = min(step.plans_limit_s, self.longest_s)
-                step.join(others.pop(0), math.inf)
-                others = left_out + others
-            else:
-                limit_s = min(step.limit_s, step.seconds * (1.0 + self.room))
-        for talk in others:
-            if not step.join(talk, limit_s) and talk.generation.to_compute == 1:
-                break  # nobody has room
-
-    def _must_relieve(self, now: float, oldest: Talk, step: StreamStep) -> bool:
-        """Return whether it is time for a step of those who are promised nothing."""
-        patience_s = self.relief_s * (_RELIEF_WAITS if step.urgent else 1.0)
-        if now < max(oldest.served_s, self._relieved_s) + patience_s:
-            return False
-        self._relieved_s = now
-        return True
+            most, limit_s = max(options.spare, share.used + options.room), step.limit_s
+            self._promised_s = now
+        everybody = now > self._promised_s + options.patience_s
+        fits = True
+        for talk in line:
+            fits = fits and share.offer(talk.need, most)
+            if not (fits or everybody or step.empty or (alone and talk.out)):
+                break
+            step.join(talk, limit_s)
+        if line and now > max(self._relieved_s, line[0].served_s) + options.patience_s:
+            self._relieved_s = now
+            step.join(line[0], step.seconds + options.longest_s)
 
 
-def _serve_promised(promised: list[Talk], step: StreamStep) -> list[Talk]:
-    """Let the most urgent ones join, as many as these can afford; return the others.
+def _serve_promised(promised: list[Talk], step: StreamStep) -> None:
+    """Let the most urgent ones join, as many as these can afford.
 
     Streams take no time from a real-time answer that it would need if it became very long.
     """
     promised.sort(key=_urgency)
-    left_out: list[Talk] = []
     longest_s = math.inf
     for talk in promised:
         limit_s = min(step.limit_s, 1.0 / talk.need)
@@ -189,14 +206,11 @@ def _serve_promised(promised: list[Talk], step: StreamStep) -> list[Talk]:
             limit_s = min(limit_s, longest_s)
         if step.join(talk, limit_s):
             step.limit_s = limit_s
-            step.urgent = step.urgent or talk.real_time
-        else:
-            left_out.append(talk)
-    return left_out
 
 
-def _in_line(talk: Talk) -> float:
-    return talk.served_s
+def _in_line(talk: Talk) -> tuple[bool, float]:
+    """First whose words somebody waits for, then by arrival."""
+    return talk.real_time or not talk.out, talk.generation.arrival_s
 
 
 def _urgency(talk: Talk) -> tuple[bool, float]:

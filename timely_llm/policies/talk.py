@@ -6,12 +6,11 @@ import math
 from typing import Final
 
 from timely_llm.core.generation import StreamGeneration
-from timely_llm.policies.answer_lengths import AnswerLengths
+from timely_llm.policies.answer_lengths import ENOUGH, AnswerLengths
 from timely_llm.policies.engine_share import TokenCost
 
 _TYPICAL: Final = 0.5
 _NEARLY_ANY: Final = 0.97
-_ENOUGH_FOR_ANY: Final = 32  # lengths: of fewer there is no such quantile
 _LEAST_SHARE = 0.5  # of its rate: credit does not make a stream wait for longer
 _CATCH_UP_S = 1.0
 
@@ -21,11 +20,11 @@ class Talk:
 
     Attributes:
         generation: whose it is.
-        need: tokens a second from now on; 0 if they would come too late.
+        need: tokens a second from now on.
         density: worth for each second of the engine that it takes to earn it.
         tokens_to_go: how many it is reckoned to take to its end.
         longest_s: a real-time answer of nearly any length is in time if no step is longer.
-        hopeless: what was promised cannot be kept any more.
+        hopeless: what was promised cannot be kept any more, or its first token was late.
         promised: it has a share of the engine.
         counted: the length that it counts with in the statistics, once it is hopeless; 0 before.
     """
@@ -76,9 +75,21 @@ class Talk:
     def wanted_s(self) -> float:
         """When its next token should come: when it is due, or a token's time after the last one.
 
-        Credit is good for as long as it is needed, but steady words are better than bursts.
+        Credit is good for as long as it is needed, but steady words are better than bursts. Who is
+        late for good does not catch up.
         """
-        return min(self.generation.due_s, self.served_s + self._tpot_s)
+        steady_s = self.served_s + self._tpot_s
+        return steady_s if self.hopeless else min(self.generation.due_s, steady_s)
+
+    @property
+    def stalls(self) -> bool:
+        """Whether somebody has begun to hear or read it, and will not have it in time."""
+        return self.hopeless and self.out > 0 and not self._real_time
+
+    @property
+    def began_late(self) -> bool:
+        """Whether its first token was late, or is."""
+        return self._began_late
 
     def look(self, now: float, cost: TokenCost, lengths: AnswerLengths, share: float) -> None:
         """Bring it up to date.
@@ -96,33 +107,31 @@ class Talk:
             if self._real_time:
                 self.tokens_to_go = lengths.to_go(self._of_class, out, bound, share)
                 self._most_to_go = lengths.to_go(
-                    self._of_class, out, bound, _NEARLY_ANY, _ENOUGH_FOR_ANY
+                    self._of_class, out, bound, _NEARLY_ANY, 2 * ENOUGH
                 )
             else:
                 self.tokens_to_go = lengths.to_go(self._of_class, out, bound, _TYPICAL)
         if self._real_time:
-            self._need_whole(now, cost.alone_s, lengths)
+            self._need_whole(now, cost)
         else:
             self._need_tokens(now, cost.alone_s)
         if self.hopeless:
-            self.promised = False
+            self.need = 1.0 / self._tpot_s
             if self._real_time and not self.counted:
                 self.counted = lengths.give_up(self._of_class, out, bound)
-        else:
-            seconds = self.tokens_to_go * cost.seconds(self.need)
-            self.density = generation.request.weight / seconds
+        seconds = self.tokens_to_go * cost.seconds(self.need)
+        self.density = generation.request.weight / seconds
 
-    def _need_whole(self, now: float, one_s: float, lengths: AnswerLengths) -> None:
+    def _need_whole(self, now: float, cost: TokenCost) -> None:
         """Find what brings the whole answer by its deadline.
 
-        It may be shorter than what it is reckoned to be: there is hope as long as the shortest one
-        could be in time, but it needs no more than the engine can give.
+        It may be shorter than what it is reckoned to be: there is hope as long as one token could
+        be in time, but it needs no more than can be promised.
         """
         spare_s = self.generation.due_s - now
-        least = lengths.least_to_go(self._of_class, self.out)
-        self.hopeless = least * one_s > spare_s
+        self.hopeless = cost.alone_s > spare_s
         if not self.hopeless:
-            self.need = min(self.tokens_to_go / spare_s, 1.0 / one_s)
+            self.need = min(self.tokens_to_go / spare_s, cost.most)
             self.longest_s = spare_s / self._most_to_go
 
     def _need_tokens(self, now: float, one_s: float) -> None:
