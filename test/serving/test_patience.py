@@ -1,15 +1,33 @@
 """No request stays for ever."""
 
+from typing import Any
+
 import pytest
 
 from test.serving.scripted import FIND, Scene, request
 from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.core.stream import ChatMessage, StreamRequest
 from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.contract import StepPlan
+from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.timely import Timely
 from timely_llm.serving.patience import Patience
 
 SLOW = "mf(500);mf(500);mf(500);mf(500);->True;"
 REST = Timely(lead_s=0.1)
+
+
+class Halting(Stream):
+    """Serves no more once it has been halted."""
+
+    halted = False
+
+    def plan(self, now: float, *others: Any) -> StepPlan:
+        return StepPlan(wake_s=now + 0.1) if self.halted else super().plan(now, *others)
+
+
+def question(request_id: str) -> StreamRequest:
+    return StreamRequest(request_id, "ann", (ChatMessage("user", "Why?"),))
 
 
 def test_a_request_of_an_agent_that_falls_silent_is_ended_and_freed() -> None:
@@ -84,3 +102,24 @@ def test_late_requests_are_served_unless_asked_otherwise_but_not_for_ever() -> N
     scene.clock.advance(31.0)
     scene.run()
     assert scene.sink.results["v"].error_code is ErrorCode.EXPIRED
+
+
+@pytest.mark.parametrize("kind", ["plan", "stream"])
+def test_also_what_has_begun_does_not_wait_for_ever(kind: str) -> None:
+    policy = Halting()
+    scene = Scene({"r": SLOW}, policy, Patience(queue_timeout_s=30.0))
+    scene.loop.admit(request("r") if kind == "plan" else question("r"))
+    while not (scene.sink.segments or scene.sink.chunks):
+        scene.loop.turn()
+    policy.halted = True
+    (generation,) = scene.loop.generations
+    needed_s = max(generation.due_s, scene.clock.now())
+    scene.clock.advance(needed_s + 29.0 - scene.clock.now())
+    scene.turns(1)
+    assert scene.loop.generations, "its time is not up"
+    scene.clock.advance(needed_s + 31.0 - scene.clock.now())
+    scene.turns(1)
+    result = (scene.sink.results | scene.sink.answers)["r"]
+    assert result.error_code is ErrorCode.EXPIRED
+    assert result.error_msg.startswith("nothing could be made for it in 3")
+    assert scene.loop.free_kv_tokens == scene.free_at_start

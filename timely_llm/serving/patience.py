@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from timely_llm.core.generation import Generation, PlanGeneration, State
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode
 
 Verdict = tuple[ErrorCode, str]
+
+_WAITING = (State.BLOCKED, State.EXECUTING)
+"""For its robot, not the robot for it."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class Patience:
             said a word, such as a replayed bag, is not held to it.
         answer_timeout_s: from the predicted end of a segment to the report that is waited for, a
             blocking skill's value or the end of the plan, seconds.
-        queue_timeout_s: from arrival to the first segment, or the first token, seconds.
+        queue_timeout_s: from arrival to the first segment or token, and from when each next one is
+            needed until it is there, seconds.
         drop_late: give a request up as soon as its time utility is spent before its first segment
             (what paper 001's released code does).
         max_replans: new plans made for a request whose segments fail.
@@ -74,7 +78,7 @@ class Watch:
                 " predicted end"
             )
         if now >= self._queue_s(generation):
-            waited_s = now - generation.arrival_s
+            waited_s = now - _waits_since_s(generation)
             return ErrorCode.EXPIRED, f"nothing could be made for it in {waited_s:.1f} s"
         return None
 
@@ -87,12 +91,22 @@ class Watch:
         return max(heard_s, generation.arrival_s) + limit_s
 
     def _answer_s(self, generation: Generation) -> float:
-        if generation.state not in (State.BLOCKED, State.EXECUTING):
+        if generation.state not in _WAITING:
             return math.inf  # as always for streams
         return generation.due_s + self.patience.answer_timeout_s
 
     def _queue_s(self, generation: Generation) -> float:
-        if not generation.first:
-            return math.inf
-        end_s = generation.arrival_s + self.patience.queue_timeout_s
-        return min(end_s, generation.zero_s) if self.patience.drop_late else end_s
+        end_s = _waits_since_s(generation) + self.patience.queue_timeout_s
+        late = generation.first and self.patience.drop_late
+        return min(end_s, generation.zero_s) if late else end_s
+
+
+def _waits_since_s(generation: Generation) -> float:
+    """Return since when somebody waits for the next segment or token."""
+    if generation.first:
+        return generation.arrival_s
+    if generation.state in _WAITING:
+        return math.inf
+    if isinstance(generation, StreamGeneration):
+        return max(generation.last_s, generation.due_s)
+    return generation.due_s
