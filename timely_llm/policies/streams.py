@@ -42,7 +42,6 @@ class StreamOptions:
     Attributes:
         util: share of the engine's time that may be promised.
         quantile: of the lengths learned, what a real-time answer reckons with.
-        keep: who is promised something is worth so many times more: no to and fro.
         window_s: a new stream leaves the room that urgent work has needed for so long: its mean
             and one deviation more.
         spare: those who are promised nothing may take the engine's time up to this share, together
@@ -57,7 +56,6 @@ class StreamOptions:
 
     util: float = 0.95
     quantile: float = 0.7
-    keep: float = 3.0
     window_s: float = 20.0
     spare: float = 0.4
     room: float = 0.02
@@ -139,7 +137,7 @@ class Streams:
             return everybody
         share = EngineShare(step_s, needs)
         rest: list[Talk] = []
-        hopeful.sort(key=self._worth, reverse=True)
+        hopeful.sort(key=_density, reverse=True)
         for talk in hopeful:
             if talk.real_time:
                 talk.promised = share.offer(talk.need, util)
@@ -153,9 +151,6 @@ class Streams:
     def _finishes(self, talk: Talk) -> bool:
         """Return whether it is late, and promised something all the same."""
         return self._options.finish and talk.stalls and not talk.began_late
-
-    def _worth(self, talk: Talk) -> float:
-        return talk.density * self._options.keep if talk.promised else talk.density
 
     def _serve_others(
         self, now: float, others: Sequence[Talk], share: EngineShare, step: StreamStep
@@ -206,6 +201,10 @@ def _serve_promised(promised: list[Talk], step: StreamStep) -> None:
             limit_s = min(limit_s, longest_s)
         if step.join(talk, limit_s):
             step.limit_s = limit_s
+
+
+def _density(talk: Talk) -> float:
+    return talk.density
 
 
 def _in_line(talk: Talk) -> tuple[bool, float]:

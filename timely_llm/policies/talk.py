@@ -107,7 +107,7 @@ class Talk:
             if self._real_time:
                 self.tokens_to_go = lengths.to_go(self._of_class, out, bound, share)
                 self._most_to_go = lengths.to_go(
-                    self._of_class, out, bound, _NEARLY_ANY, 2 * ENOUGH
+                    self._of_class, out, bound, _NEARLY_ANY, 4 * ENOUGH
                 )
             else:
                 self.tokens_to_go = lengths.to_go(self._of_class, out, bound, _TYPICAL)
