@@ -88,7 +88,8 @@ CONFIGURED = (
               "end a request whose blocking skill's value did not come so many seconds after its"
               " predicted end", 0.1, 86_400.0),
     Parameter("queue_timeout_s", 120.0,
-              "end a request that waited for a segment or a token for so many seconds", 0.1, 86_400.0),
+              "end a request that waited for a segment or a token for so many seconds",
+              0.1, 86_400.0),
     Parameter("drop_late", False,
               "end a request as soon as its time utility is spent before its first segment"),
     Parameter("max_replans", 2, "most new plans for a request whose segments fail", 0, 100),
