@@ -13,6 +13,8 @@ from timely_llm.policies.answer_lengths import AnswerLengths
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.deadline import Deadline
 from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.stream_step import Beside
+from timely_llm.policies.streams import Streams
 
 FAST = StepTime(0.0216, 0.00015, 0.00011)
 TABLE_S = (0.026, 0.035, 0.044, 0.054, 0.063, 0.072, 0.081, 0.095, 0.1286)
@@ -170,6 +172,19 @@ def test_an_answer_that_has_begun_goes_on_before_another_begins() -> None:
     asked = [stream(f"w{i}", 10.0 + i, to_compute=1, context=20) for i in range(5)]
     assert set(overloaded(Deadline(), [*asked, begun], 30.0)) == {"begun"}
     assert overloaded(Deadline(), asked, 30.0)[0] == "w0", "the one that asked first"
+
+
+def test_nobody_takes_part_twice() -> None:
+    late = [stream(f"w{i}", 0.0, to_compute=1, context=20) for i in range(5)]
+    for made in late:
+        made.max_tokens = 100
+    streams = Streams()
+    chosen = streams.choose(50.0, late, Beside(), SLOW)
+    assert (len(chosen.streams), chosen.tokens) == (5, 5)
+    talker = talking("t", tokens=20, first_s=58.1)
+    talker.max_tokens = 100
+    chosen = streams.choose(60.0, [*late, talker], Beside(), SLOW)
+    assert len(chosen.streams) == len({made.key for made in chosen.streams}) == chosen.tokens > 1
 
 
 def test_they_wait_in_line_only_while_others_are_promised_something() -> None:

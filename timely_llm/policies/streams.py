@@ -1,9 +1,11 @@
 """The streams' part of the policy `deadline`: which answers are promised, and who gets a token now.
 
-Everybody has a *need*: the tokens a second that keep what was promised. Two questions are asked.
-Whom can the engine promise its need: by worth for each token, as long as the needs fit together.
+Everybody has a *need*: the tokens a second that keep what was promised. Three questions are asked.
+Whom can the engine promise its need: by worth for its time, as long as the needs fit together.
 Who shares the next step: the most urgent first, and as many as the most urgent one can afford. A
 stream that got tokens early needs fewer now and steps aside; there is no cycle to restart.
+And the others, who are late for good: they stand in line. An answer that has begun goes on to its
+end before another one begins, so that a listener waits for the first word and not for each.
 """
 
 from __future__ import annotations
@@ -175,15 +177,17 @@ class Streams:
             most, limit_s = max(options.spare, share.used + options.room), step.limit_s
             self._promised_s = now
         everybody = now > self._promised_s + options.patience_s
-        fits = True
+        passed_over, fits = line[:1], True
         for talk in line:
             fits = fits and share.offer(talk.need, most)
             if not (fits or everybody or step.empty or (alone and talk.out)):
                 break
-            step.join(talk, limit_s)
-        if line and now > max(self._relieved_s, line[0].served_s) + options.patience_s:
-            self._relieved_s = now
-            step.join(line[0], step.seconds + options.longest_s)
+            if step.join(talk, limit_s) and talk is line[0]:
+                passed_over = []
+        for first in passed_over:
+            if now > max(self._relieved_s, first.served_s) + options.patience_s:
+                self._relieved_s = now
+                step.join(first, step.seconds + options.longest_s)
 
 
 def _serve_promised(promised: list[Talk], step: StreamStep) -> None:
