@@ -22,6 +22,9 @@ from timely_llm.policies.contract import StepPlan
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# vLLM would otherwise bind its threads to the cores that others use too.
+os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+os.environ["OMP_NUM_THREADS"] = "1"
 
 MakeEngine = Callable[..., Engine]
 
@@ -108,7 +111,7 @@ def make_model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Call
 
 @pytest.fixture(scope="session")
 def llama(make_model: Callable[..., Path]) -> Path:
-    return make_model("Llama")
+    return make_model("Llama", head_dim=32)  # vLLM takes no smaller one on a CPU
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +130,19 @@ def babble(key: str, prompt: str) -> str:
     return "".join(f"w{seed * (place + 1) % 997};" for place in range(80))
 
 
-@pytest.fixture(scope="session", params=["simulated", "paced", "llama", "qwen2", "qwen3"])
+KINDS = (
+    "simulated",
+    "paced",
+    "llama",
+    "qwen2",
+    "qwen3",
+    "no model-llama",
+    "vllm-llama",
+    "vllm-qwen3",
+)
+
+
+@pytest.fixture(scope="session", params=KINDS)
 def make(request: pytest.FixtureRequest) -> MakeEngine:
     """Make an engine of each kind with the given limits."""
     if request.param in ("simulated", "paced"):
@@ -139,7 +154,15 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
             return PacedEngine(engine, NO_TIME) if request.param == "paced" else engine
 
         return make_simulated
-    model = request.getfixturevalue(request.param)
+    kind, _, name = request.param.rpartition("-")
+    model = request.getfixturevalue(name)
+    if kind:
+        pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
+        from test.engines.vllm_runner import NoModel
+        from timely_llm.engines.vllm import VllmEngine
+
+        args = {"distributed_executor_backend": NoModel} if kind == "no model" else {}
+        return lambda **limits: VllmEngine(model, limits=Limits(**limits), engine_args=args)
 
     def make_transformers(**limits: int) -> Engine:
         from timely_llm.engines.transformers import TransformersEngine
@@ -150,10 +173,15 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
 
 
 class Driver:
-    """Runs steps and notes what came of them."""
+    """Runs steps and notes what came of them.
+
+    An engine may store and share KV in whole blocks of `block_tokens` only: outside words then
+    cost it the rest of the last block.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.block_tokens = getattr(engine, "block_tokens", 1)
         self.left: Counter[str] = Counter()
         self.kept: Counter[str] = Counter()
         self.computed: Counter[str] = Counter()
@@ -184,7 +212,7 @@ class Driver:
 
     def append(self, key: str, text: str, drop: int = 0) -> None:
         token_ids = self.engine.tokenizer.encode(text)
-        self.left[key] += len(token_ids) - drop
+        self.left[key] += len(token_ids) - drop + self.cut(key)
         assert self.engine.append(key, token_ids, drop) == self.left[key]
 
     def resume(self, key: str, new_key: str, text: str) -> None:
@@ -192,10 +220,24 @@ class Driver:
         token_ids = self.engine.tokenizer.encode(text)
         for of in (self.left, self.kept):
             of[new_key] = of.pop(key, 0)
-        self.left[new_key] += len(token_ids)
+        self.left[new_key] += len(token_ids) + self.cut(new_key)
         del self.computed[new_key]
         self.said[new_key] = []
         assert self.engine.resume(key, new_key, token_ids) == self.left[new_key]
+
+    def cut(self, key: str) -> int:
+        """Keep only whole blocks of a sequence; return how many tokens that costs."""
+        lost = self.kept[key] % self.block_tokens
+        self.kept[key] -= lost
+        return lost
+
+    def whole_blocks(self, tokens: int) -> int:
+        """Return how many of so many tokens fill whole blocks."""
+        return tokens // self.block_tokens * self.block_tokens
+
+    def stored(self, *keys: str) -> int:
+        """Return the tokens that the blocks of these sequences can hold."""
+        return -sum(-self.kept[key] // self.block_tokens for key in keys) * self.block_tokens
 
     def step(self, entries: dict[str, int], evictable: Sequence[str] = ()) -> StepResult:
         """Make a step and check that only its sequences went on, as far as they were told."""

@@ -86,24 +86,25 @@ def test_a_pinned_prefix_is_computed_once(
     prefix = engine.pin_prefix(shared)
     assert prefix.token_ids == tuple(shared)
     pinned = engine.capacity.free_tokens
-    assert before - pinned == len(shared)
+    whole = driver.whole_blocks(len(shared))
+    assert before - pinned == whole
     assert engine.pin_prefix(shared) is prefix
     assert engine.capacity.free_tokens == pinned
     total = 0
     for key, task in tasks.items():
         left = driver.add_task(key, prefix)
-        assert left == len(engine.tokenizer.encode(task)) - len(shared)
+        assert left == len(engine.tokenizer.encode(task)) - whole
         total += left
     driver.step(dict.fromkeys(tasks, 100))
     assert driver.computed.total() == total
-    assert engine.capacity.free_tokens == pinned - total
+    assert engine.capacity.free_tokens == pinned - driver.stored(*tasks)
     while len(driver.said["a"]) < len(answers["a"]):
         driver.step(dict.fromkeys(tasks, 1))
     for key in tasks:
         assert driver.said[key] == answers[key]
     driver.remove_all()
     assert engine.capacity.free_tokens == pinned  # kept for whoever comes next
-    assert driver.add_task("a", prefix) < len(shared)
+    assert driver.add_task("a", prefix) == len(engine.tokenizer.encode(tasks["a"])) - whole
     assert driver.answer("a") == answers["a"]
     engine.close()
 
@@ -119,9 +120,11 @@ def test_outside_words(driver: Driver, fixed: str) -> None:
     said = driver.engine.tokenizer
     driver.append("a", " it is True. ")
     words = len(said.encode(" it is True. "))
-    assert driver.left["a"] == words + 1
+    again = driver.left["a"] - words - 1
+    assert 0 <= again < driver.block_tokens
     driver.answer("a", 12, chunk=2)
-    assert driver.computed["a"] == len(said.encode(fixed)) + words + 11
+    assert driver.computed["a"] == len(said.encode(fixed)) + words + 11 + again
+    assert driver.recomputed["a"] == again
     # As if they had been in the prompt.
     prompt = [*said.encode(fixed), *driver.said["a"][:3], *said.encode(" it is True. ")]
     driver.add_ids("b", prompt)
@@ -133,8 +136,10 @@ def test_outside_words_in_the_place_of_the_newest_token(driver: Driver, fixed: s
     driver.answer("a", 3)
     driver.append("a", "=> True ", drop=1)
     encode = driver.engine.tokenizer.encode
+    again = driver.left["a"] - len(encode("=> True "))
     driver.answer("a", 12, chunk=3)
-    assert driver.computed["a"] == len(encode(fixed)) + 2 + len(encode("=> True ")) + 8
+    assert driver.computed["a"] == len(encode(fixed)) + 2 + len(encode("=> True ")) + 8 + again
+    assert driver.recomputed["a"] == again
     driver.add_ids("b", [*encode(fixed), *driver.said["a"][:2], *encode("=> True ")])
     assert driver.answer("b", 9) == driver.said["a"][3:]
 
@@ -144,15 +149,19 @@ def test_a_sequence_goes_on_under_another_name(driver: Driver, fixed: str) -> No
     driver.add("a", fixed)
     first = driver.answer("a", 3)
     driver.resume("a", "second", " And now? ")
+    again = driver.left["second"] - 1 - len(encode(" And now? "))
     driver.answer("second", 6, chunk=2)
-    assert driver.computed["second"] == 1 + len(encode(" And now? ")) + 5
+    assert driver.computed["second"] == 1 + len(encode(" And now? ")) + 5 + again
+    assert driver.recomputed["second"] == again
     driver.add_ids("a", [*encode(fixed), *first, *encode(" And now? ")])  # the name is free
     assert driver.answer("a", 6) == driver.said["second"]
     driver.engine.remove("second")
 
 
 def test_an_evicted_sequence_goes_on_too(make: MakeEngine, drive: type[Driver], fixed: str) -> None:
-    prompt = len(make().tokenizer.encode(fixed))
+    probe = make()
+    prompt = len(probe.tokenizer.encode(fixed))
+    probe.close()
     driver = drive(make(kv_tokens=prompt + 30))
     driver.add("a", fixed)
     driver.answer("a", 3)
@@ -196,7 +205,7 @@ def test_removal_frees_everything_at_once(driver: Driver, fixed: str) -> None:
     free = driver.engine.capacity.free_tokens
     driver.add("a", fixed)
     driver.step({"a": 9})
-    assert driver.engine.capacity.free_tokens == free - 9
+    assert driver.engine.capacity.free_tokens == free - driver.stored("a")
     driver.engine.remove("a")
     driver.engine.remove("a")
     assert driver.engine.capacity.free_tokens == free

@@ -28,10 +28,11 @@ def small(make: MakeEngine, tasks: dict[str, str]) -> Engine:
 def test_eviction_under_pressure_and_recovery(
     make: MakeEngine, answers: dict[str, list[int]], drive: type[Driver], tasks: dict[str, str]
 ) -> None:
-    probe = make()
-    prompts = [len(probe.tokenizer.encode(tasks[key])) for key in "ab"]
-    probe.close()
-    engine = make(kv_tokens=sum(prompts) + 2 * len(answers["a"]))  # for two, not three
+    probe = drive(make())
+    for key in "ab":
+        probe.kept[key] = len(probe.engine.tokenizer.encode(tasks[key])) + len(answers["a"])
+    probe.engine.close()
+    engine = make(kv_tokens=probe.stored("a", "b"))  # for two, not three
     driver = drive(engine)
     free = engine.capacity.free_tokens
     for key in "abd":
@@ -41,7 +42,7 @@ def test_eviction_under_pressure_and_recovery(
     kept = driver.computed["a"], driver.computed["b"]
     result = driver.step({"d": 512}, evictable=["b", "a", "gone", "d"])
     assert result.evicted == ("b",)
-    assert engine.capacity.free_tokens == free - kept[0] - driver.computed["d"]
+    assert engine.capacity.free_tokens == free - driver.stored("a", "d")
     driver.answer("d")
     engine.remove("d")
     for key in "ab":
@@ -85,7 +86,8 @@ def test_any_schedule_under_pressure_gives_the_same_tokens(
         if removed:  # and asked again from the beginning
             small.remove(removed)
             driver.add_task(removed)
-        assert small.capacity.free_tokens == room - driver.kept.total()
+        # Blocks that are begun may be more than were free: the engine has a few more.
+        assert small.capacity.free_tokens == max(room - driver.stored(*driver.kept), 0)
     for key, answer in answers.items():
         both = min(len(driver.said[key]), len(answer))
         assert driver.said[key][:both] == answer[:both]
@@ -95,20 +97,25 @@ def test_any_schedule_under_pressure_gives_the_same_tokens(
     assert small.capacity.free_tokens == room
 
 
-def test_an_eviction_leaves_the_pinned_prefix(make: MakeEngine, drive: type[Driver]) -> None:
-    engine = make(kv_tokens=100)
+def test_an_eviction_leaves_the_pinned_prefix(
+    make: MakeEngine, drive: type[Driver], fixed: str
+) -> None:
+    engine = make(kv_tokens=256)
     driver = drive(engine)
-    prefix = engine.pin_prefix(engine.tokenizer.encode("mf(50);"))
-    own = driver.add("a", "mf(50);tc(30);", prefix)
+    shared = engine.tokenizer.encode(fixed)
+    prefix = engine.pin_prefix(shared)
+    room = engine.capacity.free_tokens
+    own = driver.add("a", fixed + "tc(30);", prefix)
     expected = list(driver.answer("a", 9))
     engine.remove("a")
-    driver.add("a", "mf(50);tc(30);", prefix)
+    driver.add("a", fixed + "tc(30);", prefix)
     driver.answer("a", 4)
-    driver.add_ids("big", engine.tokenizer.encode("apple " * 100)[:90])
-    assert driver.step({"big": 90}, evictable=["a"]).evicted == ("a",)
+    driver.add_ids("big", (shared * 9)[: room - 2])
+    assert driver.step({"big": room}, evictable=["a"]).evicted == ("a",)
     engine.remove("big")
     assert driver.answer("a", 9) == expected
-    assert driver.recomputed == {"a": own + 3}
+    # What of the prefix fills no whole block is computed again for each that begins with it.
+    assert driver.recomputed == {"a": own + 3 + len(shared) - driver.whole_blocks(len(shared))}
     engine.close()
 
 

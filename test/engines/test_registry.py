@@ -46,7 +46,7 @@ def test_engines_by_name(llama: Path) -> None:
 
 
 def test_unknown_engine() -> None:
-    with pytest.raises(EngineError, match="simulated, transformers"):
+    with pytest.raises(EngineError, match="simulated, transformers, vllm"):
         make_engine("steam")
 
 

@@ -80,9 +80,14 @@ class Matcher:
 
     def forbidden(self) -> np.ndarray:
         """Return which tokens must not come next, [vocabulary]; after the end all but its token."""
-        allowed = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
-        self._check()
+        allowed = self.allowed().view(np.uint8)
         return np.unpackbits(~allowed, count=self._vocabulary, bitorder="little").view(np.bool_)
+
+    def allowed(self) -> np.ndarray:
+        """Return the same as bits, a token each, lowest first: those that may come, int32."""
+        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
+        self._check()
+        return bits
 
     def take(self, token_id: int) -> None:
         """Go on by a token that is not forbidden."""

@@ -15,10 +15,19 @@ from timely_llm.policies.contract import Capacity, StepPlan
 
 
 class Ledger:
-    """Sequences by key, pinned prefixes, and the KV they fill."""
+    """Sequences by key, pinned prefixes, and the KV they fill.
 
-    def __init__(self, limits: Limits) -> None:
+    Args:
+        limits: what the engine can take.
+        block_tokens: KV is stored, shared and given back in blocks of so many tokens. A plan knows
+            nothing of blocks: those that its rows begin may hold more than was free. Each row has
+            a spare block for that, and what is owed counts as taken in the steps that follow.
+    """
+
+    def __init__(self, limits: Limits, block_tokens: int = 1) -> None:
         self.limits = limits
+        self._block_tokens = block_tokens
+        self._spare_tokens = min(limits.max_rows, limits.max_step_tokens) * block_tokens
         self._tracks: dict[str, Track] = {}
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
         self._pinned_tokens = 0
@@ -29,7 +38,7 @@ class Ledger:
         """What the next step can take."""
         limits = self.limits
         return Capacity(
-            self._free_tokens, limits.max_rows, limits.max_step_tokens, limits.max_model_len
+            max(self._free_tokens, 0), limits.max_rows, limits.max_step_tokens, limits.max_model_len
         )
 
     def __getitem__(self, key: str) -> Track:
@@ -62,7 +71,7 @@ class Ledger:
         """Enter a prefix that `check_prefix` found possible."""
         prefix = Prefix(tuple(token_ids))
         self._prefixes[prefix.token_ids] = prefix
-        self._pinned_tokens += len(token_ids)
+        self._pinned_tokens += self.whole_blocks(len(token_ids))
         return prefix
 
     def add(
@@ -80,20 +89,21 @@ class Ledger:
         """
         if key in self._tracks:
             raise EngineError(f"the engine has a sequence {key!r} already")
-        shared = len(prefix.token_ids) if prefix else 0
-        if prefix and shared and self.prefix(prefix.token_ids) is None:
+        begins = len(prefix.token_ids) if prefix else 0
+        if prefix and begins and self.prefix(prefix.token_ids) is None:
             raise EngineError(f"the prefix of {key!r} is not pinned in this engine")
-        if prefix and tuple(token_ids[:shared]) != prefix.token_ids:
+        if prefix and tuple(token_ids[:begins]) != prefix.token_ids:
             raise EngineError(f"the prompt of {key!r} does not begin with its prefix")
-        if len(token_ids) <= shared:
+        if len(token_ids) <= begins:
             raise EngineError(
                 f"the prompt of {key!r} has {len(token_ids)} tokens, it must have more than the"
-                f" {shared} of its prefix"
+                f" {begins} of its prefix"
             )
         _check_decoding(decoding)
         self._check_length(f"the prompt of {key!r}", len(token_ids))
+        shared = self.whole_blocks(begins)
         own = prefix if shared else None
-        track = Track(key, list(token_ids), own, shared, shared, shared, decoding)
+        track = Track(key, list(token_ids), own, shared, shared, begins, decoding)
         self._tracks[key] = track
         return track
 
@@ -141,6 +151,15 @@ class Ledger:
         """Strike a sequence out; return it if it was there."""
         return self._tracks.pop(key, None)
 
+    def whole_blocks(self, tokens: int) -> int:
+        """Return how many of so many tokens fill whole blocks; only these can be shared."""
+        return tokens // self._block_tokens * self._block_tokens
+
+    def give_up(self, track: Track) -> None:
+        """Enter that a sequence's own KV is gone; the next result tells of it."""
+        track.computed = track.shared
+        self._evicted.append(track.key)
+
     def clear(self) -> None:
         """Forget everything."""
         self._tracks.clear()
@@ -160,29 +179,34 @@ class Ledger:
             for key in dict.fromkeys(plan.evictable)
             if key in self._tracks and key not in plan.keys and self._tracks[key].kv_tokens
         ]
-        free, parts = self._free_tokens, []
+        # What the plan was made for, and what the blocks can take.
+        room, stored_room = max(self._free_tokens, 0), self._free_tokens + self._spare_tokens
+        parts: list[Part] = []
         evicted: list[Track] = []
         failures: dict[str, str] = {}
         for key, wanted in plan.entries:
             track = self._tracks[key]
             tokens = min(wanted, track.to_compute)
-            room = free + sum(victim.kv_tokens for victim in victims)
+            begun = self._rounded(track.kv_tokens + tokens) - self._stored(track)
+            cost = min(tokens, begun)
+            most = sum(map(self._stored, victims))
             if len(track.token_ids) >= self.limits.max_model_len:
                 limit = self.limits.max_model_len
                 failures[key] = f"the sequence has {limit} tokens, the most a sequence may have"
-            elif tokens > room:
+            elif cost > room + most or begun > stored_room + most:
                 failures[key] = (
-                    f"no room for the KV of {tokens} tokens: {room} of {self.limits.kv_tokens}"
-                    " can be had"
+                    f"no room for the KV of {tokens} tokens: {room + most} of"
+                    f" {self.limits.kv_tokens} can be had"
                 )
             else:
-                while free < tokens:
+                while room < cost or stored_room < begun:
                     victim = victims.pop(0)
-                    free += victim.kv_tokens
-                    victim.computed = victim.shared
+                    room += self._stored(victim)
+                    stored_room += self._stored(victim)
+                    self.give_up(victim)
                     evicted.append(victim)
-                    self._evicted.append(victim.key)
-                free -= tokens
+                room -= cost
+                stored_room -= begun
                 parts.append(Part(track, track.computed, tokens))
         return Admission(tuple(parts), tuple(evicted), failures)
 
@@ -219,8 +243,16 @@ class Ledger:
 
     @property
     def _free_tokens(self) -> int:
-        stored = sum(track.kv_tokens for track in self._tracks.values())
+        stored = sum(map(self._stored, self._tracks.values()))
         return self.limits.kv_tokens - self._pinned_tokens - stored
+
+    def _stored(self, track: Track) -> int:
+        """Return the tokens that a sequence's own blocks can hold."""
+        return self._rounded(track.kv_tokens)
+
+    def _rounded(self, tokens: int) -> int:
+        """Return what the blocks that so many tokens need can hold."""
+        return -(-tokens // self._block_tokens) * self._block_tokens
 
     def _check_length(self, what: str, tokens: int) -> None:
         if tokens >= self.limits.max_model_len:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError
@@ -12,7 +14,7 @@ from timely_llm.engines.profiles import DEFAULT_PROFILE, step_time_profile
 from timely_llm.engines.simulated import Script, SimulatedEngine, demo_script
 from timely_llm.engines.track import Limits
 
-ENGINES = ("simulated", "transformers")
+ENGINES = ("simulated", "transformers", "vllm")
 
 
 def make_engine(
@@ -29,6 +31,7 @@ def make_engine(
     pace: str | None = None,
     script: Script | None = None,
     clock: Clock | None = None,
+    engine_args: Mapping[str, Any] | None = None,
 ) -> Engine:
     """Return a new engine.
 
@@ -36,8 +39,8 @@ def make_engine(
         name: one of `ENGINES`.
         model: folder, or id on the Hugging Face hub; `simulated` needs none.
         dtype: number type of weights and KV.
-        device: cpu, cuda or auto.
-        threads: of the CPU.
+        device: cpu, cuda or auto; `vllm` runs where its build does.
+        threads: of the CPU; `vllm` has options of its own for that.
         max_model_len: most tokens of one sequence, prompt and answer.
         kv_tokens: tokens of KV, pinned prefixes included.
         max_rows: most sequences in one step.
@@ -46,6 +49,7 @@ def make_engine(
             least time that a step of any other engine takes.
         script: what `simulated` answers.
         clock: of `simulated`; the wall's if None.
+        engine_args: of `vllm`, more options by their names there.
 
     Raises:
         EngineError: the name is unknown, or an option is not possible.
@@ -58,8 +62,14 @@ def make_engine(
     if name == "simulated":
         profile = profile or step_time_profile(DEFAULT_PROFILE)
         return SimulatedEngine(profile, script or demo_script, clock, limits)
+    engine: Engine
     # Only who uses it pays for the import of torch.
-    from timely_llm.engines.transformers import TransformersEngine
+    if name == "vllm":
+        from timely_llm.engines.vllm import VllmEngine
 
-    engine = TransformersEngine(model, dtype, device, threads, limits)
+        engine = VllmEngine(model, dtype, limits, engine_args=engine_args)
+    else:
+        from timely_llm.engines.transformers import TransformersEngine
+
+        engine = TransformersEngine(model, dtype, device, threads, limits)
     return PacedEngine(engine, profile) if profile else engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,6 +14,20 @@ from torch import Tensor
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.grammars import Grammars, Matcher
 from timely_llm.engines.track import Track
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a token is drawn: at this temperature, by the seed's number for this position."""
+
+    temperature: float
+    seed: int
+    position: int
+
+    @classmethod
+    def next_of(cls, track: Track) -> Draw:
+        """Return how a sequence's next token is drawn."""
+        return cls(track.decoding.temperature, track.decoding.seed, len(track.token_ids))
 
 
 class Choices:
@@ -68,7 +83,8 @@ class Choices:
         best, token_ids = _most_likely(logits)
         drawn = [row for row, track in enumerate(tracks) if track.decoding.temperature]
         if drawn:
-            chosen = _draw([tracks[row] for row in drawn], logits[drawn], best[drawn])
+            draws = [Draw.next_of(tracks[row]) for row in drawn]
+            chosen = draw(draws, logits[drawn], best[drawn])
             for row, token_id in zip(drawn, chosen, strict=True):
                 token_ids[row] = token_id
         tokens = {}
@@ -114,12 +130,15 @@ def _most_likely(logits: Tensor) -> tuple[Tensor, list[int]]:
     return best, likely.tolist()
 
 
-def _draw(tracks: Sequence[Track], logits: Tensor, best: Tensor) -> list[int]:
-    """Draw a token for each sequence by the inverse of the distribution function."""
-    of = [
-        (track.decoding.temperature, _uniform(track.decoding.seed, len(track.token_ids)))
-        for track in tracks
-    ]
+def draw(draws: Sequence[Draw], logits: Tensor, best: Tensor) -> list[int]:
+    """Draw a token for each row by the inverse of the distribution function.
+
+    Args:
+        draws: how.
+        logits: of the rows, [rows, vocabulary].
+        best: the largest of each row.
+    """
+    of = [(one.temperature, _uniform(one.seed, one.position)) for one in draws]
     temperatures, places = torch.tensor(of, dtype=torch.float64, device=logits.device).T[..., None]
     scores = logits.double() - best.double()[:, None]
     sums = (scores / temperatures).exp().cumsum(-1)

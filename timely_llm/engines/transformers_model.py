@@ -42,6 +42,15 @@ def choose_device(device: str) -> str:
     return device
 
 
+def max_positions(config: Any) -> int:
+    """Return the tokens of the longest sequence that a text model was made for."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond it all positions turn otherwise, those in the KV too.
+        return int(rope["original_max_position_embeddings"])
+    return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+
+
 class PackedModel:
     """Weights, and a forward pass whose attention is handed in.
 
@@ -71,12 +80,7 @@ class PackedModel:
     @property
     def max_positions(self) -> int:
         """Tokens of the longest sequence the model was made for."""
-        config = self._model.config.get_text_config()
-        rope = getattr(config, "rope_parameters", None) or {}
-        if rope.get("rope_type") == "longrope":
-            # Beyond it all positions turn otherwise, those in the KV too.
-            return int(rope["original_max_position_embeddings"])
-        return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+        return max_positions(self._model.config.get_text_config())
 
     @property
     def vocabulary(self) -> int:

@@ -42,7 +42,8 @@ class _Kept:
     Attributes:
         key: of its sequence in the engine.
         messages: all that was said.
-        kv_tokens: tokens whose KV is there.
+        tokens: of its sequence.
+        kv_tokens: of these, tokens whose KV is there.
         last_id: the newest token of its sequence.
         since_s: when its last turn ended.
     """
@@ -50,6 +51,7 @@ class _Kept:
     key: str
     messages: tuple[ChatMessage, ...]
     turns: int
+    tokens: int
     kv_tokens: int
     last_id: int
     since_s: float
@@ -134,7 +136,8 @@ class Conversations:
         answer = ChatMessage("assistant", "".join(generation.pieces))
         self._kept[name] = _Kept(
             generation.key, (*said, answer), request.turn + 1,
-            generation.kv_tokens, generation.token_ids[-1], self._clock.now(),
+            generation.context_tokens + generation.to_compute, generation.kv_tokens,
+            generation.token_ids[-1], self._clock.now(),
         )  # fmt: skip
 
     def free_key(self, key: str) -> None:
@@ -186,7 +189,7 @@ class Conversations:
                 self._engine.remove(kept.key)
             return len(whole), left
         left = self._engine.resume(kept.key, key, words, decoding)
-        return kept.kv_tokens + left, left
+        return kept.tokens + len(words), left
 
     def _drop(self, name: _Name) -> None:
         kept = self._kept.pop(name, None)

@@ -82,15 +82,20 @@ class Reports:
             self._pool.end(delivery.generation, ErrorCode.NONE, "")
 
     def _answer(self, delivery: PlanDelivery, value: str) -> None:
-        """Append a blocking skill's value to the context; nothing else is computed again."""
+        """Append a blocking skill's value to the context.
+
+        An engine may compute some tokens before it again, no more than a block of its KV.
+        """
         generation = delivery.generation
         skill_set = self._prompts.known(generation.request.skill_set).skill_set
         try:
             token_ids, drop = delivery.answer(skill_set.answer_text(value))
-            generation.to_compute = self._engine.append(generation.key, token_ids, drop)
+            left = self._engine.append(generation.key, token_ids, drop)
         except EngineError as error:
             self._pool.end(generation, ErrorCode.TOO_LONG, str(error))
             return
+        tokens = generation.context_tokens + generation.to_compute - drop + len(token_ids)
+        generation.to_compute, generation.context_tokens = left, tokens - left
         generation.state = State.SUSPENDED
         self._announcer.answered(generation, value)
 

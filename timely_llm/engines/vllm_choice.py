@@ -1,0 +1,121 @@
+"""Which token comes next on vLLM: drawn as on the embedded engine, within the same grammars.
+
+vLLM draws from one stream a request: a request that begins again would draw anew, and on a CPU
+one with a seed cannot be prefilled in chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.sampling_params import SamplingParams
+from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
+from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
+
+from timely_llm.engines.contract import Decoding
+from timely_llm.engines.grammars import Matcher
+from timely_llm.engines.transformers_choice import Draw, draw
+
+LOGITS_PROCESSOR = f"{__name__}:DrawProcessor"
+_TEMPERATURE, _SEED = "timely_llm.temperature", "timely_llm.seed"
+
+
+def decoding_params(decoding: Decoding) -> dict[str, Any]:
+    """Return what `DrawProcessor` is told of a request, as its `extra_args`."""
+    if not decoding.temperature:
+        return {}
+    return {_TEMPERATURE: decoding.temperature, _SEED: decoding.seed}
+
+
+class DrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that is not always there
+    """Draws tokens, and leaves vLLM only these to choose from."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self._rows: dict[int, tuple[float, int, int, list[int]]] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        """Return that the most likely token may be another one afterwards."""
+        return False
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        """Bring up to date which request is in which row."""
+        process_dict_updates(self._rows, batch_update, _drawn)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        """Leave each row that is drawn only its token.
+
+        Args:
+            logits: [rows, vocabulary]; changed.
+        """
+        if self._rows:
+            rows = list(self._rows)
+            draws = [
+                Draw(temperature, seed, prompt + len(said))
+                for temperature, seed, prompt, said in self._rows.values()
+            ]
+            of_rows = logits[rows]
+            token_ids = draw(draws, of_rows, of_rows.max(-1).values)
+            logits[rows] = -torch.inf
+            logits[rows, token_ids] = 0.0
+        return logits
+
+
+class SharedGrammar(StructuredOutputGrammar):  # type: ignore[misc]
+    """Where a request is in its grammar, as vLLM asks; the matcher outlives the request."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Go on by tokens."""
+        for token_id in tokens:
+            self._matcher.take(token_id)
+        return True
+
+    def fill_bitmask(self, bitmask: torch.Tensor, batch_index: int) -> None:
+        """Write which tokens may come next."""
+        allowed = torch.from_numpy(self._matcher.allowed().copy())
+        bitmask[batch_index] = allowed[: bitmask.shape[1]]
+
+    def is_terminated(self) -> bool:
+        """Return that it goes on: after its end only an end-of-text token may come."""
+        return False
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """Refuse guessed tokens: the grammar cannot go back over them."""
+        return []
+
+    def rollback(self, num_tokens: int) -> None:
+        """Go back; never asked for, since no guessed token is valid."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Begin anew; never asked for."""
+        raise NotImplementedError
+
+
+class SharedGrammars(StructuredOutputBackend):  # type: ignore[misc]
+    """vLLM's room for the masks of `SharedGrammar`; grammars are compiled elsewhere."""
+
+    def compile_grammar(self, *args: Any, **kwargs: Any) -> StructuredOutputGrammar:
+        """Compile nothing; never asked for."""
+        raise NotImplementedError
+
+    def allocate_token_bitmask(self, max_num_seqs: int) -> torch.Tensor:
+        """Return masks that allow everything, [rows, words of 32 tokens]."""
+        return torch.full((max_num_seqs, -(-self.vocab_size // 32)), -1, dtype=torch.int32)
+
+    def destroy(self) -> None:
+        """Free nothing."""
+
+
+def _drawn(
+    params: SamplingParams, prompt: list[int] | None, said: list[int]
+) -> tuple[float, int, int, list[int]] | None:
+    """Return how a request's tokens are drawn: temperature, seed, tokens of its prompt, answer."""
+    extra = params.extra_args or {}
+    if _TEMPERATURE not in extra:
+        return None
+    return extra[_TEMPERATURE], extra[_SEED], len(prompt or ()), said

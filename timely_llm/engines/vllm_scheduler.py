@@ -1,0 +1,93 @@
+"""vLLM's own scheduler, which does in each step what it is told, and nothing else.
+
+vLLM imports this module by its name, `SCHEDULER`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.core.sched.scheduler import Scheduler
+
+SCHEDULER = f"{__name__}.PlannedScheduler"
+
+
+class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is not always there
+    """Schedules the requests of `order`, in its order, each with exactly its tokens.
+
+    Requests that take no part are out of sight while vLLM schedules, and so keep their KV. Whether
+    there is room is not vLLM's to decide: the engine's books have given up whatever had to go
+    before a step begins, so that no request is ever preempted.
+
+    Attributes:
+        order: request id -> tokens, of the next step.
+        scheduled: request id -> tokens, of the last one.
+    """
+
+    running: list[Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.order: dict[str, int] = {}
+        self.scheduled: dict[str, int] = {}
+        self._lent: dict[str, tuple[Any, int]] = {}
+        # vLLM then asks `_mamba_block_aligned_split` about every request that it schedules.
+        self.need_mamba_block_aligned_split = True
+        self.kv_cache_manager.get_computed_blocks = self._known
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """Schedule the requests of `order`; see vLLM."""
+        place = {request_id: place for place, request_id in enumerate(self.order)}
+        members = [request for request in self.running if request.request_id in place]
+        resting = [request for request in self.running if request.request_id not in place]
+        self.running = sorted(members, key=lambda request: place[request.request_id])
+        try:
+            output = super().schedule(*args, **kwargs)
+        finally:
+            self.running += resting
+        self.scheduled = dict(output.num_scheduled_tokens)
+        return output
+
+    def hold(self, request_id: str, tokens: int) -> Any:
+        """Return blocks of a request that stay even if it goes, until they are released.
+
+        Args:
+            request_id: the request, which has been scheduled.
+            tokens: how many of its tokens, computed ones in whole blocks.
+        """
+        groups = self.kv_cache_manager.get_blocks(request_id).blocks
+        held = KVCacheBlocks(tuple(list(group[: tokens // self.block_size]) for group in groups))
+        for blocks in held.blocks:
+            self.kv_cache_manager.block_pool.touch(blocks)
+        return held
+
+    def release(self, held: Any) -> None:
+        """Let blocks go; the last ones are overwritten first."""
+        for blocks in held.blocks:
+            self.kv_cache_manager.block_pool.free_blocks(reversed(blocks))
+
+    def lend(self, request_id: str, held: Any, tokens: int) -> None:
+        """Let a request that is not yet scheduled begin with blocks that are held."""
+        self._lent[request_id] = held, tokens
+
+    def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
+        """Finish requests; see vLLM."""
+        finished = super().finish_requests(*args, **kwargs)
+        for request in finished:
+            self._lent.pop(request.request_id, None)
+        return finished
+
+    def _known(self, request: Any) -> tuple[Any, int, int]:
+        """Return the blocks that a request begins with: what it was lent, not whatever is alike.
+
+        A step would otherwise compute fewer tokens than the policy reckoned with.
+        """
+        held, tokens = self._lent.pop(
+            request.request_id, (self.kv_cache_manager.empty_kv_cache_blocks, 0)
+        )
+        return held, tokens, 0
+
+    def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *_: Any) -> int:
+        """Return how many tokens of a request are scheduled."""
+        return min(num_new_tokens, self.order[request.request_id])

