@@ -56,7 +56,11 @@ class VllmEngine:
         limits = (limits or Limits()).for_model(_max_positions(model))
         self._ledger = Ledger(limits, block_tokens)
         try:
-            self._core: VllmCore = core.VllmCore(str(model), dtype, limits, block_tokens, engine_args or {})
+            self._core: VllmCore = core.VllmCore(
+                str(model), dtype, limits, block_tokens, engine_args or {}
+            )
+        except EngineError:
+            raise
         except Exception as error:  # whatever vLLM finds wrong
             raise EngineError(f"vLLM does not start: {_first_line(error)}") from error
         self._grammars = Grammars(

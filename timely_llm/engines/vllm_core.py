@@ -27,6 +27,27 @@ from timely_llm.engines.vllm_choice import (
 )
 from timely_llm.engines.vllm_scheduler import SCHEDULER
 
+OURS = frozenset(
+    (
+        "model",
+        "max_model_len",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "block_size",
+        "num_gpu_blocks_override",
+        "enable_prefix_caching",
+        "enable_chunked_prefill",
+        "disable_hybrid_kv_cache_manager",
+        "scheduler_reserve_full_isl",
+        "scheduler_cls",
+        "scheduling_policy",
+        "async_scheduling",
+        "speculative_config",
+        "skip_tokenizer_init",
+    )
+)
+"""Options of vLLM's that cannot be set: they are parameters of the engine, or would break it."""
+
 _OPEN: list[EngineCore] = []
 """The engines of this process that are not closed."""
 
@@ -39,7 +60,10 @@ class VllmCore:
         dtype: of weights and KV.
         limits: what it takes; their `max_model_len` is one that the model was made for.
         block_tokens: tokens of a block of KV.
-        engine_args: vLLM's own options, beside or instead of those that are set here.
+        engine_args: vLLM's own options, beside or instead of those that are set here; see `OURS`.
+
+    Raises:
+        EngineError: an option cannot be had.
     """
 
     def __init__(
@@ -50,6 +74,8 @@ class VllmCore:
         block_tokens: int,
         engine_args: Mapping[str, Any],
     ) -> None:
+        for name in OURS & engine_args.keys():
+            raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
         rows = min(limits.max_rows, limits.max_step_tokens)
         args: dict[str, Any] = {
             "model": model,
@@ -61,6 +87,8 @@ class VllmCore:
             "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
             "enable_prefix_caching": True,
             "enable_chunked_prefill": True,
+            # Layers with a window keep all KV: blocks are held and lent whole.
+            "disable_hybrid_kv_cache_manager": True,
             "scheduler_reserve_full_isl": False,
             "scheduler_cls": SCHEDULER,
             "logits_processors": [LOGITS_PROCESSOR],

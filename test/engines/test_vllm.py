@@ -1,0 +1,280 @@
+"""vLLM's own scheduler and blocks under the engine, with a model and without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.engines.contract import Decoding
+from timely_llm.engines.track import Limits
+from timely_llm.policies.contract import StepPlan
+
+if TYPE_CHECKING:
+    from test.engines.conftest import Driver
+
+pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
+
+from test.engines.vllm_runner import NoModel
+from timely_llm.engines.transformers import TransformersEngine
+from timely_llm.engines.vllm import BLOCK_TOKENS, VllmEngine
+
+PLANNER = Path(__file__).parents[2] / "models/tiny_planner"
+PROMPT = list(range(5, 105))  # three blocks and four tokens
+
+
+class Inside(VllmEngine):
+    """The engine without a model, and a view of what vLLM does inside."""
+
+    def __init__(self, model: Path, **limits: int) -> None:
+        args = {"distributed_executor_backend": NoModel}
+        super().__init__(model, limits=Limits(**limits), engine_args=args)
+        self.runner: NoModel = self._core._core.model_executor
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that vLLM could give to anyone."""
+        return int(self._core._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    @property
+    def steps(self) -> list[dict[str, int]]:
+        """What vLLM's steps were, key -> tokens."""
+        return [
+            {request_id.partition("-")[2]: tokens for request_id, tokens in step.items()}
+            for step in self.runner.scheduled
+        ]
+
+    def blocks(self, key: str) -> list[int]:
+        """The blocks of a sequence."""
+        return list(self.runner.blocks[self._core._ids[key]])
+
+
+@pytest.fixture(scope="module")
+def shared_inside(llama: Path) -> Iterator[Inside]:
+    engine = Inside(llama, max_rows=4)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def inside(shared_inside: Inside) -> Iterator[Inside]:
+    before = shared_inside.free_blocks
+    yield shared_inside
+    for key in list(shared_inside._ledger._tracks):
+        shared_inside.remove(key)
+    assert shared_inside.free_blocks == before
+    assert not shared_inside._core._scheduler.requests
+
+
+def test_a_step_is_the_plan_and_nothing_else(inside: Inside, drive: type[Driver]) -> None:
+    driver = drive(inside)
+    for key in "abcdef":
+        driver.add_ids(key, PROMPT)
+    first = len(inside.steps)
+    plans = (
+        {"c": 7, "a": 100},
+        {"b": 33, "c": 1},
+        {"a": 1},
+        {"c": 92, "b": 67, "a": 1, "e": 40},
+        {"a": 1, "c": 1, "b": 1},
+        {"b": 1, "a": 1, "c": 1},
+    )
+    for plan in plans:
+        driver.step(plan)
+    for plan, step in zip(plans, inside.steps[first:], strict=True):
+        assert step == plan
+    # In the plan's order, once nobody is new in it.
+    assert [list(step) for step in inside.steps[-2:]] == [list(plan) for plan in plans[-2:]]
+
+
+def test_a_suspended_sequence_keeps_its_blocks(inside: Inside, drive: type[Driver]) -> None:
+    driver = drive(inside)
+    driver.add_ids("a", PROMPT)
+    driver.answer("a", 4)
+    blocks, free = inside.blocks("a"), inside.free_blocks
+    for turn in range(20):
+        driver.add_ids(f"other {turn}", PROMPT)
+        driver.answer(f"other {turn}", 40)
+        inside.remove(f"other {turn}")
+        assert inside.free_blocks == free
+    assert inside.blocks("a") == blocks
+    driver.answer("a", 60)
+    assert driver.computed["a"] == len(PROMPT) + 59
+    assert not driver.recomputed
+
+
+def test_more_suspended_than_rows(inside: Inside, drive: type[Driver]) -> None:
+    driver = drive(inside)
+    keys = [f"s{number}" for number in range(20)]  # four rows
+    for key in keys:
+        driver.add_ids(key, [*PROMPT, 5 + int(key[1:])])
+        driver.answer(key, 2)
+    for key in reversed(keys):
+        driver.answer(key, 5)
+    assert not driver.recomputed
+
+
+def test_an_eviction_frees_blocks_and_is_counted(llama: Path, drive: type[Driver]) -> None:
+    engine = Inside(llama, kv_tokens=256, max_rows=2)
+    driver, free = drive(engine), engine.free_blocks
+    for key in ("a", "b"):
+        driver.add_ids(key, PROMPT)
+        driver.answer(key, 2)
+    assert engine.free_blocks == free - 8
+    driver.add_ids("c", PROMPT)
+    result = driver.step({"c": 100}, evictable=["b", "a"])
+    assert result.evicted == ("b",)
+    assert engine.free_blocks == free - 8
+    engine.remove("c")
+    driver.answer("b", 9)
+    assert driver.recomputed == {"b": 101}
+    driver.remove_all()
+    assert engine.free_blocks == free
+    engine.close()
+
+
+def test_a_prefix_is_shared_by_whole_blocks(inside: Inside, drive: type[Driver]) -> None:
+    driver, free = drive(inside), inside.free_blocks
+    first = len(inside.steps)
+    prefix = inside.pin_prefix(PROMPT)
+    assert free - inside.free_blocks == 3
+    assert sum(tokens for step in inside.steps[first:] for tokens in step.values()) == 96
+    for key in "ab":
+        assert driver.add_ids(key, [*PROMPT, 200, 201], prefix) == 6
+        driver.answer(key, 2)
+    assert inside.blocks("a")[:3] == inside.blocks("b")[:3]
+    assert free - inside.free_blocks == 5
+    assert driver.recomputed == {"a": 4, "b": 4}
+    inside._core.end(next(iter(inside._core._held)))  # pinned for good otherwise
+
+
+@pytest.mark.parametrize("said", [1, 2, 27, 28, 29, 30, 60])
+def test_outside_words_cost_the_last_block(inside: Inside, drive: type[Driver], said: int) -> None:
+    driver = drive(inside)
+    driver.add_ids("a", PROMPT)
+    driver.answer("a", said)
+    blocks, computed = inside.blocks("a"), len(PROMPT) + said - 1
+    again = computed % BLOCK_TOKENS
+    assert inside.append("a", [200, 201, 202]) == again + 4
+    driver.left["a"], driver.kept["a"] = again + 4, computed - again
+    driver.answer("a", said + 3, chunk=2)
+    assert driver.recomputed == ({"a": again} if again else {})
+    whole = computed // BLOCK_TOKENS
+    assert inside.blocks("a")[:whole] == blocks[:whole]
+
+
+def test_kept_blocks_are_freed_with_their_sequence(inside: Inside, drive: type[Driver]) -> None:
+    driver, free = drive(inside), inside.free_blocks
+    for key in "ab":
+        driver.add_ids(key, PROMPT)
+        driver.answer(key, 2)
+    inside.append("a", [200])
+    inside.resume("b", "c", [200])
+    assert free - inside.free_blocks == 6  # the whole ones
+    inside.remove("a")
+    inside.remove("c")
+    assert inside.free_blocks == free
+
+
+def test_kept_blocks_are_given_to_nobody(llama: Path, drive: type[Driver]) -> None:
+    engine = Inside(llama, kv_tokens=512, max_rows=2)
+    driver = drive(engine)
+    prefix = engine.pin_prefix(PROMPT[:64])
+    driver.add_ids("a", PROMPT)
+    said = driver.answer("a", 2)
+    driver.append("a", "find the apple")
+    for turn in range(9):  # through all other blocks, more than once
+        driver.add_ids("other", [*range(10 + turn, 260 + turn)])
+        driver.answer("other", 30)
+        engine.remove("other")
+    words = engine.tokenizer.encode("find the apple")
+    driver.add_ids("b", [*PROMPT, *said, *words], prefix)
+    assert driver.answer("a", 9)[2:] == driver.answer("b", 7)
+    assert driver.computed["b"] == len(PROMPT) + 2 + len(words) + 6 - 64
+    engine.close()
+
+
+def test_no_plan_no_step(inside: Inside, drive: type[Driver]) -> None:
+    driver = drive(inside)
+    driver.add_ids("a", PROMPT)
+    driver.answer("a", 2)
+    before = len(inside.steps)
+    with pytest.raises(EngineError, match="empty"):
+        inside.submit(StepPlan(()))
+    assert len(inside.steps) == before
+
+
+def test_a_step_that_breaks_down(
+    inside: Inside, drive: type[Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, free = drive(inside), inside.free_blocks
+    driver.add_ids("a", PROMPT)
+    driver.add_ids("b", PROMPT)
+    driver.answer("b", 2)
+    answer = driver.answer("a", 2)
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(inside.runner, "execute_model", fail)
+        with pytest.raises(RuntimeError, match="gone"):
+            inside.submit(StepPlan((("a", 1),)))
+    assert free - inside.free_blocks == 4  # b has its own still
+    driver.left["a"] += driver.kept.pop("a")
+    inside.submit(StepPlan((("a", 200), ("b", 1))))
+    result = inside.collect()
+    assert result.evicted == ("a",)
+    assert result.recomputed == {"a": 101}
+    assert answer == driver.said["b"][:2]
+
+
+def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError):
+        VllmEngine(tmp_path)
+    with pytest.raises(EngineError, match="'async_scheduling'"):
+        VllmEngine(llama, engine_args={"async_scheduling": True})
+    with pytest.raises(EngineError, match=r"vLLM does not start: .*no_such_option"):
+        VllmEngine(llama, engine_args={"no_such_option": 1})
+    with pytest.raises(EngineError, match="vLLM does not start"):
+        VllmEngine(llama, dtype="float3")
+
+
+@pytest.fixture
+def say(drive: type[Driver]) -> Callable[..., list[int]]:
+    def say(engine: Any, words: str, decoding: Decoding) -> list[int]:
+        driver = drive(engine)
+        driver.add("a", words, decoding=decoding)
+        answer = driver.answer("a", 40, chunk=7)
+        engine.close()
+        return answer
+
+    return say
+
+
+@pytest.mark.parametrize(
+    "decoding",
+    [Decoding(), Decoding(1.0, 4), Decoding(1.3, 5, 'start: (/[a-z]{1,6}/ ";" | /[0-9]+/ "!")+')],
+)
+def test_the_embedded_model_says_the_same_on_both_engines(
+    say: Callable[..., list[int]], decoding: Decoding
+) -> None:
+    words = "Find the apple, and if there is none, go to the chair."
+    on_vllm = say(VllmEngine(PLANNER), words, decoding)
+    assert on_vllm == say(TransformersEngine(PLANNER, device="cpu"), words, decoding)
+
+
+def test_two_engines_in_a_process(llama: Path, drive: type[Driver]) -> None:
+    engines = [VllmEngine(llama, limits=Limits(kv_tokens=512)) for _ in range(2)]
+    drivers = [drive(engine) for engine in engines]
+    for driver in drivers:
+        driver.add_ids("a", PROMPT)
+    assert drivers[0].answer("a", 9) == drivers[1].answer("a", 9)
+    engines[0].close()
+    engines[0].close()
+    drivers[1].add_ids("b", PROMPT)
+    assert drivers[1].answer("b", 12) == drivers[1].answer("a", 12)
+    engines[1].close()
