@@ -9,8 +9,9 @@ from launch_ros.substitutions import FindPackageShare
 
 # Parameters that can be given as arguments; those not given are taken from params_file.
 PARAMETERS = {
-    "engine": (str, "what runs the model: transformers, simulated"),
+    "engine": (str, "what runs the model: transformers, vllm, simulated"),
     "model": (str, "folder or Hugging Face id of a causal model"),
+    "engine_args": (list[str], "YAML list of options of vLLM's own, each as name=value"),
     "policy": (
         str,
         "who takes part in each step: timely+slice, timely, deadline, slice, edf, stream, ...",

@@ -15,6 +15,13 @@ from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
 @click.command()
 @click.option("--engine", type=click.Choice(ENGINES), help="What runs the model.")
 @click.option("--model", help="Folder or Hugging Face id; the embedded model if not given.")
+@click.option(
+    "--engine-arg",
+    "engine_args",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Option of vLLM's own; may be given several times.",
+)
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Decides each step.")
 @click.option(
     "--pace",
@@ -35,14 +42,16 @@ from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
 )
 @click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(
-    engine: str | None, model: str | None, policy: str | None, pace: str | None, constrained: bool,
-    skill_sets: tuple[Path, ...], ros_arguments: tuple[str, ...],
+    engine: str | None, model: str | None, engine_args: tuple[str, ...], policy: str | None,
+    pace: str | None, constrained: bool, skill_sets: tuple[Path, ...],
+    ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the plan server until Ctrl-C. After `--`: ROS arguments, such as `-r __ns:=/lab`."""
     paths = [str(path.resolve()) for path in skill_sets]
     parameters = {
         "engine": engine,
         "model": model,
+        "engine_args": list(engine_args) or None,
         "policy": policy,
         "pace": pace,
         "constrained": constrained or None,

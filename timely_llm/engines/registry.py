@@ -57,6 +57,8 @@ def make_engine(
     """
     if name not in ENGINES:
         raise EngineError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
+    if engine_args and name != "vllm":
+        raise EngineError(f"engine_args are options that only the engine vllm has, not {name}")
     profile = step_time_profile(pace) if pace else None
     limits = Limits(max_model_len, kv_tokens, max_rows, max_step_tokens)
     if name == "simulated":

@@ -14,6 +14,7 @@ from timely_llm.core.errors import ConfigurationError, SkillSetError, TimelyErro
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.core.slo import TEXT, SloClass, parse_slo_class
+from timely_llm.engines.engine_args import parse_engine_args
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
 from timely_llm.policies.contract import Policy
@@ -44,6 +45,7 @@ CONFIGURED = (
               choices=("float32", "bfloat16", "float16")),
     Parameter("device", "auto", "where the model runs", choices=("auto", "cpu", "cuda")),
     Parameter("threads", 1, "CPU threads of the model", 1, 256),
+    Parameter("engine_args", [""], "vllm: more of its options, each as name=value"),
     Parameter("max_model_len", 2048, "most tokens of one prompt and its answer", 64, 1_000_000),
     Parameter("kv_tokens", 131_072, "tokens of KV cache for all requests", 256, 100_000_000),
     Parameter("max_tokens", 256, "most tokens of a plan whose request says nothing", 1, 4096),
@@ -135,6 +137,7 @@ def make_server(
             max_rows=values["max_rows"],
             max_step_tokens=values["max_step_tokens"],
             pace=None if values["pace"] == "none" else values["pace"],
+            engine_args=parse_engine_args(values["engine_args"]),
         )
         admission = AdmissionLimits(values["max_prompt_tokens"], values["constrained"])
         return Loop(
