@@ -1,8 +1,9 @@
-# make demo | test | lint | test-launch | test-colcon | clean
-# VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
+# make demo | test | lint | test-launch | test-colcon | test-vllm | clean
+# VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 PIP := $(VENV)/bin/python -m pip
 INSTALLED := $(VENV)/.installed
 # `ros2 launch` and `ros2 run` look in the prefix of the environment.
@@ -13,7 +14,7 @@ BUILD_FILES := pyproject.toml setup.py CMakeLists.txt package.xml constraints.tx
 	$(wildcard cmake/* msg/* srv/* action/* scripts/*)
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint test-launch test-colcon install clean
+.PHONY: demo test lint test-launch test-colcon test-vllm install clean
 
 demo: install
 	timely-llm demo
@@ -33,6 +34,16 @@ test-launch: install
 test-colcon: install
 	python -m pytest -m colcon test/system
 
+# In an environment of its own, with vLLM's build for CPUs.
+test-vllm:
+	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
+	$(VLLM_VENV)/bin/python -m pytest test/engines
+
+# --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
+$(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared
+	$(PIP) install --quiet --no-deps --requirement constraints-vllm.txt
+	touch $@
+
 install: $(INSTALLED) $(VENV)/.shared
 
 # The build requirements go into the environment itself: pip would otherwise download and unpack
@@ -51,6 +62,6 @@ $(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf timely_llm/msg timely_llm/srv timely_llm/action timely_llm/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.room import Room, rounded
 from timely_llm.engines.track import Admission, Limits, Part, Track
 from timely_llm.policies.contract import Capacity, StepPlan
 
@@ -174,40 +175,34 @@ class Ledger:
             EngineError: the plan names an unknown sequence or one twice, or breaks a limit.
         """
         self._check_plan(plan)
-        victims = [
+        victims = (
             self._tracks[key]
             for key in dict.fromkeys(plan.evictable)
             if key in self._tracks and key not in plan.keys and self._tracks[key].kv_tokens
-        ]
-        # What the plan was made for, and what the blocks can take.
-        room, stored_room = max(self._free_tokens, 0), self._free_tokens + self._spare_tokens
+        )
+        limits = self.limits
+        room = Room(self._free_tokens, self._spare_tokens, self._block_tokens, victims)
         parts: list[Part] = []
         evicted: list[Track] = []
         failures: dict[str, str] = {}
         for key, wanted in plan.entries:
             track = self._tracks[key]
             tokens = min(wanted, track.to_compute)
-            begun = self._rounded(track.kv_tokens + tokens) - self._stored(track)
-            cost = min(tokens, begun)
-            most = sum(map(self._stored, victims))
-            if len(track.token_ids) >= self.limits.max_model_len:
-                limit = self.limits.max_model_len
-                failures[key] = f"the sequence has {limit} tokens, the most a sequence may have"
-            elif cost > room + most or begun > stored_room + most:
+            if len(track.token_ids) >= limits.max_model_len:
+                most = limits.max_model_len
+                failures[key] = f"the sequence has {most} tokens, the most a sequence may have"
+                continue
+            given_up = room.take(track, tokens)
+            if given_up is None:
                 failures[key] = (
-                    f"no room for the KV of {tokens} tokens: {room + most} of"
-                    f" {self.limits.kv_tokens} can be had"
+                    f"no room for the KV of {tokens} tokens: {room.tokens} of {limits.kv_tokens}"
+                    " can be had"
                 )
-            else:
-                while room < cost or stored_room < begun:
-                    victim = victims.pop(0)
-                    room += self._stored(victim)
-                    stored_room += self._stored(victim)
-                    self.give_up(victim)
-                    evicted.append(victim)
-                room -= cost
-                stored_room -= begun
-                parts.append(Part(track, track.computed, tokens))
+                continue
+            for victim in given_up:
+                self.give_up(victim)
+            evicted += given_up
+            parts.append(Part(track, track.computed, tokens))
         return Admission(tuple(parts), tuple(evicted), failures)
 
     def commit(
@@ -243,16 +238,9 @@ class Ledger:
 
     @property
     def _free_tokens(self) -> int:
-        stored = sum(map(self._stored, self._tracks.values()))
+        block = self._block_tokens
+        stored = sum(rounded(track.kv_tokens, block) for track in self._tracks.values())
         return self.limits.kv_tokens - self._pinned_tokens - stored
-
-    def _stored(self, track: Track) -> int:
-        """Return the tokens that a sequence's own blocks can hold."""
-        return self._rounded(track.kv_tokens)
-
-    def _rounded(self, tokens: int) -> int:
-        """Return what the blocks that so many tokens need can hold."""
-        return -(-tokens // self._block_tokens) * self._block_tokens
 
     def _check_length(self, what: str, tokens: int) -> None:
         if tokens >= self.limits.max_model_len:
