@@ -136,7 +136,7 @@ KINDS = (
     "llama",
     "qwen2",
     "qwen3",
-    "no model-llama",
+    "vllm-scheduler-llama",
     "vllm-llama",
     "vllm-qwen3",
 )
@@ -161,7 +161,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         from test.engines.vllm_runner import NoModel
         from timely_llm.engines.vllm import VllmEngine
 
-        args = {"distributed_executor_backend": NoModel} if kind == "no model" else {}
+        args = {"distributed_executor_backend": NoModel} if kind == "vllm-scheduler" else {}
         return lambda **limits: VllmEngine(model, limits=Limits(**limits), engine_args=args)
 
     def make_transformers(**limits: int) -> Engine:

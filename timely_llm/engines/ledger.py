@@ -258,12 +258,14 @@ class Ledger:
             raise EngineError(
                 f"a step of {len(plan.entries)} sequences: at most {self.limits.max_rows} fit"
             )
+        total = 0
         for key, tokens in plan.entries:
-            if key not in self._tracks:
+            track = self._tracks.get(key)
+            if track is None:
                 raise EngineError(f"the plan names {key!r}, which the engine does not know")
             if tokens < 1:
                 raise EngineError(f"the plan gives {key!r} {tokens} tokens, at least 1 is needed")
-        total = sum(min(n, self._tracks[key].to_compute) for key, n in plan.entries)
+            total += min(tokens, track.to_compute)
         if total > self.limits.max_step_tokens:
             raise EngineError(
                 f"a step of {total} tokens: at most {self.limits.max_step_tokens} fit"

@@ -45,8 +45,9 @@ class Room:
         block = self._block_tokens
         kv_tokens = track.kv_tokens
         begun = rounded(kv_tokens + tokens, block) - rounded(kv_tokens, block)
-        # What fits into its own last block costs nothing, and a plan knows nothing of blocks.
-        cost = tokens if tokens < begun else begun
+        if not begun:  # what fits into its own last block costs nothing
+            return []
+        cost = tokens if tokens < begun else begun  # a plan knows nothing of blocks
         lacking = max(cost - self._planned, begun - self._stored)
         if lacking > 0 and lacking > sum(map(self._tokens_of, self._victims)):
             return None

@@ -26,6 +26,8 @@ def import_core() -> Any:
     check_version(installed_version())
     # vLLM's CPU platform would otherwise start a process of its own for the only worker.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    # The second model runner has a slot only for so many sequences as rows, suspended ones too.
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         return importlib.import_module("timely_llm.engines.vllm_core")

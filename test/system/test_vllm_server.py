@@ -1,0 +1,48 @@
+"""The plan server on vLLM, as a client sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from action_msgs.msg import GoalStatus
+
+from test.system.conftest import Start
+from test.system.ros_client import LONG, Client
+from timely_llm.core.request import ErrorCode
+from timely_llm.engines.vllm_version import installed_version
+
+pytestmark = pytest.mark.skipif(
+    installed_version() is None, reason="vLLM is not installed: see `make test-vllm`"
+)
+ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+
+
+@pytest.fixture(scope="module")
+def client(start: Start, domain: int) -> Iterator[Client]:
+    server = start("plan_server", environment=ENVIRONMENT, engine="vllm", constrained="true")
+    made = Client(domain)
+    made.wait_for_server()
+    yield made
+    made.close()
+    server.stop()
+    assert server.popen.returncode == 0
+    assert "Traceback" not in server.output
+
+
+def test_a_goal_is_answered_in_segments(client: Client) -> None:
+    status, result = client.plan(client.goal("whole", task=LONG))
+    assert status == GoalStatus.STATUS_SUCCEEDED
+    assert (result.error_code, result.error_msg) == (ErrorCode.NONE, "")
+    assert result.segments == len(client.feedback) >= 3
+    assert result.recomputed_tokens < 32  # of the shared prompt, what fills no block
+    assert client.listed() == {}
+
+
+def test_what_vllm_does_not_take_is_said_in_a_line(start: Start) -> None:
+    options = {"engine": "vllm", "engine_args": "[no_such_option=1]"}
+    server = start("plan_server", environment=ENVIRONMENT, **options)
+    assert server.wait(60) == 1
+    assert server.output.splitlines()[-1].startswith("plan_server: vLLM does not start: ")
+    assert "no_such_option" in server.output
+    assert "Traceback" not in server.output
