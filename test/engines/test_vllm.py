@@ -235,12 +235,19 @@ def test_a_step_that_breaks_down(
 def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         VllmEngine(tmp_path)
-    with pytest.raises(EngineError, match="'async_scheduling'"):
-        VllmEngine(llama, engine_args={"async_scheduling": True})
+    for name in ("async_scheduling", "speculative_config", "kv_transfer_config"):
+        with pytest.raises(EngineError, match=f"engine_args cannot set '{name}'"):
+            VllmEngine(llama, engine_args={name: 1})
     with pytest.raises(EngineError, match=r"vLLM does not start: .*no_such_option"):
         VllmEngine(llama, engine_args={"no_such_option": 1})
     with pytest.raises(EngineError, match="vLLM does not start"):
         VllmEngine(llama, dtype="float3")
+
+
+def test_a_model_with_a_state(make_model: Callable[..., Path]) -> None:
+    model = make_model("Mamba2", num_heads=4, head_dim=32, n_groups=1, state_size=16)
+    with pytest.raises(EngineError, match="cannot be suspended"):
+        VllmEngine(model, limits=Limits(max_model_len=128))
 
 
 @pytest.fixture

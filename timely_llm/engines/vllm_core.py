@@ -6,10 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vllm.engine.arg_utils import EngineArgs
-from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
-from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
@@ -20,33 +17,11 @@ from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.track import Limits
 from timely_llm.engines.vllm_choice import (
-    LOGITS_PROCESSOR,
     SharedGrammar,
     SharedGrammars,
     decoding_params,
 )
-from timely_llm.engines.vllm_scheduler import SCHEDULER
-
-OURS = frozenset(
-    (
-        "model",
-        "max_model_len",
-        "max_num_seqs",
-        "max_num_batched_tokens",
-        "block_size",
-        "num_gpu_blocks_override",
-        "enable_prefix_caching",
-        "enable_chunked_prefill",
-        "disable_hybrid_kv_cache_manager",
-        "scheduler_reserve_full_isl",
-        "scheduler_cls",
-        "scheduling_policy",
-        "async_scheduling",
-        "speculative_config",
-        "skip_tokenizer_init",
-    )
-)
-"""Options of vLLM's that cannot be set: they are parameters of the engine, or would break it."""
+from timely_llm.engines.vllm_options import engine_config
 
 _OPEN: list[EngineCore] = []
 """The engines of this process that are not closed."""
@@ -60,10 +35,10 @@ class VllmCore:
         dtype: of weights and KV.
         limits: what it takes; their `max_model_len` is one that the model was made for.
         block_tokens: tokens of a block of KV.
-        engine_args: vLLM's own options, beside or instead of those that are set here; see `OURS`.
+        engine_args: options of vLLM's own; see `engine_config`.
 
     Raises:
-        EngineError: an option cannot be had.
+        EngineError: an option or the model cannot be had.
     """
 
     def __init__(
@@ -74,35 +49,7 @@ class VllmCore:
         block_tokens: int,
         engine_args: Mapping[str, Any],
     ) -> None:
-        for name in OURS & engine_args.keys():
-            raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
-        rows = min(limits.max_rows, limits.max_step_tokens)
-        args: dict[str, Any] = {
-            "model": model,
-            "dtype": dtype,
-            "max_model_len": limits.max_model_len,
-            "max_num_seqs": rows,
-            "max_num_batched_tokens": limits.max_step_tokens,
-            "block_size": block_tokens,
-            "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
-            "enable_prefix_caching": True,
-            "enable_chunked_prefill": True,
-            # Layers with a window keep all KV: blocks are held and lent whole.
-            "disable_hybrid_kv_cache_manager": True,
-            "scheduler_reserve_full_isl": False,
-            "scheduler_cls": SCHEDULER,
-            "logits_processors": [LOGITS_PROCESSOR],
-            "async_scheduling": False,
-            "skip_tokenizer_init": True,
-            "disable_log_stats": True,
-            "trust_remote_code": False,
-            "enforce_eager": True,
-            **engine_args,
-        }
-        config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
-        if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
-            # vLLM would otherwise ask for nearly all memory of the machine.
-            config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
+        config = engine_config(model, dtype, limits, block_tokens, engine_args)
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         _OPEN.append(self._core)
         self._scheduler = self._core.scheduler
@@ -228,21 +175,3 @@ class VllmCore:
     def _release(self, key: str) -> None:
         if key in self._held:
             self._scheduler.release(self._held.pop(key))
-
-
-def _blocks(limits: Limits, rows: int, block_tokens: int) -> int:
-    """Return how many blocks of KV vLLM needs.
-
-    One block is its own; each row of a step may begin one that the books do not count; and it
-    asks for room for the longest sequence, even if the books have none.
-    """
-    tokens = max(limits.kv_tokens + rows * block_tokens, limits.max_model_len)
-    return -(-tokens // block_tokens) + 1
-
-
-def _kv_bytes(config: Any) -> int:
-    """Return the bytes of all blocks of KV, keys and values of every layer."""
-    model, parallel, cache = config.model_config, config.parallel_config, config.cache_config
-    values = 2 * model.get_num_layers(parallel) * model.get_num_kv_heads(parallel)
-    values *= model.get_head_size() * cache.block_size * cache.num_gpu_blocks_override
-    return int(values * model.dtype.itemsize)

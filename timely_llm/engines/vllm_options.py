@@ -1,0 +1,110 @@
+"""Options with which vLLM does what a step plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.usage.usage_lib import UsageContext
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.track import Limits
+from timely_llm.engines.vllm_choice import LOGITS_PROCESSOR
+from timely_llm.engines.vllm_scheduler import SCHEDULER
+
+OURS = {
+    # Parameters of the engine itself.
+    "model",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "num_gpu_blocks_override",
+    # What the scheduler and the engine's books are built on.
+    "scheduler_cls",
+    "scheduling_policy",
+    "scheduler_reserve_full_isl",
+    "enable_prefix_caching",
+    "enable_chunked_prefill",
+    "disable_hybrid_kv_cache_manager",
+    "skip_tokenizer_init",
+    # What they do not know of: tokens that come later or by more than one, KV that is elsewhere.
+    "async_scheduling",
+    "speculative_config",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "kv_transfer_config",
+    "kv_offloading_size",
+}
+"""Options of vLLM's that cannot be set."""
+
+
+def engine_config(
+    model: str, dtype: str, limits: Limits, block_tokens: int, engine_args: Mapping[str, Any]
+) -> Any:
+    """Return vLLM's configuration.
+
+    Args:
+        model: folder, or id on the Hugging Face hub.
+        dtype: of weights and KV.
+        limits: what it takes; their `max_model_len` is one that the model was made for.
+        block_tokens: tokens of a block of KV.
+        engine_args: options of vLLM's own, beside or instead of those that are set here.
+
+    Raises:
+        EngineError: one of `OURS` is among the options, or the model keeps more than KV.
+    """
+    for name in sorted(OURS & engine_args.keys()):
+        raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
+    rows = min(limits.max_rows, limits.max_step_tokens)
+    args: dict[str, Any] = {
+        "model": model,
+        "dtype": dtype,
+        "max_model_len": limits.max_model_len,
+        "max_num_seqs": rows,
+        "max_num_batched_tokens": limits.max_step_tokens,
+        "block_size": block_tokens,
+        "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
+        "enable_prefix_caching": True,
+        "enable_chunked_prefill": True,
+        # Layers with a window keep all KV: blocks are held and lent whole.
+        "disable_hybrid_kv_cache_manager": True,
+        "scheduler_reserve_full_isl": False,
+        "scheduler_cls": SCHEDULER,
+        "logits_processors": [LOGITS_PROCESSOR],
+        "async_scheduling": False,
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "enforce_eager": current_platform.is_cpu(),
+        **engine_args,
+    }
+    config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
+    if config.model_config.has_inner_state or config.model_config.is_encoder_decoder:
+        raise EngineError(
+            f"the model {model!r} keeps more than the KV of its tokens, which cannot be suspended"
+        )
+    if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
+        # vLLM would otherwise ask for nearly all memory of the machine.
+        config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
+    return config
+
+
+def _blocks(limits: Limits, rows: int, block_tokens: int) -> int:
+    """Return how many blocks of KV vLLM needs.
+
+    One block is its own; each row of a step may begin one that the books do not count; and it
+    asks for room for the longest sequence, even if the books have none.
+    """
+    tokens = max(limits.kv_tokens + rows * block_tokens, limits.max_model_len)
+    return -(-tokens // block_tokens) + 1
+
+
+def _kv_bytes(config: Any) -> int:
+    """Return the bytes of all blocks of KV, keys and values of every layer."""
+    model, parallel, cache = config.model_config, config.parallel_config, config.cache_config
+    values = 2 * model.get_num_layers(parallel) * model.get_num_kv_heads(parallel)
+    values *= model.get_head_size() * cache.block_size * cache.num_gpu_blocks_override
+    return int(values * model.dtype.itemsize)
