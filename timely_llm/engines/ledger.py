@@ -219,12 +219,12 @@ class Ledger:
         # Also those of a step before that broke down and had no result.
         told, self._evicted = tuple(self._evicted), []
         for part in admission.parts:
-            track = part.track
+            track, stop = part.track, part.stop
             if part.start < track.reached:
-                recomputed[track.key] = min(part.stop, track.reached) - part.start
-            track.computed = part.stop
-            track.reached = max(track.reached, part.stop)
-            if part.finishes:
+                recomputed[track.key] = min(stop, track.reached) - part.start
+            track.computed = stop
+            track.reached = max(track.reached, stop)
+            if stop == len(track.token_ids):
                 track.tentative = True
                 track.token_ids.append(new_tokens[track.key])
         return StepResult(
