@@ -232,6 +232,21 @@ def test_a_step_that_breaks_down(
     assert answer == driver.said["b"][:2]
 
 
+def test_a_prefix_that_breaks_down(inside: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    free = inside.capacity
+    with monkeypatch.context() as patch:
+        patch.setattr(inside.runner, "execute_model", fail)
+        with pytest.raises(RuntimeError, match="gone"):
+            inside.pin_prefix(PROMPT[10:])
+    assert inside.capacity == free
+    inside.add("a", PROMPT)  # and goes on
+    inside.submit(StepPlan((("a", 100),)))
+    assert inside.collect().computed == {"a": 100}
+
+
 def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         VllmEngine(tmp_path)

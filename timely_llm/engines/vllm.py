@@ -67,6 +67,7 @@ class VllmEngine:
             self.tokenizer.backend, self.tokenizer.eos_ids, self._core.vocabulary
         )
         self._matchers: dict[str, Matcher] = {}
+        self._prefix_keys: dict[Prefix, str] = {}
         self._result: StepResult | None = None
 
     @property
@@ -84,15 +85,23 @@ class VllmEngine:
         if known is not None:
             return known
         self._ledger.check_prefix(len(token_ids))
-        prefix = Prefix(tuple(token_ids))
-        tokens = self._ledger.whole_blocks(len(token_ids))
+        key = f"\0{len(self._prefix_keys)}"  # the name of no sequence
+        tokens, most = (
+            self._ledger.whole_blocks(len(token_ids)),
+            self._ledger.limits.max_step_tokens,
+        )
         if tokens:
-            key, most = _prefix_key(prefix), self._ledger.limits.max_step_tokens
             self._core.begin(key, token_ids, 0, None, GREEDY, None)
-            for start in range(0, tokens, most):
-                self._core.step({key: min(most, tokens - start)})
-            self._core.hold(key, tokens)
-        return self._ledger.pin(token_ids)
+            try:
+                for start in range(0, tokens, most):
+                    self._core.step({key: min(most, tokens - start)})
+                self._core.hold(key, tokens)
+            except Exception:
+                self._core.end(key)
+                raise
+        prefix = self._ledger.pin(token_ids)
+        self._prefix_keys[prefix] = key
+        return prefix
 
     def add(
         self,
@@ -160,6 +169,7 @@ class VllmEngine:
         """Free the engine."""
         self._ledger.clear()
         self._matchers.clear()
+        self._prefix_keys.clear()
         self._result = None
         self._core.close()
 
@@ -175,7 +185,7 @@ class VllmEngine:
         for part in admission.parts:
             track = part.track
             if self._core.begins(track.key):
-                prefix = _prefix_key(track.prefix) if track.prefix else None
+                prefix = self._prefix_keys[track.prefix] if track.prefix else None
                 self._core.begin(
                     track.key,
                     track.token_ids,
@@ -191,11 +201,6 @@ class VllmEngine:
                 self._core.end(part.track.key)
                 self._ledger.give_up(part.track)
             raise
-
-
-def _prefix_key(prefix: Prefix) -> str:
-    """Return the name of a prefix, which no sequence has."""
-    return f"\0{hash(prefix.token_ids)}"
 
 
 def _max_positions(model: str | Path) -> int:
