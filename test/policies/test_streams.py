@@ -208,6 +208,18 @@ def test_where_rows_cost_nothing_who_is_late_goes_on_at_once() -> None:
     assert Deadline().plan(10.0, [*late, *crowd], FAST, ROOMY).keys >= {"w0", "w1", "w2"}
 
 
+def test_the_room_that_urgent_plans_need_is_no_obstacle_where_rows_cost_nothing() -> None:
+    policy = Deadline()
+    talker = talking("t", tokens=20, first_s=-1.9)
+    talker.max_tokens = 100
+    for turn in range(100):
+        urgent = [running(f"u{i}", arrival_s=0.1 * turn - 0.4, utility=URGENT) for i in range(25)]
+        policy.plan(0.1 * turn, [talker, *urgent], FAST, ROOMY)
+    asks = stream("s", 10.0)
+    asks.max_tokens = 100
+    assert "s" in policy.plan(10.0, [talker, asks], FAST, ROOMY).keys
+
+
 def test_an_answer_that_is_late_is_finished_if_that_is_wanted() -> None:
     def lag() -> StreamGeneration:
         late = talking("late", arrival_s=85.0, tokens=30, first_s=85.5)

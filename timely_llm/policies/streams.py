@@ -48,7 +48,8 @@ class StreamOptions:
             and one deviation more.
         spare: those who are promised nothing may take the engine's time up to this share, together
             with what is promised.
-        room: or so much more than what is promised: where rows cost nothing, nobody waits.
+        room: or so much more than what is promised, as streams may beside plans that need all of
+            it: where rows cost nothing, nobody waits.
         longest_s: of a step for them alone: so long an arrival that nobody foresees may wait.
         patience_s: one of them gets a token so often, whatever else there is: nobody starves. And
             after so long in which nobody was promised anything, all of them take part.
@@ -122,7 +123,8 @@ class Streams:
         step_s: Callable[[int], float],
     ) -> EngineShare:
         """Promise those who are worth most for their time their needs; return what these take."""
-        util = self._options.util
+        share = EngineShare(step_s, needs)
+        util = max(self._options.util, share.used + self._options.room)
         hopeful: list[Talk] = []
         for talk in talks:
             if talk.hopeless and not self._finishes(talk):
@@ -137,7 +139,6 @@ class Streams:
             for talk in hopeful:
                 talk.promised = True
             return everybody
-        share = EngineShare(step_s, needs)
         rest: list[Talk] = []
         hopeful.sort(key=_density, reverse=True)
         for talk in hopeful:
@@ -146,8 +147,11 @@ class Streams:
             else:
                 rest.append(talk)
         spare = util - max(usual - share.used, 0.0)
+        row_s = step_s(2) - step_s(1)
         for talk in rest:
-            talk.promised = share.offer(talk.need, util if talk.promised else spare)
+            # If urgent work comes, it shares the steps of that: then only its row counts.
+            goes_on = talk.promised or talk.need * row_s <= self._options.room
+            talk.promised = share.offer(talk.need, util if goes_on else spare)
         return share
 
     def _finishes(self, talk: Talk) -> bool:
