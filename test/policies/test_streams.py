@@ -1,11 +1,13 @@
 import math
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.policies.builders import ROOMY, generation, running, stream, talking
 from test.policies.pools import capacities, generations
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.time_utility import URGENT
@@ -270,6 +272,11 @@ def test_plans_alone_are_planned_as_if_there_were_no_streams() -> None:
     assert policy.plan(0.1, crowd, FAST, ROOMY) == before
 
 
+def test_a_quantile_is_below_one() -> None:
+    with pytest.raises(ConfigurationError, match="quantile must be from 0 on and below 1, not 1"):
+        Deadline(quantile=1.0)
+
+
 def test_lengths_of_answers_are_learned_and_bounded() -> None:
     lengths = AnswerLengths()
     assert lengths.to_go("text", 10, 100, 0.5) == 90
@@ -280,15 +287,3 @@ def test_lengths_of_answers_are_learned_and_bounded() -> None:
     assert lengths.to_go("text", 0, 25, 0.5) == 25, "never more than was declared"
     assert lengths.to_go("text", 90, 100, 0.5) == 10
     assert lengths.to_go("text", 90, 1000, 0.5) == 23, "a quarter more, and one"
-
-
-def test_an_answer_that_is_given_up_counts_until_its_true_length_is_known() -> None:
-    lengths = AnswerLengths()
-    assert lengths.give_up("text", 0, 60) == 0, "the bound is no length"
-    for _ in range(8):
-        lengths.observe("text", 30)
-    assert lengths.give_up("text", 30, 60) == 0, "longer than all others"
-    counted = lengths.give_up("text", 20, 60)
-    assert counted == 30
-    lengths.correct("text", counted, 45)
-    assert lengths.to_go("text", 30, 100, 0.5) == 15

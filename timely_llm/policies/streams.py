@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.policies.answer_lengths import AnswerLengths
 from timely_llm.policies.engine_share import EngineShare, TokenCost
@@ -68,10 +69,18 @@ class StreamOptions:
 
 
 class Streams:
-    """Chooses, and remembers what it has promised."""
+    """Chooses, and remembers what it has promised.
+
+    Raises:
+        ConfigurationError: an option is not possible.
+    """
 
     def __init__(self, options: StreamOptions | None = None) -> None:
         self._options = options or StreamOptions()
+        if not 0.0 <= self._options.quantile < 1.0:
+            raise ConfigurationError(
+                f"deadline: quantile must be from 0 on and below 1, not {self._options.quantile:g}"
+            )
         self.lengths = AnswerLengths()
         self._talks: dict[str, Talk] = {}
         self._urgent = Recent(self._options.window_s)

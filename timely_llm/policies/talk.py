@@ -26,7 +26,6 @@ class Talk:
         longest_s: a real-time answer of nearly any length is in time if no step is longer.
         hopeless: what was promised cannot be kept any more, or its first token was late.
         promised: it has a share of the engine.
-        counted: the length that it counts with in the statistics, once it is hopeless; 0 before.
     """
 
     __slots__ = (
@@ -35,7 +34,6 @@ class Talk:
         "_of_class",
         "_real_time",
         "_tpot_s",
-        "counted",
         "density",
         "generation",
         "hopeless",
@@ -53,7 +51,6 @@ class Talk:
         self.promised = self.hopeless = False
         self.need = self.density = 0.0
         self.longest_s = math.inf
-        self.counted = 0
         self._of_class = slo, generation.request.weight
         self._real_time = slo.real_time
         self._tpot_s = slo.tpot_s
@@ -117,8 +114,6 @@ class Talk:
             self._need_tokens(now, cost.alone_s)
         if self.hopeless:
             self.need = 1.0 / self._tpot_s
-            if self._real_time and not self.counted:
-                self.counted = lengths.give_up(self._of_class, out, bound)
         seconds = self.tokens_to_go * cost.seconds(self.need)
         self.density = generation.request.weight / seconds
 
@@ -149,7 +144,5 @@ class Talk:
     def ended(self, lengths: AnswerLengths) -> None:
         """Learn from its end."""
         tokens = len(self.generation.token_ids)
-        if self.counted:
-            lengths.correct(self._of_class, self.counted, tokens)
-        elif tokens:
+        if tokens:
             lengths.observe(self._of_class, tokens)
