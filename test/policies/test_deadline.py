@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from test.policies.builders import ROOMY, generation, running, suspended
+from test.policies.builders import DEAR, ROOMY, generation, running, suspended
 from test.serving.scripted import Scene, request
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.experiments.metrics import row
@@ -118,14 +118,16 @@ def test_lengths_are_learned_from_what_was_generated() -> None:
     max_rows=st.integers(1, 8),
     max_step_tokens=st.integers(8, 512),
     lead_s=st.sampled_from([0.0, math.inf]),
+    dear=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_everyone_is_served_in_the_end(
     wanted: list[tuple[str, TimeUtility]],
     kv_tokens: int,
     max_rows: int,
     max_step_tokens: int,
     lead_s: float,
+    dear: bool,
 ) -> None:
     plans = {f"r{i}": plan for i, (plan, _) in enumerate(wanted)}
     scene = Scene(
@@ -136,6 +138,8 @@ def test_everyone_is_served_in_the_end(
         max_rows=max_rows,
         max_step_tokens=max_step_tokens,
     )
+    if dear:
+        scene.loop.step_time = DEAR
     for key, (_, utility) in zip(plans, wanted, strict=True):
         scene.loop.admit(request(key, utility))
     scene.run()
@@ -143,13 +147,14 @@ def test_everyone_is_served_in_the_end(
     assert scene.loop.free_kv_tokens == scene.free_at_start
 
 
-def test_nobody_starves_while_urgent_requests_never_end() -> None:
+@pytest.mark.parametrize("step_time", [STEP, DEAR], ids=["cheap", "dear"])
+def test_nobody_starves_while_urgent_requests_never_end(step_time: StepTime) -> None:
     policy, now = Deadline(), 100.0
     patient = generation("patient", arrival_s=0.0)
     for _ in range(400):
         crowd = [generation(f"u{i}", arrival_s=now - 0.01, utility=URGENT) for i in range(12)]
         half = [running(f"r{i}", arrival_s=now - 0.15, utility=URGENT) for i in range(12)]
-        if "patient" in policy.plan(now, [patient, *crowd, *half], STEP, ROOMY).keys:
+        if "patient" in policy.plan(now, [patient, *crowd, *half], step_time, ROOMY).keys:
             return
         now += 0.15
     raise AssertionError("one request was passed over 400 times")

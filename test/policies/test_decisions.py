@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.policies.builders import ROOMY
+from test.policies.builders import DEAR, ROOMY
 from test.policies.pools import capacities, pools
 from test.policies.reference import PLAIN, PlainFcfs
 from timely_llm.core.generation import PlanGeneration
@@ -16,16 +16,17 @@ from timely_llm.policies.step_time import StepTime
 
 STEP = StepTime(0.0216, 0.00015, 0.00011, 0.000001)
 times = st.floats(0, 20)
+step_times = st.sampled_from([STEP, DEAR])
 
 
-@given(pool=pools(), capacity=capacities, now=times)
+@given(pool=pools(), capacity=capacities, now=times, step_time=step_times)
 def test_a_plan_fits_the_engine_and_changes_nothing(
-    pool: list[PlanGeneration], capacity: Capacity, now: float
+    pool: list[PlanGeneration], capacity: Capacity, now: float, step_time: StepTime
 ) -> None:
     before = [repr(g) for g in pool]
     by_key = {g.key: g for g in pool}
     for name in POLICIES:
-        plan = make_policy(name).plan(now, pool, STEP, capacity)
+        plan = make_policy(name).plan(now, pool, step_time, capacity)
         assert len(plan.entries) == len(plan.keys) <= capacity.max_rows
         assert all(1 <= tokens <= by_key[key].to_compute for key, tokens in plan.entries)
         planned = sum(tokens for _, tokens in plan.entries)
@@ -37,14 +38,14 @@ def test_a_plan_fits_the_engine_and_changes_nothing(
     assert [repr(g) for g in pool] == before
 
 
-@given(pool=pools(), capacity=capacities, now=times)
+@given(pool=pools(), capacity=capacities, now=times, step_time=step_times)
 def test_someone_goes_on_or_the_policy_says_when_to_ask_again(
-    pool: list[PlanGeneration], capacity: Capacity, now: float
+    pool: list[PlanGeneration], capacity: Capacity, now: float, step_time: StepTime
 ) -> None:
     room = capacity.free_tokens + sum(g.kv_tokens for g in pool)
     if pool and all(g.to_compute + g.kv_tokens <= room for g in pool):
         for name in POLICIES:
-            plan = make_policy(name).plan(now, pool, STEP, capacity)
+            plan = make_policy(name).plan(now, pool, step_time, capacity)
             assert plan or plan.wake_s < math.inf
 
 

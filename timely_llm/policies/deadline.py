@@ -1,11 +1,15 @@
 """Our policy: every deliverable has a due time and a worth.
 
-Who decodes goes on: beside the fixed part of a step, a row costs next to nothing, and every step
-that is shared is a step saved. What delays others is prompts. So before each step one question is
-asked: *how many of those who wait join now*, and the others after this wave? Each answer is worth
-the sum of what everybody gets for the next segment; the best one is taken. Batched admission,
-urgent requests first, deferral of those who have time or whose time has passed, and running ahead
-when there is room all follow from that one sum.
+Where rows are cheap, who decodes goes on: beside the fixed part of a step, a row costs next to
+nothing, and every step that is shared is a step saved. What delays others is prompts. So before
+each step one question is asked: *how many of those who wait join now*, and the others after this
+wave? Each answer is worth the sum of what everybody gets for the next segment; the best one is
+taken. Batched admission, urgent requests first, deferral of those who have time or whose time has
+passed, and running ahead when there is room all follow from that one sum.
+
+Where rows are dear, who decodes is asked too, as if nobody had begun: those who lose most by
+waiting go first, as many as are worth most together (`shared_step`). There somebody is idle
+whoever goes first, so the price of that is shared by all, and nobody runs ahead.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ from itertools import accumulate
 from timely_llm.core.generation import Generation, PlanGeneration, by_kind
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.deliverable import Deliverable
-from timely_llm.policies.lengths import Lengths
+from timely_llm.policies.lengths import Lengths, mean
 from timely_llm.policies.packing import pack
 from timely_llm.policies.plan_step import LONGEST_SEGMENT, PlanStep
+from timely_llm.policies.shared_step import are_dear, most_lost_first, worth_most
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.stream_step import Beside
 from timely_llm.policies.streams import Choice, StreamOptions, Streams
@@ -48,11 +53,14 @@ class Deadline(StreamOptions):
         ahead: by this share of a step those whose robots are busy may make it longer, while others
             have something to lose.
         lead_s: a plan rests until so long before its robot will be idle; infinite: it runs ahead.
-        defer: whether anyone waits for a wave to pass; or everyone joins at once.
+        defer: whether anyone waits for a wave to pass; or everyone joins at once, also where rows
+            are dear.
         batch: whether more than one joins at a time.
         learn: whether lengths of segments are learned.
         urgent_first: whether those who wait join in order of their latest start, or of arrival.
         feasible: whether those who can no longer earn anything give way.
+
+    `ahead`, `batch`, `urgent_first` and `feasible` are for plans where rows are cheap.
     """
 
     kappa: float = 1.7
@@ -97,28 +105,40 @@ class Deadline(StreamOptions):
             gather_s = self._gathers_until_s(waiting)
             if now < gather_s - _TICK_S:
                 return StepPlan(wake_s=min(gather_s, wake_s))
-        rows = [self._deliverable(generation) for generation in pressing]
+        needed_soon = len(pressing) + len(waiting)
+        dear = self.defer and are_dear(needed_soon, step_time)
+        kappa = self.kappa / needed_soon if dear else self.kappa
+        rows = [self._deliverable(generation, kappa) for generation in pressing]
         ahead.sort(key=lambda generation: generation.robot_free_s)
         if rows or waiting or streams:
             room = int(self.ahead * one_s / max(step_time.coefficients[1], 1e-9))
-            ahead = ahead[: max(room, 1)]
-        joining: list[PlanGeneration] = []
-        if waiting:
+            ahead = [] if dear else ahead[: max(room, 1)]
+        first = pressing
+        if waiting or dear:
             step = PlanStep(now, rows, ahead, generations, step_time, capacity)
-            queue = self._in_order(waiting, step)
-            look = step.possible(queue)
-            joining = [d.generation for d in look[: self._number(look, step)]]
-            if not joining and not step.running:
-                joining = step.alone(queue)
+            queue = [self._deliverable(generation, kappa) for generation in waiting]
+            if dear:
+                everyone = most_lost_first([*rows, *queue], now, step_time)
+                queue = [d for d in everyone if d.generation.to_compute > 1]
+                able = {*rows, *step.possible(queue)}
+                line = [d for d in everyone if d in able][: capacity.max_rows]
+                number = worth_most(line, now, step_time)
+                first = sorted((d.generation for d in line[:number]), key=_tokens_to_compute)
+            else:
+                queue = self._in_order(queue, step)
+                look = step.possible(queue)
+                joining = [d.generation for d in look[: self._number(look, step)]]
+                first = [*pressing, *joining]
+            if not first and not ahead:
+                first = step.alone(queue)
                 wake_s = min(wake_s, step.next_start_s(queue))
-        first = [*pressing, *joining]
         if len(first) > capacity.max_rows:
             first.sort(key=lambda generation: generation.due_s)
         batch: list[Generation] = [*first, *ahead]
         choice = Choice()
         self.lengths.watch([*first, *ahead])
         if streams:
-            beside = self._beside(now, first, ahead, waiting, step_time, capacity)
+            beside = self._beside(now, first, ahead, [*pressing, *waiting], step_time, capacity)
             choice = self.streams.choose(now, streams, beside, step_time)
             batch = [*first, *ahead, *choice.streams]
             tokens = sum(plan.to_compute for plan in (*first, *ahead)) + choice.tokens
@@ -129,18 +149,18 @@ class Deadline(StreamOptions):
             plan = pack(sorted(streams, key=_tokens_to_compute), generations, capacity)
         if batch and not plan:
             wake_s = math.inf  # it outgrew all the memory there is: time does not help
-        spent = choice.evictable_first
-        evictable = (
-            sorted(plan.evictable, key=lambda key: key not in spent) if spent else plan.evictable
-        )
-        return StepPlan(plan.entries, tuple(evictable), wake_s)
+        evictable = plan.evictable
+        if evictable:
+            last, spent = {g.key for g in pressing}, choice.evictable_first
+            evictable = tuple(sorted(evictable, key=lambda key: (key in last, key not in spent)))
+        return StepPlan(plan.entries, evictable, wake_s)
 
     def _beside(
         self,
         now: float,
         first: Sequence[PlanGeneration],
         ahead: Sequence[PlanGeneration],
-        waiting: Sequence[PlanGeneration],
+        others: Sequence[PlanGeneration],
         step_time: StepTime,
         capacity: Capacity,
     ) -> Beside:
@@ -151,8 +171,8 @@ class Deadline(StreamOptions):
         step_s = step_time.predict_s(len(rows), 0, context)
         joining = {plan.key for plan in first}
         longest_s, needs = math.inf, []
-        for plan in (*first, *(plan for plan in waiting if plan.key not in joining)):
-            tokens = self._deliverable(plan).tokens_to_go
+        for plan in (*first, *(plan for plan in others if plan.key not in joining)):
+            tokens = mean(self.lengths.to_go(plan))
             own_s = max((plan.due_s - now) / tokens, step_s * (1.0 + self.ahead))
             needs.append(1.0 / own_s)
             if plan.key in joining:
@@ -163,17 +183,14 @@ class Deadline(StreamOptions):
             capacity.free_tokens - sum(prompts) - len(rows) * LONGEST_SEGMENT, capacity.max_rows,
         )  # fmt: skip
 
-    def _deliverable(self, generation: PlanGeneration) -> Deliverable:
-        return Deliverable(generation, self.lengths.to_go(generation), self.kappa, self.age_s)
+    def _deliverable(self, generation: PlanGeneration, kappa: float) -> Deliverable:
+        return Deliverable(generation, self.lengths.to_go(generation), kappa, self.age_s)
 
-    def _in_order(self, waiting: Sequence[PlanGeneration], step: PlanStep) -> list[Deliverable]:
+    def _in_order(self, queue: Sequence[Deliverable], step: PlanStep) -> list[Deliverable]:
         """Return those who wait, who must start first first."""
-        queue = [self._deliverable(generation) for generation in waiting]
-        if self.urgent_first:
-            queue.sort(key=lambda d: d.latest_start_s(step.now, step.step_s, self.feasible))
-        else:
-            queue.sort(key=lambda d: d.generation.arrival_s)
-        return queue
+        if not self.urgent_first:
+            return sorted(queue, key=lambda d: d.generation.arrival_s)
+        return sorted(queue, key=lambda d: d.latest_start_s(step.now, step.step_s, self.feasible))
 
     def _gathers_until_s(self, waiting: Sequence[PlanGeneration]) -> float:
         """Return until when an engine at rest waits for the rest of a burst."""
