@@ -76,7 +76,6 @@ def test_of_equals_so_many_share_a_step_as_are_worth_more_together_than_in_turn(
     urgent = [running(f"u{i}", utility=URGENT) for i in range(5)]
     assert worth_most(deliverables(urgent, 4), 0.0, DEAR) == 3
     assert worth_most(deliverables(urgent, 4), 0.0, CHEAP) == 5
-    assert worth_most(deliverables(urgent, 1), 0.0, DEAR) == 5
 
 
 def test_a_slow_device_under_overload_serves_better_than_baselines() -> None:
