@@ -20,7 +20,7 @@ from timely_llm.experiments.document import write_run
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.experiments.registry import experiment as find
 
-MOST_LOAD, MOST_RATE = 100, 1000
+MOST_LOAD, MOST_RATE, MOST_REQUESTS = 100, 1000, 1024
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -28,12 +28,16 @@ def _words(context: click.Context, option: click.Parameter, value: str | None) -
     return value and tuple(word.strip() for word in value.split(",") if word.strip())
 
 
-def _loads(context: click.Context, option: click.Parameter, value: str | None) -> Any:
-    """Return the whole numbers between commas, none of them twice."""
-    words = [word.strip() for word in value.split(",")] if value is not None else []
-    if not all(w.isascii() and w.isdecimal() and 1 <= int(w[:9]) <= MOST_LOAD for w in words):
-        raise click.BadParameter(f"{value!r} is not like 1,2,4: whole numbers of 1 to {MOST_LOAD}")
-    return tuple(dict.fromkeys(map(int, words))) or None
+def _counts(most: int, like: str) -> Callable[..., Any]:
+    """Return what reads whole numbers from 1 on between commas, none of them twice."""
+
+    def read(context: click.Context, option: click.Parameter, value: str | None) -> Any:
+        words = [word.strip() for word in value.split(",")] if value is not None else []
+        if not all(w.isascii() and w.isdecimal() and 1 <= int(w[:9]) <= most for w in words):
+            raise click.BadParameter(f"{value!r} is not like {like}: whole numbers of 1 to {most}")
+        return tuple(dict.fromkeys(map(int, words))) or None
+
+    return read
 
 
 def _numbers(low: float, high: float, like: str) -> Callable[..., Any]:
@@ -49,6 +53,11 @@ def _numbers(low: float, high: float, like: str) -> Callable[..., Any]:
         return tuple(dict.fromkeys(numbers)) or None
 
     return read
+
+
+def _given(context: click.Context, option: click.Parameter, value: tuple[str, ...]) -> Any:
+    """Return what was given, None if nothing was."""
+    return value or None
 
 
 def _number(context: click.Context, option: click.Parameter, value: float | None) -> Any:
@@ -71,7 +80,7 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Say what experiments there are and what they ask.")  # fmt: skip
 @click.option("--policies", metavar="A,B", callback=_words,
               help="Such as fcfs,timely:drops,deadline:batch=off.")  # fmt: skip
-@click.option("--load", "loads", metavar="1,2,4", callback=_loads,
+@click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
               help="How often every job is asked.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(1, 1000), help="How many, from 0 on.")
 @click.option("--trace", type=click.Path(exists=True, path_type=Path),
@@ -101,6 +110,13 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Declared most tokens over those of the longest answer.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="Prompts of conversations take time, other than in paper 000.")  # fmt: skip
+@click.option("--model", help="With a real engine: folder or hub id; the embedded one.")
+@click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE", callback=_given,
+              help="An option of vLLM's own.")  # fmt: skip
+@click.option("--requests", metavar="1,8,64", callback=_counts(MOST_REQUESTS, "1,8,64"),
+              help="How many are served at a time.")  # fmt: skip
+@click.option("--tokens", type=click.IntRange(2, 4096), help="Of each answer.")
+@click.option("--repeats", type=click.IntRange(1, 1000), help="How often each is measured.")
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes that work at once.")
 @click.option("--json", "json_file", type=FILE, help="Write the run to this file.")
 @click.option("--html", "html_file", type=FILE, help="Write a report to this file.")

@@ -27,6 +27,22 @@ _OPEN: list[EngineCore] = []
 """The engines of this process that are not closed."""
 
 
+def enter_core(core: EngineCore) -> None:
+    """Take note of an engine of this process, which `close_core` will free."""
+    _OPEN.append(core)
+
+
+def close_core(core: EngineCore) -> None:
+    """Free an engine; what vLLM has but once in a process goes with the last one."""
+    if core not in _OPEN:
+        return
+    _OPEN.remove(core)
+    if _OPEN:
+        core.model_executor.shutdown()
+    else:
+        core.shutdown()
+
+
 class VllmCore:
     """Sequences by key, each of them a request of vLLM's as long as it has KV.
 
@@ -51,7 +67,7 @@ class VllmCore:
     ) -> None:
         config = engine_config(model, dtype, limits, block_tokens, engine_args)
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
-        _OPEN.append(self._core)
+        enter_core(self._core)
         self._scheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
         self.vocabulary: int = config.model_config.get_vocab_size()
@@ -163,14 +179,8 @@ class VllmCore:
             self._core.abort_requests([self._ids.pop(key)])
 
     def close(self) -> None:
-        """Free the engine; what vLLM has but once in a process goes with the last one."""
-        if self._core not in _OPEN:
-            return
-        _OPEN.remove(self._core)
-        if _OPEN:
-            self._core.model_executor.shutdown()
-        else:
-            self._core.shutdown()
+        """Free the engine; see `close_core`."""
+        close_core(self._core)
 
     def _release(self, key: str) -> None:
         if key in self._held:

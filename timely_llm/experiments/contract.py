@@ -40,6 +40,11 @@ class Options:
         lengths: of their answers, in the notation of `slice_workload.Lengths`.
         bounds: most tokens that they declare, over those of the longest answer of their kind.
         charged: prompts of conversations take time, which paper 000's experiments leave out.
+        model: folder, or id on the Hugging Face hub; empty: the embedded one.
+        engine_args: options of vLLM's own, each `name=value`.
+        requests: how many are served at a time.
+        tokens: of each answer.
+        repeats: how often an engine is measured.
     """
 
     policies: tuple[str, ...] = ()
@@ -60,11 +65,21 @@ class Options:
     lengths: tuple[str, ...] = ("8-25:40-160",)
     bounds: tuple[float, ...] = (1.0,)
     charged: bool = False
+    model: str = ""
+    engine_args: tuple[str, ...] = ()
+    requests: tuple[int, ...] = (1, 8, 64, 256)
+    tokens: int = 64
+    repeats: int = 5
 
 
 _REAL_TIME = frozenset(("engine", "seconds"))
 _TALKS = frozenset(("rates", "ratios", "lengths", "bounds", "charged"))
-SIMULATED = frozenset(Options.__dataclass_fields__) - _REAL_TIME - _TALKS
+OF_ENGINES = frozenset(("engine", "model", "engine_args", "tokens", "repeats"))
+"""Options of experiments that measure an engine itself."""
+
+SIMULATED = (
+    frozenset(Options.__dataclass_fields__) - _REAL_TIME - _TALKS - OF_ENGINES - {"requests"}
+)
 """Options of experiments with plans in virtual time: all others."""
 
 TALKS = _TALKS | {"policies", "seeds", "profile", "network_s", "jobs"}

@@ -21,6 +21,8 @@ EXPERIMENTS = {
     "slice-rate": "slice_rate",
     "mixed": "mixed",
     "optimal": "optimal",
+    "engine-overhead": "engine_overhead",
+    "engine-resume": "engine_resume",
 }
 """Each experiment and the module here that has it as `EXPERIMENT`."""
 

@@ -1,0 +1,178 @@
+"""`engine-overhead`: our serving loop on vLLM beside stock vLLM under the same load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from timely_llm.engines.contract import Engine
+from timely_llm.engines.engine_args import parse_engine_args
+from timely_llm.engines.registry import make_engine
+from timely_llm.engines.track import Limits
+from timely_llm.engines.vllm_version import import_core
+from timely_llm.experiments.contract import OF_ENGINES, Experiment, ExperimentError, Options
+from timely_llm.experiments.document import Row, RunDocument
+from timely_llm.experiments.engine_arms import (
+    OUR_STEPS,
+    OURS,
+    STOCK,
+    STOCK_CORE,
+    Arm,
+    LoopArm,
+    Spent,
+    StepsArm,
+    StockArm,
+    compare,
+    prompts,
+)
+from timely_llm.experiments.stage import Progress
+from timely_llm.resources import resource
+
+MODEL = "models/tiny_planner"
+PROMPT_TOKENS = 256
+"""Room for the prompt of a request, of which it takes less."""
+
+KEYS = ("requests", "arm")
+MEASURES = (
+    "tokens_per_second",
+    "step_ms",
+    "step_cpu_ms",
+    "share_of_stock",
+    "cpu_share_of_stock",
+)
+DEFINITIONS = {
+    "requests": "asked at once, each for the same tokens",
+    "arm": f"{STOCK}: vLLM's LLMEngine, its own scheduler, text delivered in each step; {OURS}: the"
+    f" serving loop with the policy fcfs: admission, policy, step plan, delivery of text;"
+    f" {STOCK_CORE}: vLLM's EngineCore, no text; {OUR_STEPS}: the engine's steps alone, no text",
+    "tokens_per_second": "tokens over all seconds from asking to the last one, prompts included",
+    "step_ms": "milliseconds of a step in which everybody gets a token; median",
+    "step_cpu_ms": "the same, milliseconds of the CPU, of all threads: other programs do not count",
+    "share_of_stock": f"tokens per second over those of {STOCK} ({OUR_STEPS}: of {STOCK_CORE}) in"
+    " the same repeat",
+    "cpu_share_of_stock": "the same per second of the CPU",
+}
+NOTES = (
+    "The aim is a share of stock of at least 0.97.",
+    f"{STOCK} and {OURS} take turns after each step, and so do {STOCK_CORE} and {OUR_STEPS}: what"
+    " else the machine does hits both alike. The first repeat warms up and does not count.",
+    "Prompts differ from their first words on, so that no prefix cache shortens them. The model"
+    " cannot end an answer.",
+    f"Of an engine that is not vLLM only {OURS} and {OUR_STEPS} are measured.",
+)
+
+
+def run(options: Options, progress: Progress) -> RunDocument:
+    """Return what the serving loop costs an engine, beside stock vLLM.
+
+    Raises:
+        TimelyError: vLLM is missing, or the model cannot be run.
+    """
+    rows: list[Row] = []
+    # The longest one first: it needs the most memory.
+    loads = sorted(options.requests, reverse=True)
+    total, done = len(loads) * (options.repeats + 1), 0
+    bench = _Bench(options)
+    try:
+        for requests in loads:
+            for repeat in range(options.repeats + 1):
+                progress(done, total)
+                found = bench.rows(requests, f"{requests}-{repeat}-")
+                if repeat:
+                    rows += [{**row, "seed": repeat - 1} for row in found]
+                done += 1
+    finally:
+        bench.close()
+    progress(total, total)
+    return RunDocument(
+        experiment=EXPERIMENT.name,
+        question=EXPERIMENT.question,
+        profile=f"{options.engine}, {options.model or 'the embedded model'}",
+        setup={
+            "engine": options.engine,
+            "model": options.model or "the embedded model",
+            "options of vLLM's own": ", ".join(options.engine_args) or "none",
+            "tokens of an answer": options.tokens,
+            "repeats": options.repeats,
+        },
+        keys=KEYS,
+        measures=MEASURES,
+        definitions=DEFINITIONS,
+        rows=tuple(sorted(rows, key=lambda row: int(row["requests"] or 0))),
+        notes=NOTES,
+    )
+
+
+class _Bench:
+    """The engines, and each pair of arms that is compared."""
+
+    def __init__(self, options: Options) -> None:
+        if options.engine == "simulated":
+            raise ExperimentError("a simulated engine takes no time: name vllm or transformers")
+        self._tokens = options.tokens
+        model, args = options.model or resource(MODEL), parse_engine_args(options.engine_args)
+        most = max(options.requests)
+        limits = Limits(
+            kv_tokens=max(131_072, most * (options.tokens + PROMPT_TOKENS)), max_rows=most
+        )
+        self._stock = None
+        self._engine: Engine = make_engine(
+            options.engine, model=model, kv_tokens=limits.kv_tokens, max_rows=most,
+            max_step_tokens=limits.max_step_tokens, engine_args=args,
+        )  # fmt: skip
+        self._loop = LoopArm(self._engine)
+        self._pairs: list[dict[str, Arm]] = [
+            {OURS: self._loop},
+            {OUR_STEPS: StepsArm(self._engine)},
+        ]
+        if options.engine == "vllm":
+            import_core()
+            from timely_llm.engines.vllm_stock import StockVllm
+
+            self._stock = StockVllm(model, "float32", limits, args)
+            stock, core = (StockArm(self._stock, self._engine, text) for text in (True, False))
+            self._pairs = [{STOCK: stock, **self._pairs[0]}, {STOCK_CORE: core, **self._pairs[1]}]
+
+    def rows(self, requests: int, marks: str) -> list[Row]:
+        """Return a row for each arm."""
+        made = []
+        for number, pair in enumerate(self._pairs):
+            texts = [prompts(requests, f"{marks}{number}{place}-") for place in range(len(pair))]
+            found = compare(list(pair.values()), texts, self._tokens)
+            for arm in pair.values():
+                if isinstance(arm, StockArm):
+                    arm.end()
+            stock = found[0] if len(pair) > 1 else None
+            for name, spent in zip(pair, found, strict=True):
+                made.append({"requests": requests, "arm": name, **_measures(spent, stock)})
+        return made
+
+    def close(self) -> None:
+        """Free the engines."""
+        if self._stock is not None:
+            self._stock.close()
+        self._engine.close()
+
+
+def _measures(spent: Spent, stock: Spent | None) -> Row:
+    return {
+        "tokens_per_second": spent.tokens / spent.wall_s,
+        "step_ms": _median_ms(spent.decode_s),
+        "step_cpu_ms": _median_ms(spent.decode_cpu_s),
+        "share_of_stock": stock.wall_s / spent.wall_s if stock else None,
+        "cpu_share_of_stock": stock.cpu_s / spent.cpu_s if stock else None,
+    }
+
+
+def _median_ms(seconds: Sequence[float]) -> float | None:
+    return 1e3 * median(seconds) if seconds else None
+
+
+EXPERIMENT = Experiment(
+    name="engine-overhead",
+    question="How many tokens a second does the serving loop get out of vLLM, beside vLLM as it"
+    " comes?",
+    run=run,
+    defaults=Options(engine="vllm"),
+    understands=OF_ENGINES | {"requests"},
+)
