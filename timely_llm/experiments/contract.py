@@ -72,6 +72,9 @@ class Options:
     repeats: int = 5
 
 
+STOCK = ("vllm-fcfs", "vllm-priority")
+"""Stock vLLM's own schedulers, baselines where vLLM is the engine."""
+
 _REAL_TIME = frozenset(("engine", "seconds"))
 _TALKS = frozenset(("rates", "ratios", "lengths", "bounds", "charged"))
 OF_ENGINES = frozenset(("engine", "model", "engine_args", "tokens", "repeats"))
@@ -118,6 +121,8 @@ class Experiment:
             understands |= _REAL_TIME
             if given.get("engine", defaults.engine) != defaults.engine:
                 defaults = self.real_time
+            if given.get("engine") == "vllm":
+                defaults = replace(defaults, policies=(*STOCK, *defaults.policies))
         for name in given:
             if name not in understands:
                 known = ", ".join(sorted(understands)) or "none"

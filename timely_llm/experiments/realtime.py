@@ -8,24 +8,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timely_llm.core.errors import RequestError
+from timely_llm.engines.contract import Engine
+from timely_llm.engines.paced import PacedEngine
+from timely_llm.engines.profiles import step_time_profile
 from timely_llm.engines.registry import make_engine
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import RunDocument, Value
 from timely_llm.experiments.outcome import Run
-from timely_llm.experiments.policy_spec import chosen
+from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.recorded import LIVE_DEFINITIONS
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.spoken import again, serve
 from timely_llm.experiments.stage import Progress
+from timely_llm.experiments.stock import StockPolicy, StockSpec
 from timely_llm.experiments.sweep import MEASURES, Scored, document, settings, workloads
 from timely_llm.experiments.workload import asked
+from timely_llm.policies.contract import Policy
 from timely_llm.resources import resource
 from timely_llm.traces.lines import in_order
 from timely_llm.traces.model import Trace
 from timely_llm.traces.streams import request_of
+
+if TYPE_CHECKING:
+    from timely_llm.engines.vllm_stock_engine import StockEngine
 
 SKIP = 5
 """First jobs that do not count: runs are short."""
@@ -58,43 +66,94 @@ def run(
     Raises:
         TimelyError: something of it is not possible.
     """
-    specs = chosen(options)
-    if options.noise or any("uncached" in spec.words for spec in specs):
+    arms = _arms(options)
+    if options.noise or any(isinstance(a, PolicySpec) and "uncached" in a.words for a in arms):
         raise ExperimentError(
             "in real time prompts are always cached, and times are those of the plans that are"
             " made: leave out uncached and noise"
         )
     cases = [
-        (_names(name, load, seed, spec.text), spec, _beginning(trace, options.seconds))
+        (_names(name, load, seed, arm.text), arm, _beginning(trace, options.seconds))
         for name, traces in workloads(options, presets).items()
         for load in options.loads
         for seed, trace in enumerate(traces)
-        for spec in specs
+        for arm in arms
     ]
     total, done = sum(_asked(part, int(names["load"])) for names, _, part in cases), 0
     scored: list[Scored] = []
     skill_sets = shipped_skill_sets()
-    engine = make_engine(
-        options.engine, model=resource("models/tiny_planner"), pace=options.profile
-    )
+    stage = _Engines(options)
     try:
-        for names, spec, part in cases:
+        for names, arm, part in cases:
             load = int(names["load"])
-            wanted = spec.settings(settings(options, load, int(names["seed"])))
+            wanted = settings(options, load, int(names["seed"]))
+            if isinstance(arm, PolicySpec):
+                wanted = arm.settings(wanted)
             used = {name: skill_sets[name] for name in {job.skill_set for job in part.jobs}}
             tell = partial(_tell, progress, done, total)
             works = asked(part, load, SKIP)
-            spoken = serve(works, used, engine, spec.make(), wanted, tell, part.conversations)
+            engine, policy = stage.of(arm)
+            spoken = serve(works, used, engine, policy, wanted, tell, part.conversations)
             done += _asked(part, load)
-            runs = ((options.engine, spoken.run), ("simulated", again(spoken, spec.make(), wanted)))
-            scored += [_scored(run, {**names, "engine": made}) for made, run in runs]
+            scored.append(_scored(spoken.run, {**names, "engine": options.engine}))
+            if isinstance(arm, PolicySpec):  # vLLM's schedulers are not there in virtual time
+                virtual = again(spoken, arm.make(), wanted)
+                scored.append(_scored(virtual, {**names, "engine": "simulated"}))
     finally:
-        engine.close()
+        stage.close()
     made = document(
         experiment, options, scored, keys=KEYS, measures=(*MEASURES, "step_s"),
         definitions=DEFINITIONS, notes=NOTES,
     )  # fmt: skip
     return made.model_copy(update={"setup": {**made.setup, **_setup(options)}})
+
+
+class _Engines:
+    """The engines of a run, each made when it is needed first."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._ours: Engine | None = None
+        self._stock: dict[str, StockEngine] = {}
+
+    def of(self, arm: PolicySpec | StockSpec) -> tuple[Engine, Policy]:
+        """Return the engine that an arm runs on, without requests, and a new policy.
+
+        Raises:
+            TimelyError: the engine cannot be had.
+        """
+        model, pace = resource("models/tiny_planner"), self._options.profile
+        if isinstance(arm, PolicySpec):
+            if self._ours is None:
+                self._ours = make_engine(self._options.engine, model=model, pace=pace)
+            return self._ours, arm.make()
+        if arm.text not in self._stock:
+            self._stock[arm.text] = arm.engine(model)
+        stock = self._stock[arm.text]
+        return PacedEngine(stock, step_time_profile(pace)), StockPolicy(stock)
+
+    def close(self) -> None:
+        """Free them."""
+        for stock in self._stock.values():
+            stock.close()
+        if self._ours is not None:
+            self._ours.close()
+
+
+def _arms(options: Options) -> list[PolicySpec | StockSpec]:
+    """Return what serves: policies, and on vLLM its own schedulers too.
+
+    Raises:
+        ExperimentError: there is none, or one is not possible or named twice.
+    """
+    stock = {}
+    if options.engine == "vllm":
+        stock = {text: spec for text in options.policies if (spec := StockSpec.parse(text))}
+    ours = tuple(text for text in options.policies if text not in stock)
+    known = chosen(replace(options, policies=ours)) if ours or not stock else []
+    if len(stock) + len(ours) != len(options.policies):
+        raise ExperimentError("one of vLLM's schedulers is named twice")
+    return [*stock.values(), *known]
 
 
 def _tell(progress: Progress, before: int, total: int, ended: int, _: int) -> None:

@@ -1,0 +1,175 @@
+"""Stock vLLM behind our engine's contract: its own scheduler decides, whatever the plan says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vllm.sampling_params import SamplingParams, StructuredOutputsParams
+from vllm.v1.engine import EngineCoreRequest
+from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import Executor
+from vllm.v1.request import Request
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.grammars import Grammars, Matcher
+from timely_llm.engines.tokenizer import HubTokenizer
+from timely_llm.engines.track import Limits
+from timely_llm.engines.vllm import BLOCK_TOKENS
+from timely_llm.engines.vllm_choice import SharedGrammar, SharedGrammars
+from timely_llm.engines.vllm_core import close_core, enter_core
+from timely_llm.engines.vllm_stock import stock_config
+from timely_llm.policies.contract import Capacity, StepPlan
+
+_PREFIX = "\0prefix"  # a key that no sequence has
+
+
+class StockEngine:
+    """Runs vLLM's own steps for whoever is in a plan: a baseline in the harness of our policies.
+
+    A sequence is a request of vLLM's from the first plan that names it on. Its share of each step,
+    its place and its KV are vLLM's to decide; prompts are looked up in vLLM's prefix cache.
+
+    Args:
+        model: folder, or id on the Hugging Face hub.
+        dtype: of weights and KV.
+        limits: what it takes.
+        scheduling: what vLLM calls its policy: fcfs or priority.
+        engine_args: options of vLLM's own.
+
+    Attributes:
+        priorities: by key, for sequences that begin; vLLM serves low ones first.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        EngineError: vLLM does not take the options.
+    """
+
+    in_flight = 1
+
+    def __init__(
+        self,
+        model: str | Path,
+        dtype: str,
+        limits: Limits,
+        scheduling: str,
+        engine_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.tokenizer = HubTokenizer(model)
+        self.priorities: dict[str, int] = {}
+        self._limits = limits
+        config = stock_config(model, dtype, limits, engine_args or {}, scheduling)
+        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        enter_core(self._core)
+        vocabulary = config.model_config.get_vocab_size()
+        self._core.structured_output_manager.backend = SharedGrammars(
+            config, tokenizer=None, vocab_size=vocabulary
+        )
+        self._grammars = Grammars(self.tokenizer.backend, self.tokenizer.eos_ids, vocabulary)
+        self._waiting: dict[str, tuple[list[int], Decoding, Matcher | None]] = {}
+        self._begun: set[str] = set()
+        self._result: StepResult | None = None
+        self._output: Any = None
+        self._schedule = self._core.scheduler.schedule
+        self._core.scheduler.schedule = self._watched
+
+    @property
+    def capacity(self) -> Capacity:
+        """What the next step can take."""
+        free = self._core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        limits = self._limits
+        return Capacity(
+            free * BLOCK_TOKENS, limits.max_rows, limits.max_step_tokens, limits.max_model_len
+        )
+
+    def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
+        """Compute a prefix, so that vLLM's prefix cache knows it as long as there is room."""
+        if token_ids:
+            self.add(_PREFIX, token_ids)
+            self.submit(StepPlan(((_PREFIX, len(token_ids)),)))
+            while not self.collect().tokens:
+                self.submit(StepPlan(((_PREFIX, len(token_ids)),)))
+            self.remove(_PREFIX)
+        return Prefix(tuple(token_ids))
+
+    def add(
+        self,
+        key: str,
+        token_ids: Sequence[int],
+        prefix: Prefix | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> int:
+        """Make a sequence known; what its prefix cache has for it is guessed."""
+        matcher = None if decoding.grammar is None else self._grammars.matcher(decoding.grammar)
+        self._waiting[key] = list(token_ids), decoding, matcher
+        begins = len(prefix.token_ids) if prefix else 0
+        return len(token_ids) - begins // BLOCK_TOKENS * BLOCK_TOKENS
+
+    def submit(self, plan: StepPlan) -> None:
+        """Let vLLM make a step with all that were ever in a plan."""
+        start_s = time.perf_counter()
+        for key in [key for key in self._waiting if key in plan.keys]:
+            self._begin(key)
+        outputs, _ = self._core.step()
+        found = outputs[0].outputs if outputs else ()
+        self._result = StepResult(
+            tokens={o.request_id: tuple(o.new_token_ids) for o in found if o.new_token_ids},
+            computed=dict(self._output.num_scheduled_tokens),
+            duration_s=time.perf_counter() - start_s,
+            evicted=tuple(self._output.preempted_req_ids or ()),
+        )
+
+    def collect(self) -> StepResult:
+        """Return what the step did."""
+        if self._result is None:
+            raise EngineError("there is no step to collect")
+        result, self._result = self._result, None
+        return result
+
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
+        """Refuse outside words: a request of stock vLLM takes none."""
+        raise EngineError("stock vLLM takes no outside words")
+
+    def resume(
+        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+    ) -> int:
+        """Refuse to go on under another name: a request of stock vLLM takes no more words."""
+        raise EngineError("stock vLLM takes no outside words")
+
+    def remove(self, key: str) -> None:
+        """Free everything of a sequence at once; an unknown key is not an error."""
+        self._waiting.pop(key, None)
+        self.priorities.pop(key, None)
+        if key in self._begun:
+            self._begun.discard(key)
+            self._core.abort_requests([key])
+
+    def close(self) -> None:
+        """Free the engine."""
+        close_core(self._core)
+
+    def _begin(self, key: str) -> None:
+        token_ids, decoding, matcher = self._waiting.pop(key)
+        params = SamplingParams(
+            temperature=decoding.temperature, seed=decoding.seed if decoding.temperature else None,
+            max_tokens=self._limits.max_model_len, ignore_eos=True, detokenize=False,
+            structured_outputs=StructuredOutputsParams(grammar="ours") if matcher else None,
+        )  # fmt: skip
+        asked = EngineCoreRequest(
+            request_id=key, prompt_token_ids=token_ids, mm_features=None, sampling_params=params,
+            pooling_params=None, arrival_time=time.time(), lora_request=None, cache_salt=None,
+            data_parallel_rank=None, priority=self.priorities.get(key, 0),
+        )  # fmt: skip
+        request = Request.from_engine_core_request(asked, self._core.request_block_hasher)
+        if matcher:
+            request.structured_output_request.grammar = SharedGrammar(matcher)
+        self._core.add_request(request)
+        self._begun.add(key)
+
+    def _watched(self, *args: Any, **kwargs: Any) -> Any:
+        """Let vLLM schedule a step, and keep what it scheduled."""
+        self._output = self._schedule(*args, **kwargs)
+        return self._output
