@@ -148,7 +148,7 @@ def test_an_engine_is_measured_and_its_profile_is_one_that_can_be_named(
     [
         ("", "give a FILE with executions and --skill-set, or --engine"),
         ("--engine", "--engine needs --output"),
-        ("--engine vllm --output x.yaml", "'vllm' is not 'transformers'"),
+        ("--engine simulated --output x.yaml", "'simulated' is not one of 'transformers', 'vllm'"),
         ("--engine --output x.yaml --skill-set SKILLS", "takes no FILE and no --skill-set"),
         ("FILE --engine --output x.yaml", "takes no FILE and no --skill-set"),
         ("FILE --skill-set SKILLS --threads 2", "--threads is for --engine only"),

@@ -67,8 +67,8 @@ def test_shorter_sequences_are_measured_shorter(longest: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_rows": 64}, {"kv_tokens": KV_TOKENS - 1}, {"max_model_len": 543}]
+    "limits", [{"max_rows": 128}, {"kv_tokens": KV_TOKENS - 1}, {"max_model_len": 543}]
 )
 def test_an_engine_that_is_too_small_is_told_what_it_needs(limits: dict[str, int]) -> None:
-    with pytest.raises(EngineError, match="needs 65 rows, 65536 tokens of KV, and 544 tokens"):
+    with pytest.raises(EngineError, match="needs 129 rows, 98304 tokens of KV, and 544 tokens"):
         measure(engine(**limits))

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from timely_llm.cli.options import EXISTING_FILE, FILE, check_output
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.engines.engine_args import parse_engine_args
 from timely_llm.profiling.bags import is_bag, read_bag
 from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
 from timely_llm.profiling.measurements import read_csv
@@ -25,19 +26,22 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.argument("file", type=EXISTING, required=False)
 @click.option("--skill-set", "skill_file", type=EXISTING_FILE, help="Skill set.")
 @click.option("--engine", is_flag=False, flag_value="transformers",
-              type=click.Choice(["transformers"]), metavar="[transformers]",
+              type=click.Choice(["transformers", "vllm"]), metavar="[transformers|vllm]",
               help="Measure the steps of this engine instead.")  # fmt: skip
 @click.option("--model", help="With --engine: folder or hub id; the embedded model if not given.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
               help="With --engine: numbers of weights and KV; float32 if not given.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 256), help="With --engine: CPU threads; 1.")
+@click.option("--threads", type=click.IntRange(1, 256),
+              help="With --engine transformers: CPU threads; 1.")  # fmt: skip
+@click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE",
+              help="With --engine vllm: option of vLLM's own, several times.")  # fmt: skip
 @click.option("--output", type=FILE, help="Write the skill set, or the profile, here.")
 @click.option("--plot", type=FILE, help="Write a picture of what was measured and fitted here.")
 @click.option("--json", "json_file", type=FILE, help="Write the fits as JSON here.")
 def profile(
     file: Path | None, skill_file: Path | None, engine: str | None, model: str | None,
-    dtype: str | None, threads: int | None, output: Path | None, plot: Path | None,
-    json_file: Path | None,
+    dtype: str | None, threads: int | None, engine_args: tuple[str, ...], output: Path | None,
+    plot: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Fit how long skills take to the executions in FILE, or how long an engine's steps take.
 
@@ -49,8 +53,9 @@ def profile(
     lowest degree that is as good as any. Skills with fewer than 3 executions stay as they are.
 
     With --engine, and without FILE, steps of a language model are measured on this machine: by the
-    rows that decode, the tokens of prompts, and the tokens that are attended to. The profile that
-    fits them goes to --output. It can be named wherever a profile is: measured:FILE.
+    rows that decode, the tokens of prompts, and the tokens that are attended to; and prompts with
+    and without a pinned beginning. The profile that fits the steps goes to --output. It can be
+    named wherever a profile is: measured:FILE.
     """
     for target, option in ((output, "--output"), (plot, "--plot"), (json_file, "--json")):
         check_output(target, option)
@@ -59,12 +64,20 @@ def profile(
             raise click.UsageError("--engine measures steps: it takes no FILE and no --skill-set")
         if output is None:
             raise click.UsageError("--engine needs --output, the file that the profile goes to")
+        if engine == "vllm" and threads is not None:
+            raise click.UsageError("--threads is for --engine transformers only")
         # torch takes seconds to import: not before somebody needs it.
-        from timely_llm.cli.profile_engine import profile_engine
+        from timely_llm.cli.profile_engine import Measured, profile_engine
 
-        profile_engine(model or "", dtype or "float32", threads or 1, output, plot, json_file)
+        measured = Measured(
+            engine, model or "", dtype or "float32", threads or 1, parse_engine_args(engine_args)
+        )
+        profile_engine(measured, output, plot, json_file)
         return
-    for value, option in ((model, "--model"), (dtype, "--dtype"), (threads, "--threads")):
+    for value, option in (
+        (model, "--model"), (dtype, "--dtype"), (threads, "--threads"),
+        (engine_args or None, "--engine-arg"),
+    ):  # fmt: skip
         if value is not None:
             raise click.UsageError(f"{option} is for --engine only")
     if file is None:

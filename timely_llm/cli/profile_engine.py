@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -14,9 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from timely_llm import __version__
+from timely_llm.engines.contract import Engine
 from timely_llm.engines.profiles import MEASURED
 from timely_llm.engines.registry import make_engine
 from timely_llm.profiling.engine_steps import KV_TOKENS, MOST_ROWS, MeasuredStep, measure
+from timely_llm.profiling.prompts import MeasuredPrompt, measure_prompts
 from timely_llm.profiling.step_profile import (
     StepFit,
     fit_profile,
@@ -29,8 +34,57 @@ from timely_llm.resources import resource
 EMBEDDED_MODEL = "models/tiny_planner"
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What is measured.
+
+    Attributes:
+        engine: its name.
+        model: folder, or id on the Hugging Face hub; empty: the embedded one.
+        dtype: of weights and KV.
+        threads: of the CPU, for the engine transformers.
+        engine_args: options of vLLM's own.
+    """
+
+    engine: str
+    model: str
+    dtype: str
+    threads: int
+    engine_args: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What the model is called, without the folders that it is in."""
+        local = Path(self.model or resource(EMBEDDED_MODEL))
+        return local.resolve().name if local.exists() else self.model
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from."""
+        where = _device()
+        if self.engine == "transformers":
+            where += f", {self.threads} thread{'s' if self.threads > 1 else ''}"
+        given = "".join(f", {name}={value}" for name, value in self.engine_args.items())
+        return (
+            f"measured by timely-llm profile --engine {self.engine}: {self.name}, {self.dtype},"
+            f" {where}{given}, {date.today().isoformat()}, timely_llm {__version__}"
+        )
+
+    def make(self) -> Engine:
+        """Return a new engine.
+
+        Raises:
+            TimelyError: the model cannot be loaded.
+        """
+        return make_engine(
+            self.engine, model=self.model or resource(EMBEDDED_MODEL), dtype=self.dtype,
+            threads=self.threads, kv_tokens=KV_TOKENS, max_rows=MOST_ROWS,
+            engine_args=self.engine_args,
+        )  # fmt: skip
+
+
 def profile_engine(
-    model: str, dtype: str, threads: int, output: Path, plot: Path | None, json_file: Path | None
+    measured: Measured, output: Path, plot: Path | None, json_file: Path | None
 ) -> None:
     """Measure an engine's steps, print them beside the fitted profile, and write the files.
 
@@ -38,24 +92,24 @@ def profile_engine(
         TimelyError: the model cannot be loaded or run.
         OSError: a file cannot be written.
     """
-    steps, device = _measured(model, dtype, threads)
-    called = _name(model)
-    cpu = f", {threads} thread{'s' if threads > 1 else ''}"
-    source = (
-        f"measured by timely-llm profile --engine: {called}, {dtype}, {device}{cpu}, transformers"
-        f" engine, {date.today().isoformat()}, timely_llm {__version__}"
-    )
+    steps, prompts = _run(measured)
+    called, source = measured.name, measured.source
     fit = fit_profile(steps, f"{called}, measured", source)
     write_profile(fit.profile, output)
     console = Console()
     _show(fit, console)
+    _show_prompts(prompts, console)
     if plot is not None:
         # matplotlib takes a second to import: not before somebody needs it.
         from timely_llm.profiling.step_picture import draw_steps
 
         draw_steps(fit, plot)
     if json_file is not None:
-        document = {"profile": vars(fit.profile), "steps": [_row(fit, step) for step in steps]}
+        document = {
+            "profile": vars(fit.profile),
+            "steps": [_row(fit, step) for step in steps],
+            "prompts": [vars(prompt) for prompt in prompts],
+        }
         json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     for path in (output, plot, json_file):
         if path is not None:
@@ -64,12 +118,9 @@ def profile_engine(
     console.print(Text(hint), soft_wrap=True)
 
 
-def _measured(model: str, dtype: str, threads: int) -> tuple[list[MeasuredStep], str]:
-    """Return the steps, and what they were made on."""
-    engine = make_engine(
-        "transformers", model=model or resource(EMBEDDED_MODEL), dtype=dtype, threads=threads,
-        kv_tokens=KV_TOKENS, max_rows=MOST_ROWS,
-    )  # fmt: skip
+def _run(measured: Measured) -> tuple[list[MeasuredStep], list[MeasuredPrompt]]:
+    """Return the steps, and the prompts."""
+    engine = measured.make()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
@@ -77,15 +128,9 @@ def _measured(model: str, dtype: str, threads: int) -> tuple[list[MeasuredStep],
             steps = measure(
                 engine, progress=lambda done, of: bar.update(task, completed=done, total=of)
             )
+            return steps, measure_prompts(engine)
     finally:
         engine.close()
-    return steps, _device()
-
-
-def _name(model: str) -> str:
-    """Return what a model is called, without the folders that it is in."""
-    local = resource(EMBEDDED_MODEL) if not model else Path(model)
-    return local.resolve().name if local.exists() else model
 
 
 def _device() -> str:
@@ -143,6 +188,19 @@ def _show(fit: StepFit, console: Console) -> None:
         ),
         soft_wrap=True,
     )
+
+
+def _show_prompts(prompts: Sequence[MeasuredPrompt], console: Console) -> None:
+    """Print how long prompts take, with and without a beginning that is there."""
+    table = Table(box=box.SIMPLE)
+    for head in ("prompt tokens", "of these pinned", "computed", "first token (ms)"):
+        table.add_column(head, justify="right")
+    for prompt in prompts:
+        table.add_row(
+            str(prompt.tokens), str(prompt.pinned), str(prompt.computed),
+            f"{1e3 * prompt.seconds:.2f}",
+        )  # fmt: skip
+    console.print(table)
 
 
 def _order(step: MeasuredStep) -> tuple[bool, int, int, int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from statistics import median
+from typing import TYPE_CHECKING
 
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.engine_args import parse_engine_args
@@ -27,6 +29,9 @@ from timely_llm.experiments.engine_arms import (
 )
 from timely_llm.experiments.stage import Progress
 from timely_llm.resources import resource
+
+if TYPE_CHECKING:
+    from timely_llm.engines.vllm_stock import StockVllm
 
 MODEL = "models/tiny_planner"
 PROMPT_TOKENS = 256
@@ -56,6 +61,8 @@ NOTES = (
     "The aim is a share of stock of at least 0.97.",
     f"{STOCK} and {OURS} take turns after each step, and so do {STOCK_CORE} and {OUR_STEPS}: what"
     " else the machine does hits both alike. The first repeat warms up and does not count.",
+    "All is measured twice, with ours started first and with stock vLLM started first: which memory"
+    " an engine gets matters more than what is compared here.",
     "Prompts differ from their first words on, so that no prefix cache shortens them. The model"
     " cannot end an answer.",
     f"Of an engine that is not vLLM only {OURS} and {OUR_STEPS} are measured.",
@@ -68,22 +75,30 @@ def run(options: Options, progress: Progress) -> RunDocument:
     Raises:
         TimelyError: vLLM is missing, or the model cannot be run.
     """
+    if options.engine == "simulated":
+        raise ExperimentError("a simulated engine takes no time: name vllm or transformers")
     rows: list[Row] = []
-    # The longest one first: it needs the most memory.
-    loads = sorted(options.requests, reverse=True)
-    total, done = len(loads) * (options.repeats + 1), 0
-    bench = _Bench(options)
+    starts = (False, True) if options.engine == "vllm" else (False,)
+    rounds = [(start, n) for start in starts for n in sorted(options.requests)]
+    bench: _Bench | None = None
     try:
-        for requests in loads:
+        for place, (stock_first, requests) in enumerate(rounds):
+            if bench is None or bench.stock_first != stock_first:
+                if bench is not None:
+                    bench.close()
+                bench = _Bench(options, stock_first)
             for repeat in range(options.repeats + 1):
-                progress(done, total)
+                progress(
+                    place * (options.repeats + 1) + repeat, len(rounds) * (options.repeats + 1)
+                )
                 found = bench.rows(requests, f"{requests}-{repeat}-")
-                if repeat:
-                    rows += [{**row, "seed": repeat - 1} for row in found]
-                done += 1
+                if repeat:  # the first one warms up
+                    seed = stock_first * options.repeats + repeat - 1
+                    rows += [{**row, "seed": seed} for row in found]
     finally:
-        bench.close()
-    progress(total, total)
+        if bench is not None:
+            bench.close()
+    progress(1, 1)
     return RunDocument(
         experiment=EXPERIMENT.name,
         question=EXPERIMENT.question,
@@ -93,7 +108,7 @@ def run(options: Options, progress: Progress) -> RunDocument:
             "model": options.model or "the embedded model",
             "options of vLLM's own": ", ".join(options.engine_args) or "none",
             "tokens of an answer": options.tokens,
-            "repeats": options.repeats,
+            "repeats": f"{options.repeats} with each start" if len(starts) > 1 else options.repeats,
         },
         keys=KEYS,
         measures=MEASURES,
@@ -106,39 +121,50 @@ def run(options: Options, progress: Progress) -> RunDocument:
 class _Bench:
     """The engines, and each pair of arms that is compared."""
 
-    def __init__(self, options: Options) -> None:
-        if options.engine == "simulated":
-            raise ExperimentError("a simulated engine takes no time: name vllm or transformers")
-        self._tokens = options.tokens
-        model, args = options.model or resource(MODEL), parse_engine_args(options.engine_args)
+    def __init__(self, options: Options, stock_first: bool) -> None:
+        self.stock_first = stock_first
+        self._options = options
         most = max(options.requests)
-        limits = Limits(
+        self._limits = Limits(
             kv_tokens=max(131_072, most * (options.tokens + PROMPT_TOKENS)), max_rows=most
         )
-        self._stock = None
-        self._engine: Engine = make_engine(
-            options.engine, model=model, kv_tokens=limits.kv_tokens, max_rows=most,
-            max_step_tokens=limits.max_step_tokens, engine_args=args,
-        )  # fmt: skip
-        self._loop = LoopArm(self._engine)
-        self._pairs: list[dict[str, Arm]] = [
-            {OURS: self._loop},
-            {OUR_STEPS: StepsArm(self._engine)},
-        ]
-        if options.engine == "vllm":
-            import_core()
-            from timely_llm.engines.vllm_stock import StockVllm
+        self._model = options.model or resource(MODEL)
+        self._args = parse_engine_args(options.engine_args)
+        with ExitStack() as opened:
+            stock = self._start_stock(opened) if stock_first else None
+            engine = self._start(opened)
+            if options.engine == "vllm" and stock is None:
+                stock = self._start_stock(opened)
+            self._opened = opened.pop_all()
+        self._pairs: list[dict[str, Arm]] = [{OURS: LoopArm(engine)}, {OUR_STEPS: StepsArm(engine)}]
+        if stock is not None:
+            text, core = (StockArm(stock, engine, text) for text in (True, False))
+            self._pairs = [{STOCK: text, **self._pairs[0]}, {STOCK_CORE: core, **self._pairs[1]}]
 
-            self._stock = StockVllm(model, "float32", limits, args)
-            stock, core = (StockArm(self._stock, self._engine, text) for text in (True, False))
-            self._pairs = [{STOCK: stock, **self._pairs[0]}, {STOCK_CORE: core, **self._pairs[1]}]
+    def _start(self, opened: ExitStack) -> Engine:
+        limits = self._limits
+        engine = make_engine(
+            self._options.engine, model=self._model, kv_tokens=limits.kv_tokens,
+            max_rows=limits.max_rows, max_step_tokens=limits.max_step_tokens,
+            engine_args=self._args,
+        )  # fmt: skip
+        opened.callback(engine.close)
+        return engine
+
+    def _start_stock(self, opened: ExitStack) -> StockVllm:
+        import_core()
+        from timely_llm.engines.vllm_stock import StockVllm
+
+        stock = StockVllm(self._model, "float32", self._limits, self._args)
+        opened.callback(stock.close)
+        return stock
 
     def rows(self, requests: int, marks: str) -> list[Row]:
         """Return a row for each arm."""
         made = []
         for number, pair in enumerate(self._pairs):
             texts = [prompts(requests, f"{marks}{number}{place}-") for place in range(len(pair))]
-            found = compare(list(pair.values()), texts, self._tokens)
+            found = compare(list(pair.values()), texts, self._options.tokens)
             for arm in pair.values():
                 if isinstance(arm, StockArm):
                     arm.end()
@@ -149,9 +175,7 @@ class _Bench:
 
     def close(self) -> None:
         """Free the engines."""
-        if self._stock is not None:
-            self._stock.close()
-        self._engine.close()
+        self._opened.close()
 
 
 def _measures(spent: Spent, stock: Spent | None) -> Row:

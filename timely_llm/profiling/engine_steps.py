@@ -12,15 +12,15 @@ from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Capacity, StepPlan
 
-ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 CHUNKS = (2, 16, 64, 128, 256, 512, 1024)
-CONTEXTS = {32: 64, 256: 64, 1024: 16}
+CONTEXTS = {32: 128, 256: 64, 1024: 16}
 """Tokens that rows attend to at the beginning, and most rows of each kind in one step."""
 
 MOST_ROWS = max(ROWS) + 1
 """Of a step: those that decode and one prompt."""
 
-KV_TOKENS = 65_536
+KV_TOKENS = 98_304
 """What an engine must have to be measured: sequences of all kinds stay in it."""
 
 REPEATS = 9

@@ -17,8 +17,8 @@ from timely_llm.profiling.engine_steps import MeasuredStep
 
 Array = NDArray[np.float64]
 
-KNOTS = (0, 1, 2, 4, 8, 16, 32, 64)
-"""Rows between which a step takes evenly longer."""
+KNOTS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+"""Rows between which a step takes evenly longer; the last are the most that `measure` measures."""
 
 TURNS = 20
 _HUBER = 1.345
