@@ -218,10 +218,10 @@ class Ledger:
         recomputed = {}
         # Also those of a step before that broke down and had no result.
         told, self._evicted = tuple(self._evicted), []
-        for part in admission.parts:
-            track, stop = part.track, part.stop
-            if part.start < track.reached:
-                recomputed[track.key] = min(stop, track.reached) - part.start
+        for track, start, tokens in admission.parts:
+            stop = start + tokens
+            if start < track.reached:
+                recomputed[track.key] = min(stop, track.reached) - start
             track.computed = stop
             track.reached = max(track.reached, stop)
             if stop == len(track.token_ids):

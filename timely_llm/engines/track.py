@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix
@@ -72,8 +73,7 @@ class Track:
         return self.computed - self.shared
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What one sequence computes in a step: `tokens` of its tokens, from `start`."""
 
     track: Track

@@ -156,7 +156,7 @@ class VllmCore:
                 (new_tokens[key],) = output.new_token_ids
             if output.finish_reason is not None:  # it is as long as a sequence may be
                 del self._ids[key]
-        for key in tokens:
+        for key in self._held.keys() & tokens.keys():
             self._release(key)
         return new_tokens
 

@@ -9,7 +9,7 @@ from timely_llm.core.generation import (
     State,
     StreamGeneration,
 )
-from timely_llm.core.journal import Journal
+from timely_llm.core.journal import Journal, NoJournal
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
@@ -31,6 +31,7 @@ class Announcer:
     def __init__(self, sink: Sink, journal: Journal, clock: Clock) -> None:
         self._sink = sink
         self._journal = journal
+        self._written = not isinstance(journal, NoJournal)
         self._clock = clock
         self.stats = Stats()
 
@@ -75,7 +76,7 @@ class Announcer:
         came_s = self._clock.now()
         self.stats.chunks += 1
         self._sink.chunk(made)
-        if isinstance(generation, StreamGeneration):
+        if self._written and isinstance(generation, StreamGeneration):
             self._journal.write(
                 "chunk", came_s, id=made.request_id, index=made.index, text=made.text,
                 final=made.final, due_s=round(generation.due_s, 6),
