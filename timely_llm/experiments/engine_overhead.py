@@ -44,6 +44,7 @@ MEASURES = (
     "step_cpu_ms",
     "share_of_stock",
     "cpu_share_of_stock",
+    "over_stock_us",
 )
 DEFINITIONS = {
     "requests": "asked at once, each for the same tokens",
@@ -56,6 +57,8 @@ DEFINITIONS = {
     "share_of_stock": f"tokens per second over those of {STOCK} ({OUR_STEPS}: of {STOCK_CORE}) in"
     " the same repeat",
     "cpu_share_of_stock": "the same per second of the CPU",
+    "over_stock_us": "microseconds of the CPU of such a step, less those of stock in the same"
+    " repeat: they do not depend on the model",
 }
 NOTES = (
     "The aim is a share of stock of at least 0.97.",
@@ -185,7 +188,13 @@ def _measures(spent: Spent, stock: Spent | None) -> Row:
         "step_cpu_ms": _median_ms(spent.decode_cpu_s),
         "share_of_stock": stock.wall_s / spent.wall_s if stock else None,
         "cpu_share_of_stock": stock.cpu_s / spent.cpu_s if stock else None,
+        "over_stock_us": _over_us(spent, stock),
     }
+
+
+def _over_us(spent: Spent, stock: Spent | None) -> float | None:
+    ours, theirs = _median_ms(spent.decode_cpu_s), _median_ms(stock.decode_cpu_s if stock else ())
+    return None if ours is None or theirs is None else 1e3 * (ours - theirs)
 
 
 def _median_ms(seconds: Sequence[float]) -> float | None:
