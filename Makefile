@@ -37,7 +37,8 @@ test-colcon: install
 # In an environment of its own, with vLLM's build for CPUs.
 test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py
+	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \
+		test/experiments/test_vllm_experiments.py
 
 # --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
 $(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared

@@ -53,7 +53,7 @@ class VllmEngine:
         core = import_core()
         self.tokenizer = HubTokenizer(model)
         self.block_tokens = block_tokens
-        limits = (limits or Limits()).for_model(_max_positions(model))
+        limits = (limits or Limits()).for_model(most_positions(model))
         self._ledger = Ledger(limits, block_tokens)
         try:
             self._core: VllmCore = core.VllmCore(
@@ -203,7 +203,12 @@ class VllmEngine:
             raise
 
 
-def _max_positions(model: str | Path) -> int:
+def most_positions(model: str | Path) -> int:
+    """Return the longest sequence that a model was made for, in tokens.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
     from transformers import AutoConfig
 
     from timely_llm.engines.transformers_model import max_positions

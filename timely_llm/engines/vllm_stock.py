@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
+from timely_llm.core.errors import EngineError, TimelyError
 from timely_llm.engines.track import Limits
-from timely_llm.engines.vllm import BLOCK_TOKENS
+from timely_llm.engines.vllm import BLOCK_TOKENS, most_positions
 from timely_llm.engines.vllm_core import close_core, enter_core
 from timely_llm.engines.vllm_options import engine_config
 
@@ -33,13 +35,31 @@ def stock_config(
         scheduling: what vLLM calls its policy: fcfs or priority.
 
     Raises:
+        ModelError: the model cannot be read.
         EngineError: an option or the model cannot be had.
     """
+    limits = limits.for_model(most_positions(model))
     config = engine_config(str(model), dtype, limits, BLOCK_TOKENS, engine_args)
     config.scheduler_config.scheduler_cls = None
     config.scheduler_config.policy = scheduling
     config.model_config.logits_processors = None
     return config
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Say in one sentence what vLLM finds wrong when it starts.
+
+    Raises:
+        EngineError: it does.
+    """
+    try:
+        yield
+    except TimelyError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise EngineError(f"vLLM does not start: {first}") from error
 
 
 class StockVllm:
@@ -61,10 +81,14 @@ class StockVllm:
     def __init__(
         self, model: str | Path, dtype: str, limits: Limits, engine_args: Mapping[str, Any]
     ) -> None:
-        config = stock_config(model, dtype, limits, engine_args)
-        config.model_config.skip_tokenizer_init = False
-        self._engine = LLMEngine(config, Executor.get_class(config), log_stats=False)
-        self._core = self._engine.engine_core.engine_core
+        with starting():
+            config = stock_config(model, dtype, limits, engine_args)
+            config.model_config.skip_tokenizer_init = False
+            self._engine = LLMEngine(config, Executor.get_class(config), log_stats=False)
+        client = self._engine.engine_core
+        # It would end the process's other engines too, whenever its memory is collected.
+        client._finalizer.detach()
+        self._core = client.engine_core
         enter_core(self._core)
         self._asked = 0
         self.cached = 0

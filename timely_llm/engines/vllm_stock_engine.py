@@ -18,10 +18,10 @@ from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.grammars import Grammars, Matcher
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Limits
-from timely_llm.engines.vllm import BLOCK_TOKENS
+from timely_llm.engines.vllm import BLOCK_TOKENS, most_positions
 from timely_llm.engines.vllm_choice import SharedGrammar, SharedGrammars
 from timely_llm.engines.vllm_core import close_core, enter_core
-from timely_llm.engines.vllm_stock import stock_config
+from timely_llm.engines.vllm_stock import starting, stock_config
 from timely_llm.policies.contract import Capacity, StepPlan
 
 _PREFIX = "\0prefix"  # a key that no sequence has
@@ -60,9 +60,10 @@ class StockEngine:
     ) -> None:
         self.tokenizer = HubTokenizer(model)
         self.priorities: dict[str, int] = {}
-        self._limits = limits
-        config = stock_config(model, dtype, limits, engine_args or {}, scheduling)
-        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self._limits = limits.for_model(most_positions(model))
+        with starting():
+            config = stock_config(model, dtype, limits, engine_args or {}, scheduling)
+            self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
         vocabulary = config.model_config.get_vocab_size()
         self._core.structured_output_manager.backend = SharedGrammars(
