@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.engines.registry import make_engine
 from timely_llm.experiments import drone, engine_overhead, engine_resume
 from timely_llm.experiments.engine_arms import OUR_STEPS, OURS, STOCK, STOCK_CORE
 from timely_llm.experiments.engine_resume import CACHED, KEPT, OWN_TOKENS, PINNED, PREFILLED
+from timely_llm.profiling.prompts import OWN_TOKENS as OWN
+from timely_llm.profiling.prompts import measure_prompts
+from timely_llm.resources import resource
 from timely_llm.traces.files import write_trace
 from timely_llm.traces.model import Job, Trace
 
@@ -68,3 +72,13 @@ def test_its_own_schedulers_serve_beside_ours(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {row["requests"] for row in run.rows} == {9}
     assert {row["share_served"] for row in run.rows} == {1.0}
+
+
+def test_random_weights_can_be_measured() -> None:
+    engine = make_engine(
+        "vllm", model=resource("models/tiny_planner"), engine_args={"load_format": "dummy"}
+    )
+    found = measure_prompts(engine, 1)
+    engine.close()
+    shared = (256 - OWN) // BLOCK_TOKENS * BLOCK_TOKENS
+    assert [prompt.computed for prompt in found[:2]] == [256, 256 - shared]
