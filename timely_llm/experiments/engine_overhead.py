@@ -58,14 +58,14 @@ DEFINITIONS = {
     " the same repeat",
     "cpu_share_of_stock": "the same per second of the CPU",
     "over_stock_us": "microseconds of the CPU of such a step, less those of stock in the same"
-    " repeat: they do not depend on the model",
+    " repeat: scheduling and books, which hardly depend on the model",
 }
 NOTES = (
     "The aim is a share of stock of at least 0.97.",
     f"{STOCK} and {OURS} take turns after each step, and so do {STOCK_CORE} and {OUR_STEPS}: what"
     " else the machine does hits both alike. The first repeat warms up and does not count.",
     "All is measured twice, with ours started first and with stock vLLM started first: which memory"
-    " an engine gets matters more than what is compared here.",
+    " an engine gets matters by some per cent of a step. Of ours, nobody keeps a journal.",
     "Prompts differ from their first words on, so that no prefix cache shortens them. The model"
     " cannot end an answer.",
     f"Of an engine that is not vLLM only {OURS} and {OUR_STEPS} are measured.",

@@ -42,6 +42,11 @@ NOTES = (
     "A real step is never shorter than the profile says. It is longer when this machine is slow,"
     " and between two steps there is the loop's own time: both are missing in virtual time.",
 )
+STOCK_NOTE = (
+    "vllm-fcfs and vllm-priority are vLLM's own schedulers, in order of arrival and with urgent"
+    " requests first, on engines of their own in the same harness; plans go out whole. rows is its"
+    " max_num_seqs. They are not there in virtual time."
+)
 DEFINITIONS = {
     "engine": "the real one in real time, or simulated in virtual time, saying the same words",
     "step_s": "mean seconds from one step of the engine to the next while it works",
@@ -103,7 +108,8 @@ def run(
         stage.close()
     made = document(
         experiment, options, scored, keys=KEYS, measures=(*MEASURES, "step_s"),
-        definitions=DEFINITIONS, notes=NOTES,
+        definitions=DEFINITIONS,
+        notes=(*NOTES, STOCK_NOTE) if any(isinstance(a, StockSpec) for a in arms) else NOTES,
     )  # fmt: skip
     return made.model_copy(update={"setup": {**made.setup, **_setup(options)}})
 
