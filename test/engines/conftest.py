@@ -6,6 +6,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +138,12 @@ KINDS = (
     "qwen2",
     "qwen3",
     "vllm-scheduler-llama",
+    "vllm-scheduler-guesses-llama",
     "vllm-llama",
     "vllm-qwen3",
+    "vllm-guesses-llama",
 )
+NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
 
 
 @pytest.fixture(scope="session", params=KINDS)
@@ -161,7 +165,13 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         from test.engines.vllm_runner import NoModel
         from timely_llm.engines.vllm import VllmEngine
 
-        args = {"distributed_executor_backend": NoModel} if kind == "vllm-scheduler" else {}
+        args: dict[str, Any] = {}
+        if "scheduler" in kind:
+            args["distributed_executor_backend"] = NoModel
+        if "guesses" in kind:
+            if find_spec("numba") is None:
+                pytest.skip("vLLM guesses tokens with the package numba")
+            args["speculative_config"] = NGRAMS
         return lambda **limits: VllmEngine(model, limits=Limits(**limits), engine_args=args)
 
     def make_transformers(**limits: int) -> Engine:
@@ -245,14 +255,23 @@ class Driver:
         self.engine.submit(StepPlan(tuple(entries.items()), tuple(evictable)))
         result = self.engine.collect()
         served = {key: tokens for key, tokens in wanted.items() if key not in result.failures}
+        beyond = {key: len(result.tokens[key]) - 1 for key in result.guessed}
+        for key, most in result.guessed.items():
+            assert 0 <= beyond[key] <= most < entries[key]
+            assert wanted[key] == 1
+        served = {key: tokens + beyond.get(key, 0) for key, tokens in served.items()}
         assert result.computed == served
+        assert sum(wanted.values()) + sum(result.guessed.values()) <= (
+            self.engine.capacity.max_step_tokens
+        )
         assert set(result.evicted) <= set(evictable) - set(entries)
         for key in result.evicted:
             self.left[key] += self.kept.pop(key)
         for key, tokens in served.items():
             self.left[key] -= tokens
             self.kept[key] += tokens
-        assert set(result.tokens) == {key for key in served if self.left[key] == 0}
+        finished = {key for key in served if self.left[key] == -beyond.get(key, 0)}
+        assert set(result.tokens) == finished
         self.computed.update(result.computed)
         self.recomputed.update(result.recomputed)
         for key, tokens_said in result.tokens.items():
@@ -261,10 +280,17 @@ class Driver:
         return result
 
     def answer(self, key: str, tokens: int = ANSWER, chunk: int = 512) -> list[int]:
-        """Go on with one sequence until it has said so many tokens."""
-        while len(self.said[key]) < tokens:
-            self.step({key: chunk})
+        """Go on with one sequence until it has said so many tokens, and no more by guesses."""
+        while (more := tokens - len(self.said[key])) > 0:
+            self.step({key: min(chunk, max(self.left[key], more))})
         return self.said[key][:tokens]
+
+    def take_back(self, key: str, tokens: int) -> None:
+        """Forget the newest tokens of a sequence."""
+        del self.said[key][-tokens:]
+        self.kept[key] -= tokens
+        self.left[key] += self.cut(key)
+        assert self.engine.take_back(key, tokens) == self.left[key]
 
     def remove_all(self) -> None:
         for key in self.said:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from test.engines.conftest import ANSWER
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Engine
 
@@ -211,3 +213,38 @@ def test_removal_frees_everything_at_once(driver: Driver, fixed: str) -> None:
     assert driver.engine.capacity.free_tokens == free
     driver.add("a", fixed)  # the key can be used again
     driver.answer("a", 2)
+
+
+def test_tokens_are_taken_back(driver: Driver, answers: dict[str, list[int]]) -> None:
+    driver.add_task("a")
+    engine, said = driver.engine, driver.said
+    while len(said["a"]) < ANSWER // 2:
+        new = driver.step({"a": 512}).tokens.get("a", ())
+        for tokens in (-1, max(len(new), 1)):
+            with pytest.raises(EngineError, match="taken back"):
+                engine.take_back("a", tokens)
+        assert engine.take_back("a", 0) == driver.left["a"]
+        if len(new) > 1:  # only of an engine that guesses
+            driver.take_back("a", len(new) - 1)
+            with pytest.raises(EngineError, match="taken back"):
+                engine.take_back("a", 1)
+    assert driver.answer("a") == answers["a"]
+    driver.append("a", " it is True. ")
+    with pytest.raises(EngineError, match="taken back"):
+        engine.take_back("a", 1)
+    with pytest.raises(EngineError, match="'nobody'"):
+        engine.take_back("nobody", 0)
+
+
+def test_words_follow_tokens_that_were_taken_back(driver: Driver, fixed: str) -> None:
+    driver.add("a", fixed)
+    new: Sequence[int] = ()
+    while len(driver.said["a"]) < 9 or (driver.engine.capacity.guesses and len(new) < 2):
+        new = driver.step({"a": 512}).tokens.get("a", ())
+    if len(new) > 1:
+        driver.take_back("a", len(new) - 1)
+    said = list(driver.said["a"])
+    driver.append("a", " it is True. ", drop=1)
+    words = driver.engine.tokenizer.encode(" it is True. ")
+    driver.add_ids("b", [*driver.engine.tokenizer.encode(fixed), *said[:-1], *words])
+    assert driver.answer("a", len(said) + 9)[len(said) :] == driver.answer("b", 9)

@@ -90,13 +90,14 @@ class Scene:
         admission: AdmissionLimits | None = None,
         skill_set: SkillSet = DRONE,
         keeping: Keeping | None = None,
+        engine: type[SimulatedEngine] = SimulatedEngine,
         **limits: int,
     ) -> None:
         self.clock = VirtualClock()
         self.sink = Recorder()
         self.prompts: dict[str, list[str]] = {}
         self._plans = plans
-        self.engine = SimulatedEngine(PROFILE, self._say, self.clock, Limits(**limits))
+        self.engine = engine(PROFILE, self._say, self.clock, Limits(**limits))
         self.loop = Loop(
             self.engine, policy or Timely(), self.sink, self.clock, patience=patience,
             limits=admission, keeping=keeping,

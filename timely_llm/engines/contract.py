@@ -42,12 +42,15 @@ class StepResult:
     """What one step did.
 
     Attributes:
-        tokens: new token ids by key; only sequences with nothing left to compute get one.
-        computed: tokens computed by key.
+        tokens: new token ids by key; only sequences with nothing left to compute get one, and
+            more where guesses were right.
+        computed: tokens computed by key, right guesses included.
         recomputed: of these, tokens whose KV had been there before and was given up, by key.
         evicted: keys whose KV was given up for this step; their token ids are kept.
         failures: key -> one sentence, for sequences that this step could not serve.
         duration_s: seconds the step took.
+        guessed: tokens that were guessed and computed beside what the plan asked for, by key; those
+            that were right are in `tokens`, the others left nothing behind.
     """
 
     tokens: Mapping[str, Sequence[int]]
@@ -56,6 +59,17 @@ class StepResult:
     recomputed: Mapping[str, int] = field(default_factory=dict)
     evicted: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
+    guessed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def planned(self) -> list[int]:
+        """How many of its tokens each sequence computed, guesses left out: 1 if it decoded."""
+        if not self.guessed:
+            return list(self.computed.values())
+        return [
+            tokens - (len(self.tokens[key]) - 1 if key in self.guessed else 0)
+            for key, tokens in self.computed.items()
+        ]
 
 
 class TextStream(Protocol):
@@ -159,6 +173,10 @@ class Engine(Protocol):
         take part are passed over. A sequence that cannot be served (no room for its KV, at the
         most tokens a sequence may have, no next token) fails alone, and can be in a later plan.
 
+        An entry of more tokens than 1 for a sequence that decodes lets an engine guess its next
+        tokens and compute them in the same step, as far as the plan leaves tokens of a step and
+        room for KV: nobody gives up KV for a guess.
+
         Raises:
             EngineError: the plan is empty, names an unknown sequence or one twice, or is larger
                 than `capacity` allows.
@@ -167,6 +185,21 @@ class Engine(Protocol):
 
     def collect(self) -> StepResult:
         """Wait for the oldest submitted step and return what it did."""
+        ...
+
+    def take_back(self, key: str, tokens: int) -> int:
+        """Forget the newest tokens of a sequence, as if its last step had not guessed them.
+
+        Args:
+            key: the sequence; since its last step it was given no words.
+            tokens: how many; fewer than that step's new ones.
+
+        Returns:
+            How many of its tokens are left to compute.
+
+        Raises:
+            EngineError: the key is unknown, or there are too few such tokens.
+        """
         ...
 
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:

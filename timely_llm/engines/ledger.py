@@ -23,10 +23,12 @@ class Ledger:
         block_tokens: KV is stored, shared and given back in blocks of so many tokens. A plan knows
             nothing of blocks: those that its rows begin may hold more than was free. Each row has
             a spare block for that, and what is owed counts as taken in the steps that follow.
+        guesses: most tokens that the engine guesses for a sequence in a step.
     """
 
-    def __init__(self, limits: Limits, block_tokens: int = 1) -> None:
+    def __init__(self, limits: Limits, block_tokens: int = 1, guesses: int = 0) -> None:
         self.limits = limits
+        self._guesses = guesses
         self._block_tokens = block_tokens
         self._spare_tokens = min(limits.max_rows, limits.max_step_tokens) * block_tokens
         self._tracks: dict[str, Track] = {}
@@ -37,9 +39,9 @@ class Ledger:
     @property
     def capacity(self) -> Capacity:
         """What the next step can take."""
-        limits = self.limits
+        limits, free = self.limits, max(self._free_tokens, 0)
         return Capacity(
-            max(self._free_tokens, 0), limits.max_rows, limits.max_step_tokens, limits.max_model_len
+            free, limits.max_rows, limits.max_step_tokens, limits.max_model_len, self._guesses
         )
 
     def __getitem__(self, key: str) -> Track:
@@ -118,14 +120,34 @@ class Ledger:
         track = self[key]
         if drop not in (0, 1):
             raise EngineError(f"only the newest token can be dropped, not {drop} tokens")
-        if drop and not (track.tentative and token_ids):
+        if drop and not (track.fresh and token_ids):
             raise EngineError(
                 f"{key!r} has no generated token that was not computed, to put words in its place"
             )
         tokens = len(track.token_ids) - drop + len(token_ids)
         self._check_length(f"{key!r} with what it is given", tokens)
         track.token_ids[len(track.token_ids) - drop :] = token_ids
-        track.tentative = track.tentative and not token_ids
+        if token_ids:
+            track.fresh = 0
+        return track
+
+    def take_back(self, key: str, tokens: int) -> Track:
+        """Forget the newest tokens of a sequence; the one before them is not computed then.
+
+        Raises:
+            EngineError: the key is unknown, or its last step has not generated more than so many.
+        """
+        track = self[key]
+        if tokens and not 0 < tokens < track.fresh:
+            raise EngineError(
+                f"{tokens} tokens of {key!r} cannot be taken back: its last step has {track.fresh}"
+                " new ones, of which one must stay"
+            )
+        if tokens:
+            del track.token_ids[-tokens:]
+            track.fresh -= tokens
+            track.computed = min(track.computed, len(track.token_ids) - 1)
+            track.reached = min(track.reached, len(track.token_ids))
         return track
 
     def resume(self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding) -> Track:
@@ -206,34 +228,46 @@ class Ledger:
         return Admission(tuple(parts), tuple(evicted), failures)
 
     def commit(
-        self, admission: Admission, new_tokens: Mapping[str, int], duration_s: float
+        self,
+        admission: Admission,
+        new_tokens: Mapping[str, Sequence[int]],
+        duration_s: float,
+        guessed: Mapping[str, int] | None = None,
     ) -> StepResult:
         """Enter what a step did and return its result.
 
         Args:
             admission: what was carried out.
-            new_tokens: the new token of each sequence whose part `finishes`.
+            new_tokens: the new tokens of each sequence whose part `finishes`: one, and before it
+                what was guessed right.
             duration_s: seconds it took.
+            guessed: how many tokens were guessed, by key.
         """
+        computed: dict[str, int] = {}
         recomputed = {}
         # Also those of a step before that broke down and had no result.
         told, self._evicted = tuple(self._evicted), []
-        for track, start, tokens in admission.parts:
+        for part in admission.parts:
+            track, start, tokens = part
             stop = start + tokens
+            if part.finishes:
+                said = new_tokens[track.key]
+                track.token_ids += said
+                track.fresh = len(said)
+                stop += track.fresh - 1
             if start < track.reached:
                 recomputed[track.key] = min(stop, track.reached) - start
             track.computed = stop
             track.reached = max(track.reached, stop)
-            if stop == len(track.token_ids):
-                track.tentative = True
-                track.token_ids.append(new_tokens[track.key])
+            computed[track.key] = stop - start
         return StepResult(
-            tokens={key: (token,) for key, token in new_tokens.items()},
-            computed={part.track.key: part.tokens for part in admission.parts},
+            tokens=new_tokens,
+            computed=computed,
             duration_s=duration_s,
             recomputed=recomputed,
             evicted=told,
             failures=admission.failures,
+            guessed=guessed or {},
         )
 
     @property

@@ -61,8 +61,8 @@ class PacedEngine:
     def collect(self) -> StepResult:
         """Wait until the step has taken its time and return what it did."""
         result = self._engine.collect()
-        rows = sum(1 for tokens in result.computed.values() if tokens == 1)
-        prefill = sum(tokens for tokens in result.computed.values() if tokens > 1)
+        planned = result.planned
+        rows, prefill = planned.count(1), sum(tokens for tokens in planned if tokens > 1)
         context = sum(self._context.get(key, 0) for key in result.computed)
         for key in result.evicted:
             self._context[key] = self._shared[key]
@@ -72,6 +72,13 @@ class PacedEngine:
         while (rest_s := due_s - time.monotonic()) > 0:
             time.sleep(rest_s)
         return replace(result, duration_s=time.monotonic() - self._started_s)
+
+    def take_back(self, key: str, tokens: int) -> int:
+        """Forget the newest tokens of a sequence; see `Engine.take_back`."""
+        left = self._engine.take_back(key, tokens)
+        if tokens:
+            self._context[key] += 1 - tokens - left
+        return left
 
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`."""

@@ -85,7 +85,7 @@ class SimulatedEngine:
             raise EngineError("collect the submitted step before another one is submitted")
         admission = self._ledger.admit(plan)
         finished = [part.track.key for part in admission.parts if part.finishes]
-        new_tokens = {key: next(self._answers[key]) for key in finished}
+        new_tokens = {key: (next(self._answers[key]),) for key in finished}
         duration_s = self._duration_s(admission)
         self._result = self._ledger.commit(admission, new_tokens, duration_s)
 
@@ -96,6 +96,10 @@ class SimulatedEngine:
         result, self._result = self._result, None
         self._pass_time(result.duration_s)
         return result
+
+    def take_back(self, key: str, tokens: int) -> int:
+        """Forget the newest tokens of a sequence; see `Engine.take_back`."""
+        return self._ledger.take_back(key, tokens).to_compute  # it guesses nothing
 
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`."""

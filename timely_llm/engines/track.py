@@ -50,7 +50,8 @@ class Track:
         computed: tokens whose KV is there, the prefix included.
         reached: tokens that were computed at least once.
         decoding: how its tokens are chosen.
-        tentative: whether its newest token was generated, and so not computed yet.
+        fresh: how many of its newest tokens the last step generated; the last one of them is not
+            computed yet.
     """
 
     key: str
@@ -60,7 +61,7 @@ class Track:
     computed: int
     reached: int
     decoding: Decoding = GREEDY
-    tentative: bool = False
+    fresh: int = 0
 
     @property
     def to_compute(self) -> int:

@@ -131,6 +131,10 @@ class TransformersEngine:
         result, self._result = self._result, None
         return result
 
+    def take_back(self, key: str, tokens: int) -> int:
+        """Forget the newest tokens of a sequence; see `Engine.take_back`."""
+        return self._ledger.take_back(key, tokens).to_compute  # it guesses nothing
+
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`."""
         track = self._ledger[key]
@@ -185,7 +189,7 @@ class TransformersEngine:
             for key in list(self._slots):
                 self._free(key)
 
-    def _compute(self, parts: Sequence[Part]) -> tuple[dict[str, int], dict[str, str]]:
+    def _compute(self, parts: Sequence[Part]) -> tuple[dict[str, tuple[int]], dict[str, str]]:
         """Compute parts; return the new tokens by key, and who failed, whose KV is given back."""
         if not parts:
             return {}, {}
@@ -197,7 +201,7 @@ class TransformersEngine:
             self._take_back(parts)
             raise
         self._take_back([part for part in parts if part.track.key in failures])
-        return tokens, failures
+        return {key: (token_id,) for key, token_id in tokens.items()}, failures
 
     def _forward(self, parts: Sequence[Part]) -> Tensor:
         """Compute parts; return the logits of those that finish, of one token if none does."""

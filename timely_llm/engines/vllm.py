@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.grammars import Grammars, Matcher
+from timely_llm.engines.guesses import allowed
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Admission, Limits, Track
@@ -54,7 +55,6 @@ class VllmEngine:
         self.tokenizer = HubTokenizer(model)
         self.block_tokens = block_tokens
         limits = (limits or Limits()).for_model(most_positions(model))
-        self._ledger = Ledger(limits, block_tokens)
         try:
             self._core: VllmCore = core.VllmCore(
                 str(model), dtype, limits, block_tokens, engine_args or {}
@@ -63,6 +63,7 @@ class VllmEngine:
             raise
         except Exception as error:  # whatever vLLM finds wrong
             raise EngineError(f"vLLM does not start: {_first_line(error)}") from error
+        self._ledger = Ledger(limits, block_tokens, self._core.most_guesses)
         self._grammars = Grammars(
             self.tokenizer.backend, self.tokenizer.eos_ids, self._core.vocabulary
         )
@@ -128,9 +129,10 @@ class VllmEngine:
         admission = self._ledger.admit(plan)
         for track in admission.evicted:
             self._core.end(track.key)
-        new_tokens = self._compute(admission)
+        guessed = self._guess(plan, admission)
+        new_tokens = self._compute(admission, guessed)
         duration_s = time.perf_counter() - start_s
-        self._result = self._ledger.commit(admission, new_tokens, duration_s)
+        self._result = self._ledger.commit(admission, new_tokens, duration_s, guessed)
 
     def collect(self) -> StepResult:
         """Return what the submitted step did."""
@@ -138,6 +140,13 @@ class VllmEngine:
             raise EngineError("there is no step to collect")
         result, self._result = self._result, None
         return result
+
+    def take_back(self, key: str, tokens: int) -> int:
+        """Forget the newest tokens of a sequence; see `Engine.take_back`."""
+        track = self._ledger.take_back(key, tokens)
+        if tokens:
+            self._begin_anew(key, track)
+        return track.to_compute
 
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`. The last block is computed again if not full."""
@@ -178,7 +187,14 @@ class VllmEngine:
         track.computed = self._ledger.whole_blocks(track.computed)
         self._core.hold(key, track.computed)
 
-    def _compute(self, admission: Admission) -> dict[str, int]:
+    def _guess(self, plan: StepPlan, admission: Admission) -> dict[str, int]:
+        """Return how many guessed tokens sequences compute in a step, by key."""
+        if not self._core.most_guesses:
+            return {}
+        offered = self._core.guesses(part.track.key for part in admission.parts)
+        return allowed(plan, admission, offered, self._ledger.limits, self.block_tokens)
+
+    def _compute(self, admission: Admission, guessed: Mapping[str, int]) -> dict[str, list[int]]:
         """Compute the parts of a step and return the new tokens by key."""
         if not admission.parts:
             return {}
@@ -195,7 +211,10 @@ class VllmEngine:
                     self._matchers.get(track.key),
                 )
         try:
-            return self._core.step({part.track.key: part.tokens for part in admission.parts})
+            return self._core.step(
+                {part.track.key: part.tokens + guessed.get(part.track.key, 0)
+                 for part in admission.parts}
+            )  # fmt: skip
         except Exception:
             for part in admission.parts:  # nobody knows how far they came
                 self._core.end(part.track.key)

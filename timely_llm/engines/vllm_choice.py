@@ -19,6 +19,7 @@ from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.transformers_choice import Draw, draw
 
 LOGITS_PROCESSOR = f"{__name__}:DrawProcessor"
+WORKER_EXTENSION = f"{__name__}.DrawExtension"
 _TEMPERATURE, _SEED = "timely_llm.temperature", "timely_llm.seed"
 
 
@@ -60,6 +61,22 @@ class DrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that 
             logits[rows] = -torch.inf
             logits[rows, token_ids] = 0.0
         return logits
+
+
+class DrawExtension:
+    """What a worker of vLLM's can do besides: vLLM takes no processor where tokens are guessed.
+
+    It would know nothing of the guesses; where tokens are drawn, there are none.
+    """
+
+    model_runner: Any
+
+    def draw_by_seed(self) -> None:
+        """Give the worker a `DrawProcessor`."""
+        runner = self.model_runner
+        processor = DrawProcessor(runner.vllm_config, runner.device, False)
+        runner.input_batch.logitsprocs.non_argmax_invariant.append(processor)
+        runner.input_batch.logitsprocs_need_output_token_ids = True
 
 
 class SharedGrammar(StructuredOutputGrammar):  # type: ignore[misc]

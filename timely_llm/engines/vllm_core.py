@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
+from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
@@ -43,6 +45,19 @@ def close_core(core: EngineCore) -> None:
         core.shutdown()
 
 
+@cache
+def _replace_kernels() -> None:
+    """Let vLLM 0.31 and newer put others in the place of its kernels that need Triton, if so, once.
+
+    It does so for every engine, and looks through all modules for them, which llvmlite's do not
+    stand: a second engine would not start once one has guessed tokens, which needs numba.
+    """
+    replace = getattr(current_platform, "register_triton_kernel_overrides", None)
+    if replace is not None:
+        replace()
+        current_platform.register_triton_kernel_overrides = lambda: None
+
+
 class VllmCore:
     """Sequences by key, each of them a request of vLLM's as long as it has KV.
 
@@ -66,6 +81,7 @@ class VllmCore:
         engine_args: Mapping[str, Any],
     ) -> None:
         config = engine_config(model, dtype, limits, block_tokens, engine_args)
+        _replace_kernels()
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
         self._scheduler = self._core.scheduler
@@ -74,6 +90,9 @@ class VllmCore:
         self._core.structured_output_manager.backend = SharedGrammars(
             config, tokenizer=None, vocab_size=self.vocabulary
         )
+        self.most_guesses: int = config.num_speculative_tokens
+        if self.most_guesses:
+            self._core.model_executor.collective_rpc("draw_by_seed")
         self._ids: dict[str, str] = {}
         self._held: dict[str, Any] = {}
         self._begun = 0
@@ -131,14 +150,23 @@ class VllmCore:
         self._core.add_request(request)
         self._ids[key] = request_id
 
-    def step(self, tokens: Mapping[str, int]) -> dict[str, int]:
+    def guesses(self, keys: Iterable[str]) -> dict[str, int]:
+        """Return how many of their next tokens are guessed, by key; none where one is drawn."""
+        requests = self._scheduler.requests
+        return {
+            key: len(requests[self._ids[key]].spec_token_ids)
+            for key in keys
+            if key in self._ids and not requests[self._ids[key]].sampling_params.extra_args
+        }
+
+    def step(self, tokens: Mapping[str, int]) -> dict[str, list[int]]:
         """Run one forward pass.
 
         Args:
-            tokens: how many of each sequence's tokens are computed, by key.
+            tokens: how many of each sequence's tokens are computed, by key; guessed ones included.
 
         Returns:
-            The new tokens by key.
+            The new tokens by key: right guesses, and the one after them.
 
         Raises:
             EngineError: vLLM did something else.
@@ -146,14 +174,15 @@ class VllmCore:
         keys = {self._ids[key]: key for key in tokens}
         order = {self._ids[key]: number for key, number in tokens.items()}
         self._scheduler.order = order
-        outputs, _ = self._core.step()
+        outputs, executed = self._core.step()
+        self._core.post_step(executed)
         if self._scheduler.scheduled != order:
             raise EngineError(f"vLLM computed {self._scheduler.scheduled}, not {order}")
         new_tokens = {}
         for output in outputs[0].outputs if outputs else ():
             key = keys[output.request_id]
             if output.new_token_ids:
-                (new_tokens[key],) = output.new_token_ids
+                new_tokens[key] = list(output.new_token_ids)
             if output.finish_reason is not None:  # it is as long as a sequence may be
                 del self._ids[key]
         for key in self._held.keys() & tokens.keys():

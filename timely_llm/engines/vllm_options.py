@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from vllm.engine.arg_utils import EngineArgs
@@ -11,7 +12,7 @@ from vllm.usage.usage_lib import UsageContext
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.track import Limits
-from timely_llm.engines.vllm_choice import LOGITS_PROCESSOR
+from timely_llm.engines.vllm_choice import LOGITS_PROCESSOR, WORKER_EXTENSION
 from timely_llm.engines.vllm_scheduler import SCHEDULER
 
 OURS = {
@@ -30,9 +31,13 @@ OURS = {
     "enable_chunked_prefill",
     "disable_hybrid_kv_cache_manager",
     "skip_tokenizer_init",
-    # What they do not know of: tokens that come later or by more than one, KV that is elsewhere.
+    "logits_processors",
+    "worker_extension_cls",
+    # What they do not know of: tokens that come later, KV that is elsewhere.
     "async_scheduling",
-    "speculative_config",
+    "spec_method",
+    "spec_model",
+    "spec_tokens",
     "pipeline_parallel_size",
     "data_parallel_size",
     "kv_transfer_config",
@@ -54,17 +59,20 @@ def engine_config(
         engine_args: options of vLLM's own, beside or instead of those that are set here.
 
     Raises:
-        EngineError: one of `OURS` is among the options, or the model keeps more than KV.
+        EngineError: one of `OURS` is among the options, tokens are to be guessed in another way
+            than by n-grams, or the model keeps more than KV.
     """
     for name in sorted(OURS & engine_args.keys()):
         raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
+    guesses = _guesses(engine_args)
     rows = min(limits.max_rows, limits.max_step_tokens)
     args: dict[str, Any] = {
         "model": model,
         "dtype": dtype,
         "max_model_len": limits.max_model_len,
         "max_num_seqs": rows,
-        "max_num_batched_tokens": limits.max_step_tokens,
+        # vLLM sets a place aside for each guess before it hears how many there are.
+        "max_num_batched_tokens": limits.max_step_tokens + guesses,
         "block_size": block_tokens,
         "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
         "enable_prefix_caching": True,
@@ -73,7 +81,8 @@ def engine_config(
         "disable_hybrid_kv_cache_manager": True,
         "scheduler_reserve_full_isl": False,
         "scheduler_cls": SCHEDULER,
-        "logits_processors": [LOGITS_PROCESSOR],
+        "logits_processors": [] if guesses else [LOGITS_PROCESSOR],
+        "worker_extension_cls": WORKER_EXTENSION,
         "async_scheduling": False,
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
@@ -90,6 +99,26 @@ def engine_config(
         # vLLM would otherwise ask for nearly all memory of the machine.
         config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
     return config
+
+
+def _guesses(engine_args: Mapping[str, Any]) -> int:
+    """Return how many tokens are guessed for a sequence in a step.
+
+    Raises:
+        EngineError: they would be guessed in another way than by n-grams, or cannot be.
+    """
+    given = engine_args.get("speculative_config")
+    if given is None:
+        return 0
+    tokens = given.get("num_speculative_tokens") if isinstance(given, Mapping) else None
+    if type(tokens) is not int or tokens < 1 or given.get("method") != "ngram":
+        raise EngineError(
+            'engine_args: speculative_config must be as {"method": "ngram",'
+            f' "num_speculative_tokens": 3, "prompt_lookup_max": 4}}, not {given!r}'
+        )
+    if find_spec("numba") is None:
+        raise EngineError("speculative decoding needs the package numba: pip install numba")
+    return tokens
 
 
 def _blocks(limits: Limits, rows: int, block_tokens: int) -> int:

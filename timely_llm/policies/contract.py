@@ -21,12 +21,15 @@ class Capacity:
         max_rows: most sequences in one step.
         max_step_tokens: most tokens computed in one step.
         max_model_len: most tokens of one sequence, prompt and answer.
+        guesses: most tokens that the engine guesses for a sequence that decodes, if an entry of a
+            plan leaves room for them; 0 if it guesses none.
     """
 
     free_tokens: int
     max_rows: int
     max_step_tokens: int
     max_model_len: int = 1 << 30
+    guesses: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,8 @@ class StepPlan:
     """Who takes part in one forward pass.
 
     Attributes:
-        entries: (key, tokens) in order: 1 to decode, n to prefill a chunk of n.
+        entries: (key, tokens) in order: 1 to decode, n to prefill a chunk of n. Policies need not
+            leave room for guesses: the serving loop does.
         evictable: keys whose KV the engine may give up, first victim first; policies leave
             it empty where the free tokens are enough.
         wake_s: when to ask again although nothing happened, on the clock of `plan`'s `now`; for

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import PlanError
-from timely_llm.core.generation import State
+from timely_llm.core.generation import Generation, State
 from timely_llm.core.request import ErrorCode
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import StepPlan
@@ -45,12 +46,13 @@ class Stepper:
         self._announcer = announcer
         self._step_time = step_time
         self._clock = clock
+        self._guesses = engine.capacity.guesses
         self._ran: frozenset[str] = frozenset()
 
     def step(self, plan: StepPlan) -> None:
         """Run one step; if the engine fails, those that took part end."""
         try:
-            self._engine.submit(plan)
+            self._engine.submit(self._with_guesses(plan) if self._guesses else plan)
             result = self._engine.collect()
         except Exception as error:  # an engine may fail in any way; the server lives on
             log.exception("a step of %d sequences failed", len(plan.entries))
@@ -59,9 +61,21 @@ class Stepper:
         self._learn(plan, result)
         self._deliver(plan, result)
 
+    def _with_guesses(self, plan: StepPlan) -> StepPlan:
+        """Leave room for guesses where a sequence decodes, no more than it may still say."""
+        entries = []
+        for key, tokens in plan.entries:
+            generation = self._pool[key].generation
+            if generation.to_compute == 1:
+                may_say = generation.max_tokens - len(generation.token_ids)
+                tokens = max(min(1 + self._guesses, may_say), 1)
+            entries.append((key, tokens))
+        return replace(plan, entries=tuple(entries))
+
     def _learn(self, plan: StepPlan, result: StepResult) -> None:
-        prefill = sum(n for n in result.computed.values() if n > 1)
-        rows = sum(1 for n in result.computed.values() if n == 1)
+        planned = result.planned
+        prefill = sum(tokens for tokens in planned if tokens > 1)
+        rows = planned.count(1)
         context = sum(self._pool[key].generation.context_tokens for key in plan.keys)
         self._step_time.observe(result.duration_s, rows, prefill, context)
         self._announcer.stepped(result)
@@ -96,10 +110,15 @@ class Stepper:
             self._take(delivery, result)
 
     def _take(self, delivery: Delivery, result: StepResult) -> None:
-        """Push a generation's new tokens through its stop checker."""
+        """Push a generation's new tokens through its stop checker, one by one.
+
+        A segment may end in the middle of them: what follows begins the next one. After the end of
+        the text, or a call whose value it waits for, nothing follows.
+        """
         generation = delivery.generation
-        for token_id in result.tokens.get(generation.key, ()):
-            generation.to_compute += 1
+        tokens = result.tokens.get(generation.key, ())
+        generation.to_compute += len(tokens)
+        for rest, token_id in zip(range(len(tokens) - 1, -1, -1), tokens, strict=True):
             try:
                 made = delivery.push(token_id, self._clock.now())
             except PlanError as error:
@@ -112,6 +131,8 @@ class Stepper:
                 return
             for deliverable in made:
                 self._announcer.delivered(deliverable, generation)
+            if rest and (delivery.complete or generation.state is State.BLOCKED):
+                self._take_back(generation, rest)
             if delivery.complete:
                 self._pool.complete(generation)
                 return
@@ -120,6 +141,14 @@ class Stepper:
                 reason = f"the plan is not complete after {limit} tokens, the most it may have"
                 self._pool.end(generation, ErrorCode.TOO_LONG, reason)
                 return
+            if generation.state is State.BLOCKED:
+                return
+
+    def _take_back(self, generation: Generation, tokens: int) -> None:
+        """Let the engine forget what a sequence said after it should have stopped."""
+        kept = generation.context_tokens + generation.to_compute - tokens
+        generation.to_compute = self._engine.take_back(generation.key, tokens)
+        generation.context_tokens = kept - generation.to_compute
 
     def _fail(self, plan: StepPlan, reason: str) -> None:
         for key in plan.keys:
