@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -302,3 +303,87 @@ def test_two_engines_in_a_process(llama: Path, drive: type[Driver]) -> None:
     drivers[1].add_ids("b", PROMPT)
     assert drivers[1].answer("b", 12) == drivers[1].answer("a", 12)
     engines[1].close()
+
+
+@pytest.fixture(scope="module")
+def guessing(llama: Path) -> Iterator[Inside]:
+    if find_spec("numba") is None:
+        pytest.skip("vLLM guesses tokens with the package numba")
+    engine = Inside(llama, guesses=5, max_rows=4, max_step_tokens=120)
+    yield engine
+    engine.close()
+
+
+def test_guesses_are_what_a_plan_leaves_room_for(guessing: Inside, drive: type[Driver]) -> None:
+    driver, free = drive(guessing), guessing.free_blocks
+    assert guessing.capacity.guesses == 5
+    for key in "ab":
+        driver.add_ids(key, PROMPT)
+        driver.answer(key, 1)
+    driver.add_ids("long", PROMPT)
+    offered = guessing._core.guesses("ab")
+    assert offered == {"a": 5, "b": 5}
+    result = driver.step({"a": 4, "b": 1, "long": 98})  # of 120
+    assert result.guessed == {"a": 3}
+    assert guessing.steps[-1] == {"a": 4, "b": 1, "long": 98}
+    result = driver.step({"a": 6, "b": 6, "long": 2})
+    assert set(result.guessed.values()) == {5}
+    driver.add_ids("longer", [*PROMPT, *PROMPT])
+    result = driver.step({"b": 6, "longer": 117})
+    assert result.guessed == {"b": 2}
+    driver.step({"longer": 83})
+    for _ in range(20):
+        result = driver.step(dict.fromkeys("ab", 6))
+        # What was guessed wrong holds no block of its own.
+        assert free - guessing.free_blocks == driver.stored("a", "b", "long", "longer") // 32
+    assert guessing.capacity.free_tokens == guessing.capacity.free_tokens // 32 * 32
+    driver.remove_all()
+    assert guessing.free_blocks == free
+
+
+def test_nothing_is_guessed_where_tokens_are_drawn(guessing: Inside, drive: type[Driver]) -> None:
+    driver = drive(guessing)
+    decodings = {
+        "greedy": Decoding(),
+        "drawn": Decoding(0.8, seed=3),
+        "grammar": Decoding(grammar="start: /[a-z ]+/"),
+    }
+    for key, decoding in decodings.items():
+        driver.add_ids(key, PROMPT, decoding=decoding)
+        driver.answer(key, 2)
+    result = driver.step(dict.fromkeys(decodings, 6))
+    assert set(result.guessed) == {"greedy"}
+    assert {key: len(said) for key, said in result.tokens.items() if key != "greedy"} == {
+        "drawn": 1, "grammar": 1,
+    }  # fmt: skip
+    driver.remove_all()
+
+
+def test_guesses_end_with_the_longest_sequence(llama: Path, drive: type[Driver]) -> None:
+    if find_spec("numba") is None:
+        pytest.skip("vLLM guesses tokens with the package numba")
+    engine = Inside(llama, guesses=7, max_model_len=140)
+    driver, free = drive(engine), engine.free_blocks
+    driver.add_ids("a", PROMPT)
+    while len(driver.said["a"]) < 40:
+        driver.step({"a": 100})
+    assert len(driver.said["a"]) == 40
+    assert list(driver.step({"a": 8}).failures) == ["a"]
+    driver.remove_all()
+    assert engine.free_blocks == free
+    engine.close()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        3,
+        {"method": "ngram"},
+        {"method": "ngram", "num_speculative_tokens": 0},
+        {"method": "ngram", "num_speculative_tokens": True},
+        {"method": "eagle", "model": "some/model", "num_speculative_tokens": 2},
+    ],
+)
+def test_other_ways_to_guess_are_refused(llama: Path, given: Any) -> None:
+    with pytest.raises(EngineError, match="speculative_config must be as"):
+        VllmEngine(llama, engine_args={"speculative_config": given})
