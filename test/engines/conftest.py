@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
@@ -12,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from test.engines.letters_child import Letters, babble
 from timely_llm.core.clock import VirtualClock
+from timely_llm.engines import remote
 from timely_llm.engines.contract import GREEDY, Decoding, Engine, Prefix, StepResult
 from timely_llm.engines.paced import PacedEngine
 from timely_llm.engines.profiles import Profile, step_time_profile
+from timely_llm.engines.remote import RemoteEngine
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
@@ -125,15 +127,18 @@ def qwen3(make_model: Callable[..., Path]) -> Path:
     return make_model("Qwen3", head_dim=32)
 
 
-def babble(key: str, prompt: str) -> str:
-    """Answer with words that depend on every character of the prompt."""
-    seed = zlib.crc32(prompt.encode())
-    return "".join(f"w{seed * (place + 1) % 997};" for place in range(80))
+def remote_letters(**limits: int) -> RemoteEngine:
+    """Make an engine of letters in another process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parent))
+        patch.setattr(remote, "CHILD", "letters_child")
+        return RemoteEngine(Letters(), {"name": "letters", **limits})
 
 
 KINDS = (
     "simulated",
     "paced",
+    "remote",
     "llama",
     "qwen2",
     "qwen3",
@@ -158,6 +163,8 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
             return PacedEngine(engine, NO_TIME) if request.param == "paced" else engine
 
         return make_simulated
+    if request.param == "remote":
+        return remote_letters
     kind, _, name = request.param.rpartition("-")
     model = request.getfixturevalue(name)
     if kind:

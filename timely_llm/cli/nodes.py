@@ -22,6 +22,7 @@ from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
     multiple=True,
     help="Option of vLLM's own; may be given several times.",
 )
+@click.option("--engine-process", is_flag=True, help="Run the engine in a process of its own.")
 @click.option("--policy", type=click.Choice(list(POLICIES)), help="Decides each step.")
 @click.option(
     "--pace",
@@ -42,8 +43,8 @@ from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
 )
 @click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
 def serve(
-    engine: str | None, model: str | None, engine_args: tuple[str, ...], policy: str | None,
-    pace: str | None, constrained: bool, skill_sets: tuple[Path, ...],
+    engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
+    policy: str | None, pace: str | None, constrained: bool, skill_sets: tuple[Path, ...],
     ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the plan server until Ctrl-C. After `--`: ROS arguments, such as `-r __ns:=/lab`."""
@@ -52,6 +53,7 @@ def serve(
         "engine": engine,
         "model": model,
         "engine_args": list(engine_args) or None,
+        "engine_process": engine_process or None,
         "policy": policy,
         "pace": pace,
         "constrained": constrained or None,

@@ -27,6 +27,10 @@ class EngineError(TimelyError):
     """An engine cannot be made, or cannot run what it was given."""
 
 
+class EngineLost(EngineError):
+    """An engine has ended by itself, and will run nothing any more."""
+
+
 class ModelError(TimelyError):
     """A model cannot be loaded."""
 

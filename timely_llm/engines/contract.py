@@ -118,6 +118,8 @@ class Engine(Protocol):
 
     Raises EngineError, from any method, when the engine as a whole cannot go on with what it was
     given; the sequences of that step are then still known and can be removed.
+    Raises EngineLost, also from `capacity`, when it has ended by itself, such as by the end of a
+    process that it needs; only `remove` and `close` mean something then, and raise nothing.
     """
 
     in_flight: int

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.plan_check import check_plan
 from timely_llm.engines.room import Room, rounded
 from timely_llm.engines.track import Admission, Limits, Part, Track
 from timely_llm.policies.contract import Capacity, StepPlan
@@ -196,7 +197,7 @@ class Ledger:
         Raises:
             EngineError: the plan names an unknown sequence or one twice, or breaks a limit.
         """
-        self._check_plan(plan)
+        check_plan(plan, self._to_compute, self.limits)
         victims = (
             self._tracks[key]
             for key in dict.fromkeys(plan.evictable)
@@ -283,27 +284,9 @@ class Ledger:
                 f" {self.limits.max_model_len}"
             )
 
-    def _check_plan(self, plan: StepPlan) -> None:
-        if not plan.entries:
-            raise EngineError("an empty plan is no step")
-        if len(plan.keys) < len(plan.entries):
-            raise EngineError("a sequence can take part only once in a step")
-        if len(plan.entries) > self.limits.max_rows:
-            raise EngineError(
-                f"a step of {len(plan.entries)} sequences: at most {self.limits.max_rows} fit"
-            )
-        total = 0
-        for key, tokens in plan.entries:
-            track = self._tracks.get(key)
-            if track is None:
-                raise EngineError(f"the plan names {key!r}, which the engine does not know")
-            if tokens < 1:
-                raise EngineError(f"the plan gives {key!r} {tokens} tokens, at least 1 is needed")
-            total += min(tokens, track.to_compute)
-        if total > self.limits.max_step_tokens:
-            raise EngineError(
-                f"a step of {total} tokens: at most {self.limits.max_step_tokens} fit"
-            )
+    def _to_compute(self, key: str) -> int | None:
+        track = self._tracks.get(key)
+        return None if track is None else track.to_compute
 
 
 def _check_decoding(decoding: Decoding) -> None:

@@ -32,6 +32,7 @@ def make_engine(
     script: Script | None = None,
     clock: Clock | None = None,
     engine_args: Mapping[str, Any] | None = None,
+    process: bool = False,
 ) -> Engine:
     """Return a new engine.
 
@@ -50,6 +51,7 @@ def make_engine(
         script: what `simulated` answers.
         clock: of `simulated`; the wall's if None.
         engine_args: of `vllm`, more options by their names there.
+        process: run it in a process of its own; `simulated` has none.
 
     Raises:
         EngineError: the name is unknown, or an option is not possible.
@@ -62,9 +64,22 @@ def make_engine(
     profile = step_time_profile(pace) if pace else None
     limits = Limits(max_model_len, kv_tokens, max_rows, max_step_tokens)
     if name == "simulated":
+        if process:
+            raise EngineError("the engine simulated computes nothing: it needs no process")
         profile = profile or step_time_profile(DEFAULT_PROFILE)
         return SimulatedEngine(profile, script or demo_script, clock, limits)
     engine: Engine
+    if process:
+        from timely_llm.engines.remote import RemoteEngine
+        from timely_llm.engines.tokenizer import HubTokenizer
+
+        options = {
+            "name": name, "model": model, "dtype": dtype, "device": device, "threads": threads,
+            "max_model_len": max_model_len, "kv_tokens": kv_tokens, "max_rows": max_rows,
+            "max_step_tokens": max_step_tokens, "engine_args": engine_args,
+        }  # fmt: skip
+        engine = RemoteEngine(HubTokenizer(model), options)
+        return PacedEngine(engine, profile) if profile else engine
     # Only who uses it pays for the import of torch.
     if name == "vllm":
         from timely_llm.engines.vllm import VllmEngine

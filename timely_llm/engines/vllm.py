@@ -74,6 +74,7 @@ class VllmEngine:
     @property
     def capacity(self) -> Capacity:
         """What the next step can take."""
+        self._core.check()
         return self._ledger.capacity
 
     def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:

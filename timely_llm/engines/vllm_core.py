@@ -14,7 +14,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 from vllm.v1.request import Request
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, EngineLost
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.track import Limits
@@ -174,8 +174,12 @@ class VllmCore:
         keys = {self._ids[key]: key for key in tokens}
         order = {self._ids[key]: number for key, number in tokens.items()}
         self._scheduler.order = order
-        outputs, executed = self._core.step()
-        self._core.post_step(executed)
+        try:
+            outputs, executed = self._core.step()
+            self._core.post_step(executed)
+        except Exception:
+            self.check()  # if a worker is gone, that is why
+            raise
         if self._scheduler.scheduled != order:
             raise EngineError(f"vLLM computed {self._scheduler.scheduled}, not {order}")
         new_tokens = {}
@@ -188,6 +192,15 @@ class VllmCore:
         for key in self._held.keys() & tokens.keys():
             self._release(key)
         return new_tokens
+
+    def check(self) -> None:
+        """Find out whether all of vLLM's processes are alive, if it has more than this one.
+
+        Raises:
+            EngineLost: one is not.
+        """
+        if getattr(self._core.model_executor, "is_failed", False):
+            raise EngineLost("a worker process of vLLM has ended, and vLLM ends with it")
 
     def hold(self, key: str, tokens: int) -> None:
         """End a sequence's request, but keep the KV of so many tokens, in whole blocks."""

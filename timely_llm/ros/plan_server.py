@@ -17,7 +17,7 @@ from rclpy.parameter import Parameter as RosParameter
 
 from timely_llm import msg
 from timely_llm.core.clock import WallClock
-from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.core.errors import ConfigurationError, EngineLost, TimelyError
 from timely_llm.core.request import Result
 from timely_llm.ros import observation, qos
 from timely_llm.ros.claim import Claim
@@ -91,7 +91,10 @@ class PlanServer(LifecycleNode):
 
         Raises:
             ConfigurationError: another server has its name.
+            EngineLost: the engine has ended.
         """
+        if self._server is not None and self._server.problem:
+            raise EngineLost(self._server.problem)
         now = self._wall.now()
         self._claim.check()
         if self._server is not None and now >= self._stats_s + self.values["stats_period_s"]:

@@ -46,6 +46,7 @@ CONFIGURED = (
     Parameter("device", "auto", "where the model runs", choices=("auto", "cpu", "cuda")),
     Parameter("threads", 1, "CPU threads of the model", 1, 256),
     Parameter("engine_args", [""], "vllm: more of its options, each as name=value"),
+    Parameter("engine_process", False, "run the engine in a process of its own"),
     Parameter("max_model_len", 2048, "most tokens of one prompt and its answer", 64, 1_000_000),
     Parameter("kv_tokens", 131_072, "tokens of KV cache for all requests", 256, 100_000_000),
     Parameter("max_tokens", 256, "most tokens of a plan whose request says nothing", 1, 4096),
@@ -138,6 +139,7 @@ def make_server(
             max_step_tokens=values["max_step_tokens"],
             pace=None if values["pace"] == "none" else values["pace"],
             engine_args=parse_engine_args(values["engine_args"]),
+            process=values["engine_process"],
         )
         admission = AdmissionLimits(values["max_prompt_tokens"], values["constrained"])
         return Loop(

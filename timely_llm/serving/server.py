@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import EngineLost, RequestError
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
@@ -39,6 +39,9 @@ class Server:
         sink: takes requests, segments and results.
         clock: the loop's clock.
         limits: when to refuse requests.
+
+    Attributes:
+        problem: why nothing will be served any more, in one sentence; empty while that is not so.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Server:
         self._closing = False
         self._drains: list[tuple[float, Future[None]]] = []
         self._made: Future[Loop] = Future()
+        self.problem = ""
         self._thread = threading.Thread(
             target=self._run, args=(make_loop,), name="engine", daemon=True
         )
@@ -246,6 +250,10 @@ class Server:
             return work()
         except RequestError as error:
             log.warning("%s", error)
+        except EngineLost as error:
+            self._gate.close()
+            self.problem = self.problem or str(error)
+            self._end_all(loop, ErrorCode.ENGINE_FAILED, self.problem)
         except Exception as error:
             log.exception("the serving loop failed")
             reason = f"the server failed: {type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import PlanError
+from timely_llm.core.errors import EngineLost, PlanError
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.request import ErrorCode
 from timely_llm.engines.contract import Engine, StepResult
@@ -50,10 +50,16 @@ class Stepper:
         self._ran: frozenset[str] = frozenset()
 
     def step(self, plan: StepPlan) -> None:
-        """Run one step; if the engine fails, those that took part end."""
+        """Run one step; if the engine fails, those that took part end.
+
+        Raises:
+            EngineLost: it has ended.
+        """
         try:
             self._engine.submit(self._with_guesses(plan) if self._guesses else plan)
             result = self._engine.collect()
+        except EngineLost:
+            raise
         except Exception as error:  # an engine may fail in any way; the server lives on
             log.exception("a step of %d sequences failed", len(plan.entries))
             self._fail(plan, f"the engine failed: {type(error).__name__}: {error}")

@@ -1,0 +1,53 @@
+"""The other side of a remote engine, which starts fast: a simulated engine that knows letters."""
+
+from __future__ import annotations
+
+import string
+import sys
+import zlib
+
+from timely_llm.core.clock import VirtualClock
+from timely_llm.engines import registry
+from timely_llm.engines.profiles import step_time_profile
+from timely_llm.engines.remote_child import main
+from timely_llm.engines.script_tokenizer import ScriptTokenizer
+from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.engines.track import Limits
+from timely_llm.policies.contract import StepPlan
+
+
+def babble(key: str, prompt: str) -> str:
+    """Answer with words that depend on every character of the prompt."""
+    seed = zlib.crc32(prompt.encode())
+    return "".join(f"w{seed * (place + 1) % 997};" for place in range(80))
+
+
+class Letters(ScriptTokenizer):
+    """Each letter is a token, the same one in every process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids(string.printable)
+
+    def encode(self, text: str) -> list[int]:
+        return self.ids(text)
+
+
+class Breakable(SimulatedEngine):
+    """Breaks down where a sequence is called so."""
+
+    def submit(self, plan: StepPlan) -> None:
+        if "break down" in plan.keys:
+            raise ZeroDivisionError("in the\nmiddle")
+        super().submit(plan)
+
+
+def make_letters_engine(name: str, **limits: int) -> SimulatedEngine:
+    engine = Breakable(step_time_profile("millisecond"), babble, VirtualClock(), Limits(**limits))
+    engine.tokenizer = Letters()
+    return engine
+
+
+if __name__ == "__main__":
+    registry.make_engine = make_letters_engine  # type: ignore[assignment]
+    main(int(sys.argv[1]))

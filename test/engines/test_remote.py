@@ -1,0 +1,149 @@
+"""Engines in a process of their own: how they end, and who hears of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from test.engines.conftest import remote_letters
+from timely_llm.core.errors import EngineError, EngineLost, ModelError
+from timely_llm.engines.registry import make_engine
+from timely_llm.engines.remote import RemoteEngine
+from timely_llm.policies.contract import StepPlan
+
+if TYPE_CHECKING:
+    from test.engines.conftest import Driver
+
+
+@pytest.fixture
+def engine() -> Iterator[RemoteEngine]:
+    engine = remote_letters()
+    yield engine
+    engine.close()
+
+
+def pid(engine: RemoteEngine) -> int:
+    return engine._child.pid
+
+
+def gone(number: int, timeout_s: float = 10.0) -> bool:
+    """Whether a process ends within a time; one that nobody waited for has ended too."""
+    end_s = time.monotonic() + timeout_s
+    while time.monotonic() < end_s:
+        try:
+            state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_close_ends_the_process(engine: RemoteEngine) -> None:
+    assert not gone(pid(engine), 0.1)
+    engine.close()
+    assert gone(pid(engine))
+    engine.close()
+    with pytest.raises(EngineLost, match="has ended with status 0"):
+        engine.add("a", [5])
+
+
+@pytest.mark.parametrize("when", ["between steps", "in a step"])
+def test_a_process_that_is_killed_is_an_error_in_a_sentence(
+    engine: RemoteEngine, when: str
+) -> None:
+    engine.add("a", engine.tokenizer.encode("find the apple"))
+    if when == "in a step":
+        os.kill(pid(engine), signal.SIGSTOP)
+        engine.submit(StepPlan((("a", 99),)))
+    os.kill(pid(engine), signal.SIGKILL)
+    with pytest.raises(
+        EngineLost, match=r"^the process of the engine letters has ended by SIGKILL$"
+    ):
+        if when == "in a step":
+            engine.collect()
+        else:
+            engine.submit(StepPlan((("a", 99),)))
+            engine.collect()
+    with pytest.raises(EngineLost, match="SIGKILL"):
+        engine.add("b", [5])
+    with pytest.raises(EngineLost, match="SIGKILL"):
+        print(engine.capacity)
+    engine.remove("a")
+    engine.close()
+
+
+PARENT = """
+import os, signal
+import letters_child
+from timely_llm.engines import remote
+remote.CHILD = "letters_child"
+engine = remote.RemoteEngine(letters_child.Letters(), {"name": "letters"})
+print(engine._child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_process_is_left_when_its_parent_is_killed() -> None:
+    command = [sys.executable, "-c", PARENT]
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    parent = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert parent.returncode == -signal.SIGKILL
+    assert gone(int(parent.stdout))
+
+
+def test_what_breaks_down_there_is_an_error_here(engine: RemoteEngine, drive: type[Driver]) -> None:
+    driver = drive(engine)
+    driver.add("a", "find the apple")
+    driver.add("break down", "find the cup")
+    engine.submit(StepPlan((("break down", 5), ("a", 3))))
+    with pytest.raises(EngineError, match="ZeroDivisionError: in the"):
+        engine.collect()
+    driver.answer("a", 5)
+    engine.submit(StepPlan((("a", 1),)))
+    for call in (lambda: engine.remove("a"), lambda: engine.add("b", [5])):
+        with pytest.raises(EngineError, match="collect the submitted step"):
+            call()
+    engine.collect()
+
+
+def test_only_calls_of_an_engine_are_answered(engine: RemoteEngine) -> None:
+    with pytest.raises(EngineError, match="'__class__'"):
+        engine._call("__class__")
+    with pytest.raises(EngineError, match="nobody can ask an engine for 'close_all'"):
+        engine._call("close_all")
+    engine.add("a", [5])
+
+
+def test_the_embedded_engine_says_the_same_there(llama: Path, drive: type[Driver]) -> None:
+    said = []
+    for process in (False, True):
+        engine = make_engine(
+            "transformers", model=llama, device="cpu", process=process, pace="millisecond"
+        )
+        driver = drive(engine)
+        driver.add("a", "Find the apple.")
+        said.append(driver.answer("a", 12, chunk=5))
+        engine.close()
+    assert said[0] == said[1]
+
+
+def test_what_cannot_be_made_there_is_said_in_a_sentence(tmp_path: Path, llama: Path) -> None:
+    with pytest.raises(ModelError):
+        make_engine("transformers", model=tmp_path, process=True)
+    with pytest.raises(EngineError, match="float3"):
+        make_engine("transformers", model=llama, dtype="float3", process=True)
+    with pytest.raises(EngineError, match="needs no process"):
+        make_engine("simulated", process=True)
