@@ -130,6 +130,10 @@ class StockEngine:
         result, self._result = self._result, None
         return result
 
+    def take_back(self, key: str, tokens: int) -> int:
+        """Refuse to forget tokens: stock vLLM guesses none here."""
+        raise EngineError("stock vLLM takes no token back")
+
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Refuse outside words: a request of stock vLLM takes none."""
         raise EngineError("stock vLLM takes no outside words")
