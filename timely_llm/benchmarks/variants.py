@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -88,7 +88,7 @@ class _Answers:
 
 
 def rows(
-    engines: dict[str, Callable[[], Engine]], batches: Sequence[int] = (1, 8), groups: int = 16
+    engines: Mapping[str, Callable[[], Engine]], batches: Sequence[int] = (1, 8), groups: int = 16
 ) -> list[dict[str, Any]]:
     """Let engines answer the same tasks, a step of the one after a step of the other.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,34 @@ def engine(
         return rows(folder, batches, threads=threads, prompt_tokens=prompt, pinned_tokens=pinned)
 
     show("engine", work, json_file)
+
+
+@benchmark.command()
+@click.option("--engine", "name", type=click.Choice(["transformers", "vllm"]), default="vllm")
+@click.option("--engine-arg", "engine_args", metavar="NAME=VALUE", multiple=True,
+              help="Option of vLLM's own, for one of the two engines.")  # fmt: skip
+@click.option("--engine-process", is_flag=True, help="Run one of them in a process of its own.")
+@click.option("--model", default="", show_default=False, help="Folder or hub id; the embedded one.")
+@click.option("--batch", "batches", type=click.IntRange(1, 64), multiple=True, default=(1, 8))
+@click.option("--groups", type=click.IntRange(1, 10_000), default=16, help="Batches of tasks.")
+@JSON
+def variants(
+    name: str, engine_args: tuple[str, ...], engine_process: bool, model: str,
+    batches: tuple[int, ...], groups: int, json_file: Path | None,
+) -> None:  # fmt: skip
+    """An engine beside itself with more options: the same tasks of a drone, step by step."""
+    check_output(json_file, "--json")
+    from timely_llm.benchmarks.variants import rows
+    from timely_llm.engines.engine_args import parse_engine_args
+    from timely_llm.engines.registry import make_engine
+    from timely_llm.resources import resource
+
+    make = partial(make_engine, name, model=model or resource("models/tiny_planner"),
+                   kv_tokens=32_768)  # fmt: skip
+    options: dict[str, Any] = {"engine_args": parse_engine_args(engine_args)}
+    label = ", ".join([name, *engine_args, *(["in a process"] if engine_process else [])])
+    engines = {name: make, label: partial(make, process=engine_process, **options)}
+    show("variants", lambda progress: rows(engines, batches, groups), json_file)
 
 
 @benchmark.command()

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from timely_llm.core import errors
-from timely_llm.core.errors import EngineError, EngineLost
+from timely_llm.core.errors import EngineError, EngineLost, TimelyError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult, Tokenizer
 from timely_llm.engines.plan_check import check_plan
 from timely_llm.policies.contract import Capacity, StepPlan
@@ -199,11 +199,16 @@ class RemoteEngine:
             raise self._lost() from error
         self._capacity = capacity or self._capacity
         if failed is not None:
-            kind, text = failed
-            raise getattr(errors, kind)(text)
+            raise _error(failed)
         return value
 
-    def _lost(self) -> EngineLost:
+    def _lost(self) -> TimelyError:
+        """Return why the other process is gone: its last words, or how it ended."""
+        with contextlib.suppress(EOFError, OSError):
+            while self._connection.poll():
+                failed, _, _ = self._connection.recv()
+                if failed is not None:
+                    return _error(failed)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(CLOSE_S)
         status = self._child.returncode
@@ -211,3 +216,10 @@ class RemoteEngine:
         if status is not None and status < 0:
             how = f"by {signal.Signals(-status).name}"
         return EngineLost(f"the process of the engine {self._name} has ended {how}")
+
+
+def _error(failed: tuple[str, str]) -> TimelyError:
+    """Return an error of the other process: its kind and what it says."""
+    kind, text = failed
+    made: TimelyError = getattr(errors, kind)(text)
+    return made

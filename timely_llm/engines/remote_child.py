@@ -19,6 +19,8 @@ from timely_llm.policies.contract import StepPlan
 
 CALLS = frozenset({"pin_prefix", "add", "step", "take_back", "append", "resume", "remove"})
 """What can be asked for: methods of an engine, and `step`, which is `submit` and `collect`."""
+LOOK_S = 0.5
+"""How often the engine is looked at while nobody asks for anything, seconds."""
 
 
 def main(descriptor: int) -> None:
@@ -40,6 +42,12 @@ def main(descriptor: int) -> None:
         return
     connection.send((None, getattr(engine, "block_tokens", 1), engine.capacity))
     while True:
+        while not connection.poll(LOOK_S):
+            try:
+                engine.capacity  # noqa: B018 # tells whether the engine has ended by itself
+            except EngineLost as error:
+                connection.send((_told(error), None, None))
+                return
         name, arguments = connection.recv()
         if name == "close":
             break
