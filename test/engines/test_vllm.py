@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.core.errors import EngineError, EngineLost, ModelError
 from timely_llm.engines.contract import Decoding
+from timely_llm.engines.registry import make_engine
 from timely_llm.engines.track import Limits
 from timely_llm.policies.contract import StepPlan
 
@@ -387,3 +389,45 @@ def test_guesses_end_with_the_longest_sequence(llama: Path, drive: type[Driver])
 def test_other_ways_to_guess_are_refused(llama: Path, given: Any) -> None:
     with pytest.raises(EngineError, match="speculative_config must be as"):
         VllmEngine(llama, engine_args={"speculative_config": given})
+
+
+def test_two_workers_say_the_same_and_their_end_is_told(llama: Path, drive: type[Driver]) -> None:
+    limits = Limits(max_model_len=256, kv_tokens=512)
+    said = []
+    for workers in (1, 2):
+        args = {"tensor_parallel_size": workers} if workers > 1 else {}
+        engine = VllmEngine(llama, limits=limits, engine_args=args)
+        driver = drive(engine)
+        driver.add_ids("greedy", PROMPT)
+        driver.add_ids("drawn", PROMPT, decoding=Decoding(1.0, seed=4))
+        said.append([driver.answer(key, 12, chunk=40) for key in ("greedy", "drawn")])
+        if workers == 1:
+            engine.close()
+    assert said[0] == said[1]
+    processes = [worker.proc for worker in engine._core._core.model_executor.workers]
+    processes[1].kill()
+    with pytest.raises(EngineLost, match="a worker process of vLLM has ended"):
+        for _ in range(1000):  # until vLLM takes note
+            assert engine.capacity.max_rows
+            time.sleep(0.02)
+    with pytest.raises(EngineLost, match="a worker process of vLLM has ended"):
+        engine.submit(StepPlan((("greedy", 1),)))
+    engine.remove("greedy")
+    engine.close()
+    for process in processes:
+        process.join(20)
+        assert not process.is_alive()
+
+
+def test_in_a_process_of_its_own(llama: Path, drive: type[Driver]) -> None:
+    said = []
+    for process in (False, True):
+        engine = make_engine("vllm", model=llama, kv_tokens=512, process=process)
+        driver = drive(engine)
+        assert driver.block_tokens == BLOCK_TOKENS
+        driver.add_ids("a", PROMPT)
+        driver.answer("a", 5)
+        driver.append("a", "and on")
+        said.append(driver.answer("a", 12))
+        engine.close()
+    assert said[0] == said[1]

@@ -75,8 +75,7 @@ def variants(
     make = partial(make_engine, name, model=model or resource("models/tiny_planner"),
                    kv_tokens=32_768)  # fmt: skip
     options: dict[str, Any] = {"engine_args": parse_engine_args(engine_args)}
-    label = ", ".join([name, *engine_args, *(["in a process"] if engine_process else [])])
-    engines = {name: make, label: partial(make, process=engine_process, **options)}
+    engines = {name: make, "with the options": partial(make, process=engine_process, **options)}
     show("variants", lambda progress: rows(engines, batches, groups), json_file)
 
 
