@@ -239,7 +239,10 @@ def test_tokens_are_taken_back(driver: Driver, answers: dict[str, list[int]]) ->
 def test_words_follow_tokens_that_were_taken_back(driver: Driver, fixed: str) -> None:
     driver.add("a", fixed)
     new: Sequence[int] = ()
-    while len(driver.said["a"]) < 9 or (driver.engine.capacity.guesses and len(new) < 2):
+    # A model with random weights may never repeat itself, so that no guess is right; the runner
+    # without a model does.
+    most = 100 if driver.engine.capacity.guesses else 9
+    while len(driver.said["a"]) < 9 or (len(new) < 2 and len(driver.said["a"]) < most):
         new = driver.step({"a": 512}).tokens.get("a", ())
     if len(new) > 1:
         driver.take_back("a", len(new) - 1)
