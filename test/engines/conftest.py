@@ -137,6 +137,8 @@ def remote_letters(**limits: int) -> RemoteEngine:
 
 KINDS = (
     "simulated",
+    "simulated-flights",
+    "simulated-ahead",
     "paced",
     "remote",
     "llama",
@@ -144,21 +146,31 @@ KINDS = (
     "qwen3",
     "vllm-scheduler-llama",
     "vllm-scheduler-guesses-llama",
+    "vllm-scheduler-ahead-llama",
+    "vllm-scheduler-stages-llama",
     "vllm-llama",
     "vllm-qwen3",
+    "vllm-ahead-llama",
+    "vllm-stages-llama",
     "vllm-guesses-llama",
 )
+FLIGHTS = {"simulated-flights": 2, "simulated-ahead": 3}
+"""Steps in flight of the kinds that have more than one."""
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
 
 
 @pytest.fixture(scope="session", params=KINDS)
 def make(request: pytest.FixtureRequest) -> MakeEngine:
     """Make an engine of each kind with the given limits."""
-    if request.param in ("simulated", "paced"):
+    if request.param.startswith("simulated") or request.param == "paced":
         profile, words = step_time_profile("millisecond"), ScriptTokenizer()
+        in_flight = FLIGHTS.get(request.param, 1)
+        ahead = request.param.endswith("ahead")
 
         def make_simulated(**limits: int) -> Engine:
-            engine = SimulatedEngine(profile, babble, VirtualClock(), Limits(**limits))
+            engine = SimulatedEngine(
+                profile, babble, VirtualClock(), Limits(**limits), in_flight, ahead
+            )
             engine.tokenizer = words  # so that two engines' token ids can be compared
             return PacedEngine(engine, NO_TIME) if request.param == "paced" else engine
 
@@ -169,7 +181,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
     model = request.getfixturevalue(name)
     if kind:
         pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
-        from test.engines.vllm_runner import NoModel
+        from test.engines.vllm_runner import NoModel, asynchronous
         from timely_llm.engines.vllm import VllmEngine
 
         args: dict[str, Any] = {}
@@ -179,7 +191,16 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
             if find_spec("numba") is None:
                 pytest.skip("vLLM guesses tokens with the package numba")
             args["speculative_config"] = NGRAMS
-        return lambda **limits: VllmEngine(model, limits=Limits(**limits), engine_args=args)
+        if "ahead" in kind:
+            args["async_scheduling"] = True
+        if "stages" in kind:
+            args["pipeline_parallel_size"] = 2
+
+        def make_vllm(**limits: int) -> Engine:
+            with asynchronous():
+                return VllmEngine(model, limits=Limits(**limits), engine_args=args)
+
+        return make_vllm
 
     def make_transformers(**limits: int) -> Engine:
         from timely_llm.engines.transformers import TransformersEngine

@@ -248,14 +248,3 @@ def test_no_room_for_a_prefix(make: MakeEngine) -> None:
         engine.pin_prefix(engine.tokenizer.encode("find the apple and " * 8))
     assert engine.capacity.free_tokens == 16
     engine.close()
-
-
-def test_one_step_at_a_time(driver: Driver, fixed: str) -> None:
-    driver.add("a", fixed)
-    plan = StepPlan((("a", 5),))
-    with pytest.raises(EngineError, match="collect"):
-        driver.engine.collect()
-    driver.engine.submit(plan)
-    with pytest.raises(EngineError, match="collect"):
-        driver.engine.submit(plan)
-    assert driver.engine.collect().computed == {"a": 5}

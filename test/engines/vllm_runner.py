@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.executor import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
@@ -20,6 +24,12 @@ class NoModel(Executor):  # type: ignore[misc] # of a library that is not always
     another, given up or never computed leads to other words. It guesses next tokens, if it is
     asked to, and is right about three times in four.
     """
+
+    supports_pp = True
+
+    @classmethod
+    def supports_async_scheduling(cls) -> bool:
+        return True
 
     def _init_executor(self) -> None:
         self.block_tokens = self.cache_config.block_size
@@ -137,6 +147,21 @@ class NoModel(Executor):  # type: ignore[misc] # of a library that is not always
         blocks = self.blocks[request_id][: -(-tokens // self.block_tokens)]
         held = [token_id for block in blocks for token_id in self.kv[block]]
         return zlib.crc32(repr(held[:tokens]).encode())
+
+
+@contextmanager
+def asynchronous() -> Iterator[None]:
+    """Let vLLM's platform for CPUs do asynchronous scheduling when it is asked to."""
+    check = CpuPlatform.check_and_update_config
+
+    def keep(config: Any) -> None:
+        asked = bool(config.scheduler_config.async_scheduling)
+        check(config)
+        config.scheduler_config.async_scheduling = asked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CpuPlatform, "check_and_update_config", staticmethod(keep))
+        yield
 
 
 def _later(value: Any) -> Future[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +90,7 @@ class Scene:
         admission: AdmissionLimits | None = None,
         skill_set: SkillSet = DRONE,
         keeping: Keeping | None = None,
-        engine: type[SimulatedEngine] = SimulatedEngine,
+        engine: Callable[..., SimulatedEngine] = SimulatedEngine,
         **limits: int,
     ) -> None:
         self.clock = VirtualClock()

@@ -14,6 +14,7 @@ from test.serving.scripted import ARM, DRONE, FIND, Scene, request
 from test.serving.test_streams import WORDS, ask, talk
 from timely_llm.core.generation import State
 from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.engines.contract import StepResult
 from timely_llm.engines.guesses import allowed
 from timely_llm.engines.room import rounded
 from timely_llm.engines.simulated import SimulatedEngine
@@ -43,9 +44,12 @@ class Guessing(SimulatedEngine):
             for part in admission.parts
             if part.finishes
         }
-        self._result = self._ledger.commit(
-            admission, new_tokens, self._duration_s(admission), guessed
-        )
+        duration_s = self._duration_s(admission)
+        self._made = self._ledger.commit(admission, new_tokens, duration_s, guessed)
+
+    def collect(self) -> StepResult:
+        self._pass_time(self._made.duration_s)
+        return self._made
 
     def take_back(self, key: str, tokens: int) -> int:
         rest = self._ledger[key].token_ids[-tokens:]
@@ -178,7 +182,7 @@ def test_guesses_take_only_what_a_plan_leaves(
     for number, (tokens, computed, wanted, guesses) in enumerate(members):
         key = str(number)
         track = Track(key, list(range(tokens)), None, 0, computed, computed)
-        parts.append(Part(track, computed, min(wanted, tokens - computed)))
+        parts.append(Part.of(track, computed, min(wanted, tokens - computed)))
         entries[key], offered[key] = wanted, guesses
     total = sum(part.tokens for part in parts)
     limits = Limits(max_model_len=62, max_step_tokens=total + spare)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,13 @@ from timely_llm.core.request import ErrorCode, Request
 from timely_llm.core.slo import SLO_CLASSES, Slo
 from timely_llm.core.stream import ChatMessage, StreamRequest
 from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.registry import POLICIES, make_policy
 
 SLOS = [slo_class.slo for slo_class in SLO_CLASSES] + [Slo(ttft_s=0.01, tpot_s=0.02)]
 PLANS = ["mf(50);->True;", "tc(90);mu(100);mf(50);->True;", "?s('cat'){g('cat');->True;};->False;"]
+FLIGHTS = [(1, False), (2, False), (2, True), (4, True)]
+"""Steps in flight, and whether sequences go ahead in them."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,21 @@ def demands(draw: st.DrawFn) -> list[Asked]:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @settings(max_examples=100)
-@given(asked=demands(), spare_tokens=st.sampled_from([60, 150, 1 << 20]), rows=st.integers(2, 9))
+@given(
+    asked=demands(),
+    spare_tokens=st.sampled_from([60, 150, 1 << 20]),
+    rows=st.integers(2, 9),
+    flights=st.sampled_from(FLIGHTS),
+)
 def test_everybody_is_served_as_if_alone(
-    policy: str, asked: list[Asked], spare_tokens: int, rows: int
+    policy: str, asked: list[Asked], spare_tokens: int, rows: int, flights: tuple[int, bool]
 ) -> None:
+    in_flight, ahead = flights
     prefix_tokens = Scene({}).prefix_tokens
     scene = Scene(
         {one.request.request_id: one.answer for one in asked},
         make_policy(policy),
+        engine=partial(SimulatedEngine, in_flight=in_flight, ahead=ahead),
         kv_tokens=prefix_tokens + spare_tokens,
         max_rows=rows,
     )

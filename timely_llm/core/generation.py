@@ -63,10 +63,14 @@ class Generation:
         request: what is asked.
         arrival_s: when it was asked, on the loop's clock.
         prompt_tokens: tokens of the prompt, the shared prefix included.
-        to_compute: tokens whose KV is not there yet: 1 to decode, more to prefill.
+        to_compute: tokens whose KV is not there yet: 1 to decode, more to prefill, 0 while it waits
+            for a step in flight.
         context_tokens: tokens whose KV is there.
         shared_tokens: of these, tokens of a pinned prefix, whose KV is not its own.
         token_ids: generated so far.
+        coming: tokens that steps in flight will bring.
+        strikes: how often it was struck out of steps in flight.
+        late_ids: tokens that came after it had been stopped: they are read when it goes on.
         segment_tokens: of these, since the last boundary: 0 where each token is one.
         max_tokens: most tokens it may generate.
         tally: what the request took so far.
@@ -81,6 +85,9 @@ class Generation:
     shared_tokens: int = 0
     state: State = State.QUEUED
     token_ids: list[int] = field(default_factory=list)
+    coming: int = 0
+    strikes: int = 0
+    late_ids: list[int] = field(default_factory=list)
     segment_tokens: int = 0
     max_tokens: int = 0
     tally: Tally = field(default_factory=Tally)
@@ -192,20 +199,20 @@ class StreamGeneration(Generation):
     @property
     def first(self) -> bool:
         """Whether its next token is the first."""
-        return not self.token_ids
+        return not (self.token_ids or self.coming)
 
     @property
     def due_s(self) -> float:
         """When the next token is needed, or the whole answer if that has a deadline.
 
-        Tokens that came early are credit: the next one is due no sooner.
+        Tokens that came early are credit: the next one is due no sooner. Those in flight are taken
+        to be there.
         """
         slo = self.request.slo
         if slo.real_time:
             return self.arrival_s + slo.deadline_s
-        if not self.token_ids:
-            return self.arrival_s + slo.ttft_s
-        return self.first_s + len(self.token_ids) * slo.tpot_s
+        first_s = self.first_s if self.token_ids else self.arrival_s + slo.ttft_s
+        return first_s + (len(self.token_ids) + self.coming) * slo.tpot_s
 
     @property
     def zero_s(self) -> float:

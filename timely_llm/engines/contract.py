@@ -44,11 +44,12 @@ class StepResult:
     Attributes:
         tokens: new token ids by key; only sequences with nothing left to compute get one, and
             more where guesses were right.
-        computed: tokens computed by key, right guesses included.
+        computed: tokens computed by key, right guesses included; not of those struck out.
         recomputed: of these, tokens whose KV had been there before and was given up, by key.
         evicted: keys whose KV was given up for this step; their token ids are kept.
         failures: key -> one sentence, for sequences that this step could not serve.
-        duration_s: seconds the step took.
+        duration_s: seconds the step took from when it was submitted, or, where sequences take part
+            ahead, from the end of the step before if that was later.
         guessed: tokens that were guessed and computed beside what the plan asked for, by key; those
             that were right are in `tokens`, the others left nothing behind.
     """
@@ -113,16 +114,23 @@ class Engine(Protocol):
     """Runs steps over named sequences.
 
     One thread owns an engine. The loop calls `add`, then any number of `submit`/`collect`, then
-    `remove`. A sequence that is left out of a step keeps its KV: that is all suspension is. At
-    most `in_flight` steps may be submitted before one is collected.
+    `remove`. A sequence that is left out of a step keeps its KV: that is all suspension is.
+
+    At most `in_flight` steps may be submitted before one is collected; they are collected in order.
+    Until then a step is in flight. A sequence that takes part in it keeps its KV, and can take part
+    in the next step with tokens that are known; if the engine goes `ahead`, also with the one that
+    is still to come. What is done to such a sequence (`take_back`, `append`, `resume`, `remove`)
+    strikes it out of the steps in flight: what they bring is lost, and no result tells of it.
 
     Raises EngineError, from any method, when the engine as a whole cannot go on with what it was
-    given; the sequences of that step are then still known and can be removed.
+    given; the sequences of that step are then still known and can be removed. Other steps in
+    flight may be lost with it: `collect` then says that there is none.
     Raises EngineLost, also from `capacity`, when it has ended by itself, such as by the end of a
     process that it needs; only `remove` and `close` mean something then, and raise nothing.
     """
 
     in_flight: int
+    ahead: bool
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -138,7 +146,7 @@ class Engine(Protocol):
         """Compute `token_ids` once and keep their KV; asking again returns the same prefix.
 
         Raises:
-            EngineError: it is too long, or there is no room for its KV.
+            EngineError: it is too long, there is no room for its KV, or a step is in flight.
         """
         ...
 
@@ -180,8 +188,8 @@ class Engine(Protocol):
         room for KV: nobody gives up KV for a guess.
 
         Raises:
-            EngineError: the plan is empty, names an unknown sequence or one twice, or is larger
-                than `capacity` allows.
+            EngineError: the plan is empty, is larger than `capacity` allows, or names a sequence
+                that is unknown, that is there twice, or that waits for a step in flight.
         """
         ...
 
@@ -194,7 +202,7 @@ class Engine(Protocol):
 
         Args:
             key: the sequence; since its last step it was given no words.
-            tokens: how many; fewer than that step's new ones.
+            tokens: how many; fewer than that step's new ones. 0: only what steps in flight bring.
 
         Returns:
             How many of its tokens are left to compute.

@@ -25,11 +25,15 @@ class Ledger:
             nothing of blocks: those that its rows begin may hold more than was free. Each row has
             a spare block for that, and what is owed counts as taken in the steps that follow.
         guesses: most tokens that the engine guesses for a sequence in a step.
+        ahead: whether a sequence can take part in a step before its newest token has come.
     """
 
-    def __init__(self, limits: Limits, block_tokens: int = 1, guesses: int = 0) -> None:
+    def __init__(
+        self, limits: Limits, block_tokens: int = 1, guesses: int = 0, ahead: bool = False
+    ) -> None:
         self.limits = limits
         self._guesses = guesses
+        self._ahead = ahead
         self._block_tokens = block_tokens
         self._spare_tokens = min(limits.max_rows, limits.max_step_tokens) * block_tokens
         self._tracks: dict[str, Track] = {}
@@ -127,13 +131,16 @@ class Ledger:
             )
         tokens = len(track.token_ids) - drop + len(token_ids)
         self._check_length(f"{key!r} with what it is given", tokens)
+        track.strike_out()
         track.token_ids[len(track.token_ids) - drop :] = token_ids
         if token_ids:
             track.fresh = 0
         return track
 
     def take_back(self, key: str, tokens: int) -> Track:
-        """Forget the newest tokens of a sequence; the one before them is not computed then.
+        """Forget the newest tokens of a sequence, and what steps in flight would bring it.
+
+        The token before them is not computed then.
 
         Raises:
             EngineError: the key is unknown, or its last step has not generated more than so many.
@@ -144,6 +151,7 @@ class Ledger:
                 f"{tokens} tokens of {key!r} cannot be taken back: its last step has {track.fresh}"
                 " new ones, of which one must stay"
             )
+        track.strike_out()
         if tokens:
             del track.token_ids[-tokens:]
             track.fresh -= tokens
@@ -172,8 +180,11 @@ class Ledger:
         return track
 
     def remove(self, key: str) -> Track | None:
-        """Strike a sequence out; return it if it was there."""
-        return self._tracks.pop(key, None)
+        """Forget a sequence; return it if it was there."""
+        track = self._tracks.pop(key, None)
+        if track is not None:
+            track.strike_out()
+        return track
 
     def whole_blocks(self, tokens: int) -> int:
         """Return how many of so many tokens fill whole blocks; only these can be shared."""
@@ -181,6 +192,7 @@ class Ledger:
 
     def give_up(self, track: Track) -> None:
         """Enter that a sequence's own KV is gone; the next result tells of it."""
+        track.strike_out()
         track.computed = track.shared
         self._evicted.append(track.key)
 
@@ -201,7 +213,7 @@ class Ledger:
         victims = (
             self._tracks[key]
             for key in dict.fromkeys(plan.evictable)
-            if key in self._tracks and key not in plan.keys and self._tracks[key].kv_tokens
+            if key in self._tracks and key not in plan.keys and self._can_give(self._tracks[key])
         )
         limits = self.limits
         room = Room(self._free_tokens, self._spare_tokens, self._block_tokens, victims)
@@ -210,8 +222,8 @@ class Ledger:
         failures: dict[str, str] = {}
         for key, wanted in plan.entries:
             track = self._tracks[key]
-            tokens = min(wanted, track.to_compute)
-            if len(track.token_ids) >= limits.max_model_len:
+            tokens = min(wanted, self._can_compute(track))
+            if len(track.token_ids) + track.coming >= limits.max_model_len:
                 most = limits.max_model_len
                 failures[key] = f"the sequence has {most} tokens, the most a sequence may have"
                 continue
@@ -225,8 +237,15 @@ class Ledger:
             for victim in given_up:
                 self.give_up(victim)
             evicted += given_up
-            parts.append(Part(track, track.computed, tokens))
+            parts.append(Part.of(track, track.computed, tokens))
         return Admission(tuple(parts), tuple(evicted), failures)
+
+    def start(self, admission: Admission) -> None:
+        """Enter that a step is in flight: others can be admitted before it is committed."""
+        for track, _, tokens, finishes, _ in admission.parts:
+            track.computed += tokens
+            track.under_way += 1
+            track.coming += finishes
 
     def commit(
         self,
@@ -249,16 +268,21 @@ class Ledger:
         # Also those of a step before that broke down and had no result.
         told, self._evicted = tuple(self._evicted), []
         for part in admission.parts:
-            track, start, tokens = part
+            if not part.live:
+                continue
+            track, start, tokens, finishes, _ = part
             stop = start + tokens
-            if part.finishes:
+            if track.under_way:
+                track.under_way -= 1
+                track.coming -= finishes
+            if finishes:
                 said = new_tokens[track.key]
                 track.token_ids += said
                 track.fresh = len(said)
-                stop += track.fresh - 1
+                stop += len(said) - 1
             if start < track.reached:
                 recomputed[track.key] = min(stop, track.reached) - start
-            track.computed = stop
+            track.computed = max(track.computed, stop)
             track.reached = max(track.reached, stop)
             computed[track.key] = stop - start
         return StepResult(
@@ -286,7 +310,14 @@ class Ledger:
 
     def _to_compute(self, key: str) -> int | None:
         track = self._tracks.get(key)
-        return None if track is None else track.to_compute
+        return None if track is None else self._can_compute(track)
+
+    def _can_compute(self, track: Track) -> int:
+        return track.to_compute if self._ahead else track.to_compute - track.coming
+
+    @staticmethod
+    def _can_give(track: Track) -> bool:
+        return track.kv_tokens > 0 and not track.under_way
 
 
 def _check_decoding(decoding: Decoding) -> None:

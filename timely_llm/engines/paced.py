@@ -23,6 +23,7 @@ class PacedEngine:
     """
 
     in_flight = 1
+    ahead = False
 
     def __init__(self, engine: Engine, profile: Profile) -> None:
         self.tokenizer: Tokenizer = engine.tokenizer

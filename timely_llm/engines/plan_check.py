@@ -28,11 +28,12 @@ def check_plan(plan: StepPlan, to_compute: Callable[[str], int | None], limits: 
 
     Args:
         plan: the plan.
-        to_compute: tells how many tokens of a sequence are left to compute, None if it is unknown.
+        to_compute: tells how many tokens of a sequence can be computed, None if it is unknown.
         limits: of a step.
 
     Raises:
-        EngineError: the plan is empty, names an unknown sequence or one twice, or breaks a limit.
+        EngineError: the plan is empty, breaks a limit, or names a sequence that is unknown, twice
+            there, or waits for a step in flight.
     """
     if not plan.entries:
         raise EngineError("an empty plan is no step")
@@ -45,6 +46,8 @@ def check_plan(plan: StepPlan, to_compute: Callable[[str], int | None], limits: 
         left = to_compute(key)
         if left is None:
             raise EngineError(f"the plan names {key!r}, which the engine does not know")
+        if left < 1:
+            raise EngineError(f"the plan names {key!r}, whose next token is still to come")
         if tokens < 1:
             raise EngineError(f"the plan gives {key!r} {tokens} tokens, at least 1 is needed")
         total += min(tokens, left)

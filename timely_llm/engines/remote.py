@@ -50,6 +50,7 @@ class RemoteEngine:
     """
 
     in_flight = 1
+    ahead = False
 
     def __init__(self, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
         self.tokenizer = tokenizer

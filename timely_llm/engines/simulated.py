@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 
 from timely_llm.core.clock import Clock, WallClock
-from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.flights import Flights
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.profiles import Profile
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
@@ -34,9 +34,10 @@ class SimulatedEngine:
         clock: a clock with `advance` (a virtual one) is advanced by each step; with any other the
             engine sleeps.
         limits: what it takes.
+        in_flight: steps that can be submitted before one is collected; they take their time one
+            after another.
+        ahead: whether a sequence can take part in a step before its newest token has come.
     """
-
-    in_flight = 1
 
     def __init__(
         self,
@@ -44,15 +45,19 @@ class SimulatedEngine:
         script: Script,
         clock: Clock | None = None,
         limits: Limits | None = None,
+        in_flight: int = 1,
+        ahead: bool = False,
     ) -> None:
+        self.in_flight = in_flight
+        self.ahead = ahead
         self.tokenizer = ScriptTokenizer()
         self._profile = profile
         self._script = script
         clock = clock or WallClock()
         self._pass_time: Callable[[float], None] = getattr(clock, "advance", time.sleep)
-        self._ledger = Ledger(limits or Limits())
+        self._ledger = Ledger(limits or Limits(), ahead=ahead)
         self._answers: dict[str, Iterator[int]] = {}
-        self._result: StepResult | None = None
+        self._flights = Flights[Admission](in_flight)
 
     @property
     def capacity(self) -> Capacity:
@@ -81,19 +86,17 @@ class SimulatedEngine:
 
     def submit(self, plan: StepPlan) -> None:
         """Start a step; see `Engine.submit`."""
-        if self._result is not None:
-            raise EngineError("collect the submitted step before another one is submitted")
+        self._flights.check_room()
         admission = self._ledger.admit(plan)
-        finished = [part.track.key for part in admission.parts if part.finishes]
-        new_tokens = {key: (next(self._answers[key]),) for key in finished}
-        duration_s = self._duration_s(admission)
-        self._result = self._ledger.commit(admission, new_tokens, duration_s)
+        self._ledger.start(admission)
+        self._flights.start(admission)
 
     def collect(self) -> StepResult:
         """Let the step's time pass and return what it did."""
-        if self._result is None:
-            raise EngineError("there is no step to collect")
-        result, self._result = self._result, None
+        admission = self._flights.land()
+        live = [part for part in admission.parts if part.live]
+        new_tokens = {p.track.key: (next(self._answers[p.track.key]),) for p in live if p.finishes}
+        result = self._ledger.commit(admission, new_tokens, self._duration_s(admission))
         self._pass_time(result.duration_s)
         return result
 
@@ -125,7 +128,7 @@ class SimulatedEngine:
         """Forget everything."""
         self._ledger.clear()
         self._answers.clear()
-        self._result = None
+        self._flights.clear()
 
     def _ask(self, key: str) -> None:
         """Take the answer of a sequence from the script."""

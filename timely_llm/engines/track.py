@@ -52,6 +52,9 @@ class Track:
         decoding: how its tokens are chosen.
         fresh: how many of its newest tokens the last step generated; the last one of them is not
             computed yet.
+        under_way: steps in flight that it takes part in.
+        coming: new tokens that these will bring.
+        era: counts how often it was struck out of steps in flight.
     """
 
     key: str
@@ -62,24 +65,50 @@ class Track:
     reached: int
     decoding: Decoding = GREEDY
     fresh: int = 0
+    under_way: int = 0
+    coming: int = 0
+    era: int = 0
 
     @property
     def to_compute(self) -> int:
-        """Tokens whose KV is not there."""
-        return len(self.token_ids) - self.computed
+        """Tokens whose KV is not there, nor in the making; those to come are among them."""
+        return len(self.token_ids) + self.coming - self.computed
 
     @property
     def kv_tokens(self) -> int:
         """Tokens whose KV is its own."""
         return self.computed - self.shared
 
+    def strike_out(self) -> None:
+        """Have no part in steps in flight any more: what they bring is for nobody."""
+        if self.under_way:
+            self.under_way = self.coming = 0
+            self.era += 1
+            self.computed = min(self.computed, len(self.token_ids) - 1)
+
 
 class Part(NamedTuple):
-    """What one sequence computes in a step: `tokens` of its tokens, from `start`."""
+    """What one sequence computes in a step.
+
+    Attributes:
+        track: the sequence.
+        start: tokens whose KV is there before it.
+        tokens: tokens that it computes.
+        finishes: whether nothing is left to compute after it, so that a new token comes of it.
+        era: the sequence's when it was admitted.
+    """
 
     track: Track
     start: int
     tokens: int
+    finishes: bool
+    era: int
+
+    @classmethod
+    def of(cls, track: Track, start: int, tokens: int) -> Part:
+        """Return a part of a sequence as that is now."""
+        finishes = start + tokens == len(track.token_ids) + track.coming
+        return cls(track, start, tokens, finishes, track.era)
 
     @property
     def stop(self) -> int:
@@ -87,9 +116,9 @@ class Part(NamedTuple):
         return self.start + self.tokens
 
     @property
-    def finishes(self) -> bool:
-        """Whether nothing is left to compute after it, so that a new token comes of it."""
-        return self.stop == len(self.track.token_ids)
+    def live(self) -> bool:
+        """Whether its sequence still has part in the step."""
+        return self.era == self.track.era
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.flights import Flights
 from timely_llm.engines.grammars import Grammars
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.tokenizer import HubTokenizer
@@ -46,6 +47,7 @@ class TransformersEngine:
     """
 
     in_flight = 1
+    ahead = False
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class TransformersEngine:
         self._pool = self._new_pool(64)
         self._check()
         self._pool = self._new_pool(self._ledger.limits.kv_tokens)
-        self._result: StepResult | None = None
+        self._flights = Flights[StepResult]()
 
     @property
     def capacity(self) -> Capacity:
@@ -113,8 +115,7 @@ class TransformersEngine:
 
     def submit(self, plan: StepPlan) -> None:
         """Run one forward pass; see `Engine.submit`."""
-        if self._result is not None:
-            raise EngineError("collect the submitted step before another one is submitted")
+        self._flights.check_room()
         start_s = time.perf_counter()
         admission = self._ledger.admit(plan)
         for track in admission.evicted:
@@ -122,14 +123,11 @@ class TransformersEngine:
         new_tokens, failures = self._compute(admission.parts)
         admission = admission.without(failures)
         duration_s = time.perf_counter() - start_s
-        self._result = self._ledger.commit(admission, new_tokens, duration_s)
+        self._flights.start(self._ledger.commit(admission, new_tokens, duration_s))
 
     def collect(self) -> StepResult:
         """Return what the submitted step did."""
-        if self._result is None:
-            raise EngineError("there is no step to collect")
-        result, self._result = self._result, None
-        return result
+        return self._flights.land()
 
     def take_back(self, key: str, tokens: int) -> int:
         """Forget the newest tokens of a sequence; see `Engine.take_back`."""
@@ -171,7 +169,7 @@ class TransformersEngine:
         self._prefixes.clear()
         self._choices.clear()
         self._pool = self._new_pool(0)
-        self._result = None
+        self._flights.clear()
 
     def _check(self) -> None:
         """Find out whether the model can be served, and whether fewer operations say the same."""
@@ -235,7 +233,7 @@ class TransformersEngine:
         most = self._ledger.limits.max_step_tokens
         try:
             for start in range(0, len(token_ids), most):
-                self._forward([Part(track, start, min(most, len(token_ids) - start))])
+                self._forward([Part.of(track, start, min(most, len(token_ids) - start))])
             return self._pool.prefix(self._slots[track.key])
         finally:
             self._free(track.key)

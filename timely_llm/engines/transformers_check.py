@@ -34,10 +34,10 @@ def check_model(name: str, vocabulary: int, forward: Callable[[Sequence[Part]], 
     alone = Track("alone", words, None, 0, 0, 0)
     split = Track("split", words, None, 0, 0, 0)
     other = Track("other", words[6:], None, 0, 0, 0)
-    expected = forward([Part(alone, 0, len(words))])[0]
-    forward([Part(other, 0, 4), Part(split, 0, 5)])
-    forward([Part(split, 5, 6), Part(other, 4, 1)])
-    found = forward([Part(other, 5, 1), Part(split, 11, 1)])[1]
+    expected = forward([Part.of(alone, 0, len(words))])[0]
+    forward([Part.of(other, 0, 4), Part.of(split, 0, 5)])
+    forward([Part.of(split, 5, 6), Part.of(other, 4, 1)])
+    found = forward([Part.of(other, 5, 1), Part.of(split, 11, 1)])[1]
     if not alike(found, expected):
         raise ModelError(
             f"the model {name!r} is not supported by the engine transformers: a sequence's answer"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.flights import Flights
 from timely_llm.engines.grammars import Grammars, Matcher
 from timely_llm.engines.guesses import allowed
 from timely_llm.engines.ledger import Ledger
@@ -21,6 +23,14 @@ if TYPE_CHECKING:
     from timely_llm.engines.vllm_core import VllmCore
 
 BLOCK_TOKENS = 32
+
+
+class _Flight(NamedTuple):
+    """A step in flight, how many tokens are guessed in it, and when it was submitted, seconds."""
+
+    admission: Admission
+    guessed: Mapping[str, int]
+    submitted_s: float
 
 
 class VllmEngine:
@@ -40,8 +50,6 @@ class VllmEngine:
         ModelError: the model cannot be loaded.
         EngineError: vLLM is missing or too old, or does not take the options.
     """
-
-    in_flight = 1
 
     def __init__(
         self,
@@ -63,13 +71,16 @@ class VllmEngine:
             raise
         except Exception as error:  # whatever vLLM finds wrong
             raise EngineError(f"vLLM does not start: {_first_line(error)}") from error
-        self._ledger = Ledger(limits, block_tokens, self._core.most_guesses)
+        self.in_flight = self._core.in_flight
+        self.ahead = self._core.ahead
+        self._ledger = Ledger(limits, block_tokens, self._core.most_guesses, self.ahead)
         self._grammars = Grammars(
             self.tokenizer.backend, self.tokenizer.eos_ids, self._core.vocabulary
         )
         self._matchers: dict[str, Matcher] = {}
         self._prefix_keys: dict[Prefix, str] = {}
-        self._result: StepResult | None = None
+        self._flights = Flights[_Flight](self.in_flight)
+        self._ended_s = 0.0
 
     @property
     def capacity(self) -> Capacity:
@@ -81,11 +92,13 @@ class VllmEngine:
         """Compute the whole blocks of a prefix and keep them; asking again returns the same.
 
         Raises:
-            EngineError: it is too long, or there is no room for its KV.
+            EngineError: it is too long, there is no room for its KV, or a step is in flight.
         """
         known = self._ledger.prefix(token_ids)
         if known is not None:
             return known
+        if self._flights:
+            raise EngineError("collect the submitted steps before a prefix is pinned")
         self._ledger.check_prefix(len(token_ids))
         key = f"\0{len(self._prefix_keys)}"  # the name of no sequence
         tokens, most = (
@@ -96,7 +109,8 @@ class VllmEngine:
             self._core.begin(key, token_ids, 0, None, GREEDY, None)
             try:
                 for start in range(0, tokens, most):
-                    self._core.step({key: min(most, tokens - start)})
+                    self._core.submit({key: min(most, tokens - start)})
+                    self._core.collect()
                 self._core.hold(key, tokens)
             except Exception:
                 self._core.end(key)
@@ -123,29 +137,37 @@ class VllmEngine:
         return track.to_compute
 
     def submit(self, plan: StepPlan) -> None:
-        """Run one forward pass; see `Engine.submit`."""
-        if self._result is not None:
-            raise EngineError("collect the submitted step before another one is submitted")
-        start_s = time.perf_counter()
+        """Start one forward pass; see `Engine.submit`."""
+        self._flights.check_room()
+        submitted_s = time.perf_counter()
         admission = self._ledger.admit(plan)
         for track in admission.evicted:
             self._core.end(track.key)
         guessed = self._guess(plan, admission)
-        new_tokens = self._compute(admission, guessed)
-        duration_s = time.perf_counter() - start_s
-        self._result = self._ledger.commit(admission, new_tokens, duration_s, guessed)
+        self._flights.start(_Flight(admission, guessed, submitted_s))
+        if admission.parts:
+            with self._giving_up():
+                self._begin(admission)
+                self._core.submit(_tokens(admission, guessed))
+        self._ledger.start(admission)
 
     def collect(self) -> StepResult:
-        """Return what the submitted step did."""
-        if self._result is None:
-            raise EngineError("there is no step to collect")
-        result, self._result = self._result, None
-        return result
+        """Wait for the oldest step; see `Engine.collect`."""
+        admission, guessed, submitted_s = self._flights.first
+        new_tokens: dict[str, list[int]] = {}
+        if admission.parts:
+            with self._giving_up():
+                new_tokens = self._core.collect()
+        self._flights.land()
+        begun_s = max(submitted_s, self._ended_s) if self.ahead else submitted_s
+        self._ended_s = time.perf_counter()
+        return self._ledger.commit(admission, new_tokens, self._ended_s - begun_s, guessed)
 
     def take_back(self, key: str, tokens: int) -> int:
         """Forget the newest tokens of a sequence; see `Engine.take_back`."""
+        in_flight = self._ledger[key].under_way
         track = self._ledger.take_back(key, tokens)
-        if tokens:
+        if tokens or in_flight:
             self._begin_anew(key, track)
         return track.to_compute
 
@@ -180,7 +202,7 @@ class VllmEngine:
         self._ledger.clear()
         self._matchers.clear()
         self._prefix_keys.clear()
-        self._result = None
+        self._flights.clear()
         self._core.close()
 
     def _begin_anew(self, key: str, track: Track) -> None:
@@ -195,10 +217,8 @@ class VllmEngine:
         offered = self._core.guesses(part.track.key for part in admission.parts)
         return allowed(plan, admission, offered, self._ledger.limits, self.block_tokens)
 
-    def _compute(self, admission: Admission, guessed: Mapping[str, int]) -> dict[str, list[int]]:
-        """Compute the parts of a step and return the new tokens by key."""
-        if not admission.parts:
-            return {}
+    def _begin(self, admission: Admission) -> None:
+        """Give vLLM the sequences of a step that it does not know."""
         for part in admission.parts:
             track = part.track
             if self._core.begins(track.key):
@@ -211,16 +231,31 @@ class VllmEngine:
                     track.decoding,
                     self._matchers.get(track.key),
                 )
+
+    @contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Give up the KV of all that are in flight if something goes wrong.
+
+        Nobody knows how far they came.
+        """
         try:
-            return self._core.step(
-                {part.track.key: part.tokens + guessed.get(part.track.key, 0)
-                 for part in admission.parts}
-            )  # fmt: skip
+            yield
         except Exception:
-            for part in admission.parts:  # nobody knows how far they came
-                self._core.end(part.track.key)
-                self._ledger.give_up(part.track)
+            for flight in self._flights:
+                for part in flight.admission.parts:
+                    if part.live:
+                        self._core.end(part.track.key)
+                        self._ledger.give_up(part.track)
+            self._flights.clear()
+            self._core.abandon()
             raise
+
+
+def _tokens(admission: Admission, guessed: Mapping[str, int]) -> dict[str, int]:
+    """Return how many tokens each sequence of a step computes, guessed ones included."""
+    return {
+        part.track.key: part.tokens + guessed.get(part.track.key, 0) for part in admission.parts
+    }
 
 
 def most_positions(model: str | Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -86,6 +87,12 @@ class VllmCore:
         enter_core(self._core)
         self._scheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
+        self.ahead: bool = config.scheduler_config.async_scheduling
+        self.in_flight: int = config.max_concurrent_batches
+        if self.in_flight > 1:
+            self._make_room()
+        self._keys: deque[dict[str, str]] = deque()
+        self._outputs: deque[Any] = deque()
         self.vocabulary: int = config.model_config.get_vocab_size()
         self._core.structured_output_manager.backend = SharedGrammars(
             config, tokenizer=None, vocab_size=self.vocabulary
@@ -159,39 +166,75 @@ class VllmCore:
             if key in self._ids and not requests[self._ids[key]].sampling_params.extra_args
         }
 
-    def step(self, tokens: Mapping[str, int]) -> dict[str, list[int]]:
-        """Run one forward pass.
+    def submit(self, tokens: Mapping[str, int]) -> None:
+        """Start a forward pass.
 
         Args:
             tokens: how many of each sequence's tokens are computed, by key; guessed ones included.
 
+        Raises:
+            EngineError: vLLM does something else.
+        """
+        order = {self._ids[key]: number for key, number in tokens.items()}
+        self._keys.append({self._ids[key]: key for key in tokens})
+        self._step(order)
+        if self._scheduler.scheduled != order:
+            raise EngineError(f"vLLM computes {self._scheduler.scheduled}, not {order}")
+        for key in self._held.keys() & tokens.keys():
+            self._release(key)
+
+    def collect(self) -> dict[str, list[int]]:
+        """Wait for the oldest pass that was started.
+
         Returns:
-            The new tokens by key: right guesses, and the one after them.
+            The new tokens by key: right guesses, and the one after them. Sequences that were ended
+            since are left out.
 
         Raises:
-            EngineError: vLLM did something else.
+            EngineError: vLLM does not know of it.
         """
-        keys = {self._ids[key]: key for key in tokens}
-        order = {self._ids[key]: number for key, number in tokens.items()}
-        self._scheduler.order = order
-        try:
-            outputs, executed = self._core.step()
-            self._core.post_step(executed)
-        except Exception:
-            self.check()  # if a worker is gone, that is why
-            raise
-        if self._scheduler.scheduled != order:
-            raise EngineError(f"vLLM computed {self._scheduler.scheduled}, not {order}")
+        if not self._outputs:
+            self._step({})
+        outputs, keys = self._outputs.popleft(), self._keys.popleft()
         new_tokens = {}
         for output in outputs[0].outputs if outputs else ():
             key = keys[output.request_id]
+            if self._ids.get(key) != output.request_id:
+                continue
             if output.new_token_ids:
                 new_tokens[key] = list(output.new_token_ids)
             if output.finish_reason is not None:  # it is as long as a sequence may be
                 del self._ids[key]
-        for key in self._held.keys() & tokens.keys():
-            self._release(key)
         return new_tokens
+
+    def abandon(self) -> None:
+        """Forget all passes that were started, after something went wrong."""
+        self._keys.clear()
+        self._outputs.clear()
+        if self._core.batch_queue is not None:
+            self._core.batch_queue.clear()
+
+    def _step(self, order: dict[str, int]) -> None:
+        """Let vLLM schedule a step, unless there is nothing to do, and wait for one if it must."""
+        self._scheduler.order = order
+        try:
+            if self.in_flight > 1:
+                outputs, _ = self._core.step_with_batch_queue()
+            else:
+                outputs, executed = self._core.step()
+                self._core.post_step(executed)
+        except Exception:
+            self.check()  # if a worker is gone, that is why
+            raise
+        if outputs is not None:
+            self._outputs.append(outputs)
+        elif not order:
+            raise EngineError("vLLM has lost a step")
+
+    def _make_room(self) -> None:
+        """Give vLLM's queue of steps a place more: it waits for the oldest when all are taken."""
+        self._core.batch_queue_size = self.in_flight + 1
+        self._core.batch_queue = deque(maxlen=self.in_flight + 1)
 
     def check(self) -> None:
         """Find out whether all of vLLM's processes are alive, if it has more than this one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -13,7 +14,9 @@ from vllm.usage.usage_lib import UsageContext
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.track import Limits
 from timely_llm.engines.vllm_choice import LOGITS_PROCESSOR, WORKER_EXTENSION
-from timely_llm.engines.vllm_scheduler import SCHEDULER
+from timely_llm.engines.vllm_scheduler import SCHEDULERS
+
+log = logging.getLogger(__name__)
 
 OURS = {
     # Parameters of the engine itself.
@@ -33,12 +36,10 @@ OURS = {
     "skip_tokenizer_init",
     "logits_processors",
     "worker_extension_cls",
-    # What they do not know of: tokens that come later, KV that is elsewhere.
-    "async_scheduling",
+    # What they do not know of: other ways to guess, other schedulers, KV that is elsewhere.
     "spec_method",
     "spec_model",
     "spec_tokens",
-    "pipeline_parallel_size",
     "data_parallel_size",
     "kv_transfer_config",
     "kv_offloading_size",
@@ -65,6 +66,8 @@ def engine_config(
     for name in sorted(OURS & engine_args.keys()):
         raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
     guesses = _guesses(engine_args)
+    ahead = engine_args.get("async_scheduling", False)
+    _check_flights(guesses, ahead, engine_args.get("pipeline_parallel_size", 1))
     rows = min(limits.max_rows, limits.max_step_tokens)
     args: dict[str, Any] = {
         "model": model,
@@ -80,7 +83,7 @@ def engine_config(
         # Layers with a window keep all KV: blocks are held and lent whole.
         "disable_hybrid_kv_cache_manager": True,
         "scheduler_reserve_full_isl": False,
-        "scheduler_cls": SCHEDULER,
+        "scheduler_cls": SCHEDULERS[ahead],
         "logits_processors": [] if guesses else [LOGITS_PROCESSOR],
         "worker_extension_cls": WORKER_EXTENSION,
         "async_scheduling": False,
@@ -91,6 +94,8 @@ def engine_config(
         **engine_args,
     }
     config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
+    if ahead and not config.scheduler_config.async_scheduling:
+        log.warning("vLLM has no asynchronous scheduling on this platform: it is off")
     if config.model_config.has_inner_state or config.model_config.is_encoder_decoder:
         raise EngineError(
             f"the model {model!r} keeps more than the KV of its tokens, which cannot be suspended"
@@ -99,6 +104,24 @@ def engine_config(
         # vLLM would otherwise ask for nearly all memory of the machine.
         config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
     return config
+
+
+def _check_flights(guesses: int, ahead: object, stages: object) -> None:
+    """Find out whether several steps can be in flight.
+
+    Raises:
+        EngineError: an option has another type, or they cannot be together with guesses.
+    """
+    if not isinstance(ahead, bool):
+        raise EngineError(f"engine_args: async_scheduling must be true or false, not {ahead!r}")
+    if type(stages) is not int or stages < 1:
+        raise EngineError(f"engine_args: pipeline_parallel_size must be 1 or more, not {stages!r}")
+    if guesses and (ahead or stages > 1):
+        other = "asynchronous scheduling" if ahead else "pipeline stages"
+        raise EngineError(
+            f"engine_args: speculative decoding and {other} exclude each other: what is guessed"
+            " depends on the step before"
+        )
 
 
 def _guesses(engine_args: Mapping[str, Any]) -> int:

@@ -1,6 +1,6 @@
 """vLLM's own scheduler, which does in each step what it is told, and nothing else.
 
-vLLM imports this module by its name, `SCHEDULER`.
+vLLM imports this module by the names of `SCHEDULERS`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 
-SCHEDULER = f"{__name__}.PlannedScheduler"
+SCHEDULERS = {False: f"{__name__}.PlannedScheduler", True: f"{__name__}.PlannedAsyncScheduler"}
+"""By whether sequences go ahead of their newest tokens: vLLM's asynchronous scheduling."""
 
 
 class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is not always there
@@ -48,6 +50,10 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
             self.running += resting
         self.scheduled = dict(output.num_scheduled_tokens)
         return output
+
+    def has_requests(self) -> bool:
+        """Return whether there is a step to schedule: vLLM else waits for one in flight."""
+        return bool(self.order)
 
     def hold(self, request_id: str, tokens: int) -> Any:
         """Return blocks of a request that stay even if it goes, until they are released.
@@ -91,3 +97,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
     def _mamba_block_aligned_split(self, request: Any, num_new_tokens: int, *_: Any) -> int:
         """Return how many tokens of a request are scheduled."""
         return min(num_new_tokens, self.order[request.request_id])
+
+
+class PlannedAsyncScheduler(PlannedScheduler, AsyncScheduler):  # type: ignore[misc]
+    """The same on top of vLLM's scheduler that reckons with tokens still to come."""

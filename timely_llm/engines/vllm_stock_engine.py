@@ -15,6 +15,7 @@ from vllm.v1.request import Request
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
+from timely_llm.engines.flights import Flights
 from timely_llm.engines.grammars import Grammars, Matcher
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Limits
@@ -49,6 +50,7 @@ class StockEngine:
     """
 
     in_flight = 1
+    ahead = False
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class StockEngine:
         self._grammars = Grammars(self.tokenizer.backend, self.tokenizer.eos_ids, vocabulary)
         self._waiting: dict[str, tuple[list[int], Decoding, Matcher | None]] = {}
         self._begun: set[str] = set()
-        self._result: StepResult | None = None
+        self._flights = Flights[StepResult]()
         self._output: Any = None
         self._schedule = self._core.scheduler.schedule
         self._core.scheduler.schedule = self._watched
@@ -111,24 +113,23 @@ class StockEngine:
 
     def submit(self, plan: StepPlan) -> None:
         """Let vLLM make a step with all that were ever in a plan."""
+        self._flights.check_room()
         start_s = time.perf_counter()
         for key in [key for key in self._waiting if key in plan.keys]:
             self._begin(key)
         outputs, _ = self._core.step()
         found = outputs[0].outputs if outputs else ()
-        self._result = StepResult(
+        result = StepResult(
             tokens={o.request_id: tuple(o.new_token_ids) for o in found if o.new_token_ids},
             computed=dict(self._output.num_scheduled_tokens),
             duration_s=time.perf_counter() - start_s,
             evicted=tuple(self._output.preempted_req_ids or ()),
         )
+        self._flights.start(result)
 
     def collect(self) -> StepResult:
         """Return what the step did."""
-        if self._result is None:
-            raise EngineError("there is no step to collect")
-        result, self._result = self._result, None
-        return result
+        return self._flights.land()
 
     def take_back(self, key: str, tokens: int) -> int:
         """Refuse to forget tokens: stock vLLM guesses none here."""

@@ -15,6 +15,7 @@ from timely_llm.engines.contract import Decoding, Engine, Message
 from timely_llm.serving.admission import AdmissionLimits
 from timely_llm.serving.prompts import check_words, common
 from timely_llm.serving.stream_delivery import StreamDelivery
+from timely_llm.serving.under_way import strike_out
 
 _Name = tuple[str, str]
 """Whose conversation, and what that agent calls it."""
@@ -129,6 +130,7 @@ class Conversations:
         if not (request.conversation and usable and self._keeping.max_conversations):
             self._engine.remove(generation.key)
             return
+        strike_out(self._engine, generation)
         name = request.agent, request.conversation
         self._drop(name)
         while len(self._kept) >= self._keeping.max_conversations:

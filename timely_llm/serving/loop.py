@@ -117,6 +117,7 @@ class Loop:
             RequestError: its name is taken by a different one.
             EngineError: there is no room for it, even without the conversations that are kept.
         """
+        self._stepper.settle()
         try:
             tokens = self.prompts.register(skill_set)
         except EngineError:
@@ -185,11 +186,14 @@ class Loop:
         for generation in self._pool.generations:
             if generation.state is State.BLOCKED:
                 blocked.append(generation)
-            elif generation.state is not State.EXECUTING:
+            elif generation.state is not State.EXECUTING and _can_go_on(generation):
                 generation.overrun(now)
                 ready.append(generation)
         plan = self._plan(now, ready, blocked)
         if not plan:
+            if self._stepper.waits:
+                self._stepper.collect()
+                return Turn(stepped=True, wake_s=now)
             if ready and plan.wake_s == math.inf:
                 self._end_stuck(max(ready, key=_tokens_needed))
                 return Turn(stepped=False, wake_s=now)
@@ -226,6 +230,12 @@ class Loop:
         needed = _tokens_needed(generation)
         reason = f"it needs {needed} tokens of KV and {self.free_kv_tokens} can be had"
         self._pool.end(generation, ErrorCode.NO_MEMORY, reason)
+
+
+def _can_go_on(generation: Generation) -> bool:
+    """Return whether there is something to compute; after its last token there will be nothing."""
+    last = len(generation.token_ids) + generation.coming >= generation.max_tokens
+    return generation.to_compute > 0 and not (generation.coming and last)
 
 
 def _tokens_needed(generation: Generation) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from timely_llm.core.clock import Clock
@@ -15,6 +18,7 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.pool import Delivery, Pool
+from timely_llm.serving.under_way import UnderWay, strike_out
 
 log = logging.getLogger(__name__)
 
@@ -47,25 +51,70 @@ class Stepper:
         self._step_time = step_time
         self._clock = clock
         self._guesses = engine.capacity.guesses
-        self._ran: frozenset[str] = frozenset()
+        self._flights: deque[UnderWay] = deque()
+        self._running: set[str] = set()
+
+    @property
+    def waits(self) -> bool:
+        """Whether a step is in flight."""
+        return bool(self._flights)
 
     def step(self, plan: StepPlan) -> None:
-        """Run one step; if the engine fails, those that took part end.
+        """Submit a step, and collect the oldest one as soon as no more can be in flight.
+
+        Whose KV is given up, only the end of a step tells: one that may need room is alone.
 
         Raises:
-            EngineLost: it has ended.
+            EngineLost: the engine has ended.
         """
+        tight = bool(plan.evictable) and self._engine.in_flight > 1 and not self._fits(plan)
+        if tight and self._flights:
+            self.collect()
+            return
+        plan = self._read_late(plan)
+        if not plan:
+            return
         try:
             self._engine.submit(self._with_guesses(plan) if self._guesses else plan)
-            result = self._engine.collect()
         except EngineLost:
             raise
         except Exception as error:  # an engine may fail in any way; the server lives on
-            log.exception("a step of %d sequences failed", len(plan.entries))
-            self._fail(plan, f"the engine failed: {type(error).__name__}: {error}")
+            self._fail(error, plan.keys)
             return
-        self._learn(plan, result)
-        self._deliver(plan, result)
+        generations = (self._pool[key].generation for key, _ in plan.entries)
+        self._flights.append(UnderWay(plan, generations, self._engine.ahead))
+        self._rest()
+        if tight or len(self._flights) >= self._engine.in_flight:
+            self.collect()
+
+    def collect(self) -> None:
+        """Wait for the oldest step, and hand out what it completed.
+
+        Raises:
+            EngineLost: the engine has ended.
+        """
+        flight = self._flights.popleft()
+        try:
+            result = self._engine.collect()
+        except EngineLost:
+            raise
+        except Exception as error:
+            self._fail(error, flight.parts)
+            return
+        self._learn(flight, result)
+        self._deliver(flight, result)
+
+    def settle(self) -> None:
+        """Collect all steps in flight."""
+        while self._flights:
+            self.collect()
+
+    def _fits(self, plan: StepPlan) -> bool:
+        """Return whether a step needs nobody's room."""
+        needed = sum(
+            min(tokens, self._pool[key].generation.to_compute) for key, tokens in plan.entries
+        )
+        return needed <= self._engine.capacity.free_tokens
 
     def _with_guesses(self, plan: StepPlan) -> StepPlan:
         """Leave room for guesses where a sequence decodes, no more than it may still say."""
@@ -78,15 +127,23 @@ class Stepper:
             entries.append((key, tokens))
         return replace(plan, entries=tuple(entries))
 
-    def _learn(self, plan: StepPlan, result: StepResult) -> None:
+    def _rest(self) -> None:
+        """Take note of who is in no step in flight any more."""
+        running = {key for flight in self._flights for key in flight.parts}
+        before, self._running = self._running, running
+        for key in before - running:
+            rested = self._pool.get(key)
+            if rested is not None and rested.generation.state is State.RUNNING:
+                rested.generation.state = State.SUSPENDED
+
+    def _learn(self, flight: UnderWay, result: StepResult) -> None:
         planned = result.planned
         prefill = sum(tokens for tokens in planned if tokens > 1)
         rows = planned.count(1)
-        context = sum(self._pool[key].generation.context_tokens for key in plan.keys)
-        self._step_time.observe(result.duration_s, rows, prefill, context)
+        self._step_time.observe(result.duration_s, rows, prefill, flight.context_tokens)
         self._announcer.stepped(result)
 
-    def _deliver(self, plan: StepPlan, result: StepResult) -> None:
+    def _deliver(self, flight: UnderWay, result: StepResult) -> None:
         """Bring the generations up to date with a step, and hand out what it completed."""
         for key in result.evicted:
             evicted = self._pool.get(key)
@@ -96,34 +153,46 @@ class Stepper:
             generation = evicted.generation
             generation.to_compute += generation.kv_tokens
             generation.context_tokens = generation.shared_tokens
-        taking_part, before = plan.keys, self._ran
-        self._ran = taking_part
-        for key in before - taking_part:
-            rested = self._pool.get(key)
-            if rested is not None and rested.generation.state is State.RUNNING:
-                rested.generation.state = State.SUSPENDED
-        for key, _ in plan.entries:
-            delivery = self._pool[key]
-            generation = delivery.generation
-            if key in result.failures:
-                self._pool.end(generation, ErrorCode.ENGINE_FAILED, result.failures[key])
+        for key, part in flight.parts.items():
+            if not part.live:
                 continue
-            computed = result.computed.get(key, 0)
-            generation.to_compute -= computed
-            generation.context_tokens += computed
-            generation.tally.recomputed_tokens += result.recomputed.get(key, 0)
-            generation.state = State.RUNNING
-            self._take(delivery, result)
+            if key in result.failures:
+                self._pool.end(part.generation, ErrorCode.ENGINE_FAILED, result.failures[key])
+                continue
+            flight.end(part, result)
+            tokens = result.tokens.get(key, ())
+            if part.late and part.generation.state is State.SUSPENDED:
+                part.generation.late_ids += tokens
+            else:
+                self._take(self._pool[key], tokens)
 
-    def _take(self, delivery: Delivery, result: StepResult) -> None:
+    def _read_late(self, plan: StepPlan) -> StepPlan:
+        """Read the tokens that came after a stop of those who now go on; some end by that."""
+        late = [key for key, _ in plan.entries if self._pool[key].generation.late_ids]
+        if not late:
+            return plan
+        for key in late:
+            delivery = self._pool[key]
+            token_ids, delivery.generation.late_ids = delivery.generation.late_ids, []
+            self._take(delivery, token_ids)
+        going_on = [
+            (key, tokens) for key, tokens in plan.entries if key not in late or self._goes_on(key)
+        ]
+        return replace(plan, entries=tuple(going_on))
+
+    def _goes_on(self, key: str) -> bool:
+        delivery = self._pool.get(key)
+        return delivery is not None and delivery.generation.state not in (
+            State.BLOCKED, State.EXECUTING,
+        )  # fmt: skip
+
+    def _take(self, delivery: Delivery, tokens: Sequence[int]) -> None:
         """Push a generation's new tokens through its stop checker, one by one.
 
         A segment may end in the middle of them: what follows begins the next one. After the end of
         the text, or a call whose value it waits for, nothing follows.
         """
         generation = delivery.generation
-        tokens = result.tokens.get(generation.key, ())
-        generation.to_compute += len(tokens)
         for rest, token_id in zip(range(len(tokens) - 1, -1, -1), tokens, strict=True):
             try:
                 made = delivery.push(token_id, self._clock.now())
@@ -137,8 +206,10 @@ class Stepper:
                 return
             for deliverable in made:
                 self._announcer.delivered(deliverable, generation)
-            if rest and (delivery.complete or generation.state is State.BLOCKED):
-                self._take_back(generation, rest)
+            if generation.state is State.BLOCKED or (delivery.complete and rest):
+                strike_out(self._engine, generation, rest)
+            elif made and generation.state is State.SUSPENDED:
+                self._stop_late(generation)
             if delivery.complete:
                 self._pool.complete(generation)
                 return
@@ -150,12 +221,24 @@ class Stepper:
             if generation.state is State.BLOCKED:
                 return
 
-    def _take_back(self, generation: Generation, tokens: int) -> None:
-        """Let the engine forget what a sequence said after it should have stopped."""
-        kept = generation.context_tokens + generation.to_compute - tokens
-        generation.to_compute = self._engine.take_back(generation.key, tokens)
-        generation.context_tokens = kept - generation.to_compute
+    def _stop_late(self, generation: Generation) -> None:
+        """What steps in flight bring a generation that has just been stopped is for later."""
+        for flight in self._flights:
+            part = flight.parts.get(generation.key)
+            if part is not None:
+                part.late = True
 
-    def _fail(self, plan: StepPlan, reason: str) -> None:
-        for key in plan.keys:
-            self._pool.end(self._pool[key].generation, ErrorCode.ENGINE_FAILED, reason)
+    def _fail(self, error: Exception, keys: Iterable[str]) -> None:
+        """End who takes part in a step that failed, or in one that is in flight."""
+        log.exception("a step failed", exc_info=error)
+        failed = dict.fromkeys(keys)
+        for flight in self._flights:
+            failed |= dict.fromkeys(flight.parts)
+            with contextlib.suppress(Exception):  # what it says is of no use any more
+                self._engine.collect()
+        self._flights.clear()
+        reason = f"the engine failed: {type(error).__name__}: {error}"
+        for key in failed:
+            delivery = self._pool.get(key)
+            if delivery is not None and delivery.generation.state is not State.EXECUTING:
+                self._pool.end(delivery.generation, ErrorCode.ENGINE_FAILED, reason)
