@@ -151,7 +151,6 @@ KINDS = (
     "vllm-llama",
     "vllm-qwen3",
     "vllm-ahead-llama",
-    "vllm-stages-llama",
     "vllm-guesses-llama",
 )
 FLIGHTS = {"simulated-flights": 2, "simulated-ahead": 3}

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
+from test.engines.conftest import NGRAMS
+from test.engines.test_contract_flights import Flights
 from test.engines.vllm_runner import NoModel
 from timely_llm.engines.transformers import TransformersEngine
 from timely_llm.engines.vllm import BLOCK_TOKENS, VllmEngine
@@ -255,7 +257,7 @@ def test_a_prefix_that_breaks_down(inside: Inside, monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         VllmEngine(tmp_path)
-    for name in ("async_scheduling", "logits_processors", "kv_transfer_config"):
+    for name in ("scheduler_cls", "logits_processors", "kv_transfer_config"):
         with pytest.raises(EngineError, match=f"engine_args cannot set '{name}'"):
             VllmEngine(llama, engine_args={name: 1})
     with pytest.raises(EngineError, match=r"vLLM does not start: .*no_such_option"):
@@ -417,6 +419,48 @@ def test_two_workers_say_the_same_and_their_end_is_told(llama: Path, drive: type
     for process in processes:
         process.join(20)
         assert not process.is_alive()
+
+
+def test_two_stages_say_the_same_in_turns(llama: Path, drive: type[Driver]) -> None:
+    said = []
+    for stages in (1, 2):
+        args = {"pipeline_parallel_size": stages}
+        engine = VllmEngine(llama, limits=Limits(max_model_len=256), engine_args=args)
+        assert engine.in_flight == stages
+        flights = Flights(drive(engine))
+        for key in "abcd":
+            flights.add(key)
+        while any(len(words) < 8 for words in flights.driver.said.values()):
+            for keys in ("ab", "cd"):
+                flights.step(dict.fromkeys(keys, 40))
+        flights.collect_all()
+        said.append({key: words[:8] for key, words in flights.driver.said.items()})
+        engine.close()
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        ({"async_scheduling": "yes"}, "async_scheduling must be true or false, not 'yes'"),
+        ({"pipeline_parallel_size": 0}, "pipeline_parallel_size must be 1 or more, not 0"),
+        ({"speculative_config": NGRAMS, "async_scheduling": True},
+         "speculative decoding and asynchronous scheduling exclude each other"),
+        ({"speculative_config": NGRAMS, "pipeline_parallel_size": 2},
+         "speculative decoding and pipeline stages exclude each other"),
+    ],
+)  # fmt: skip
+def test_flights_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) -> None:
+    with pytest.raises(EngineError, match=reason):
+        VllmEngine(llama, engine_args=args)
+
+
+def test_no_asynchronous_scheduling_on_a_cpu(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
+    args = {"async_scheduling": True, "distributed_executor_backend": NoModel}
+    engine = VllmEngine(llama, limits=Limits(max_model_len=256), engine_args=args)
+    assert (engine.in_flight, engine.ahead) == (1, False)
+    assert "no asynchronous scheduling on this platform: it is off" in caplog.text
+    engine.close()
 
 
 def test_in_a_process_of_its_own(llama: Path, drive: type[Driver]) -> None:

@@ -247,7 +247,6 @@ class VllmEngine:
                         self._core.end(part.track.key)
                         self._ledger.give_up(part.track)
             self._flights.clear()
-            self._core.abandon()
             raise
 
 

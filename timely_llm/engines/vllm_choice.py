@@ -71,6 +71,14 @@ class DrawExtension:
 
     model_runner: Any
 
+    def prepare_stage(self) -> None:
+        """Let a stage of a pipeline make room for what the one before it hands over.
+
+        On a CPU vLLM does so only where it compiles the model.
+        """
+        if self.model_runner.intermediate_tensors is None:
+            self.model_runner.profile_run()
+
     def draw_by_seed(self) -> None:
         """Give the worker a `DrawProcessor`."""
         runner = self.model_runner

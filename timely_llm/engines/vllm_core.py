@@ -100,6 +100,8 @@ class VllmCore:
         self.most_guesses: int = config.num_speculative_tokens
         if self.most_guesses:
             self._core.model_executor.collective_rpc("draw_by_seed")
+        if config.parallel_config.pipeline_parallel_size > 1 and current_platform.is_cpu():
+            self._core.model_executor.collective_rpc("prepare_stage")
         self._ids: dict[str, str] = {}
         self._held: dict[str, Any] = {}
         self._begun = 0
@@ -167,7 +169,7 @@ class VllmCore:
         }
 
     def submit(self, tokens: Mapping[str, int]) -> None:
-        """Start a forward pass.
+        """Start a forward pass. If it fails, no other one is in flight any more.
 
         Args:
             tokens: how many of each sequence's tokens are computed, by key; guessed ones included.
@@ -179,6 +181,7 @@ class VllmCore:
         self._keys.append({self._ids[key]: key for key in tokens})
         self._step(order)
         if self._scheduler.scheduled != order:
+            self._lose()
             raise EngineError(f"vLLM computes {self._scheduler.scheduled}, not {order}")
         for key in self._held.keys() & tokens.keys():
             self._release(key)
@@ -207,13 +210,6 @@ class VllmCore:
                 del self._ids[key]
         return new_tokens
 
-    def abandon(self) -> None:
-        """Forget all passes that were started, after something went wrong."""
-        self._keys.clear()
-        self._outputs.clear()
-        if self._core.batch_queue is not None:
-            self._core.batch_queue.clear()
-
     def _step(self, order: dict[str, int]) -> None:
         """Let vLLM schedule a step, unless there is nothing to do, and wait for one if it must."""
         self._scheduler.order = order
@@ -224,12 +220,18 @@ class VllmCore:
                 outputs, executed = self._core.step()
                 self._core.post_step(executed)
         except Exception:
+            self._lose()
             self.check()  # if a worker is gone, that is why
             raise
         if outputs is not None:
             self._outputs.append(outputs)
         elif not order:
             raise EngineError("vLLM has lost a step")
+
+    def _lose(self) -> None:
+        """Forget all passes that were started."""
+        for of in (self._keys, self._outputs, self._core.batch_queue or []):
+            of.clear()
 
     def _make_room(self) -> None:
         """Give vLLM's queue of steps a place more: it waits for the oldest when all are taken."""

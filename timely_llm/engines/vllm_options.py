@@ -83,7 +83,6 @@ def engine_config(
         # Layers with a window keep all KV: blocks are held and lent whole.
         "disable_hybrid_kv_cache_manager": True,
         "scheduler_reserve_full_isl": False,
-        "scheduler_cls": SCHEDULERS[ahead],
         "logits_processors": [] if guesses else [LOGITS_PROCESSOR],
         "worker_extension_cls": WORKER_EXTENSION,
         "async_scheduling": False,
@@ -94,7 +93,9 @@ def engine_config(
         **engine_args,
     }
     config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
-    if ahead and not config.scheduler_config.async_scheduling:
+    scheduler = config.scheduler_config
+    scheduler.scheduler_cls = SCHEDULERS[scheduler.async_scheduling]
+    if ahead and not scheduler.async_scheduling:
         log.warning("vLLM has no asynchronous scheduling on this platform: it is off")
     if config.model_config.has_inner_state or config.model_config.is_encoder_decoder:
         raise EngineError(
