@@ -135,6 +135,8 @@ def test_an_answer_of_as_many_tokens_as_fit() -> None:
     answer = scene.sink.answers["r"]
     assert (answer.error_code, answer.cut) == (ErrorCode.NONE, True)
     assert answer.prompt_tokens + answer.generated_tokens == scene.prefix_tokens + 20
+    land(scene)
+    assert len(scene.sink.steps) == answer.generated_tokens, "none is made for nothing"
 
 
 def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
