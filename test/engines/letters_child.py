@@ -42,8 +42,9 @@ class Breakable(SimulatedEngine):
         super().submit(plan)
 
 
-def make_letters_engine(name: str, **limits: int) -> SimulatedEngine:
-    engine = Breakable(step_time_profile("millisecond"), babble, VirtualClock(), Limits(**limits))
+def make_letters_engine(name: str, in_flight: int = 1, **limits: int) -> SimulatedEngine:
+    profile = step_time_profile("millisecond")
+    engine = Breakable(profile, babble, VirtualClock(), Limits(**limits), in_flight)
     engine.tokenizer = Letters()
     return engine
 

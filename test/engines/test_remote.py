@@ -119,6 +119,18 @@ def test_what_breaks_down_there_is_an_error_here(engine: RemoteEngine, drive: ty
     engine.collect()
 
 
+def test_one_step_at_a_time_is_in_flight_there(
+    caplog: pytest.LogCaptureFixture, drive: type[Driver]
+) -> None:
+    engine = remote_letters(in_flight=2)
+    assert engine.in_flight == 1
+    assert "2 steps could be in flight, but only one is" in caplog.text
+    driver = drive(engine)
+    driver.add("a", "find the apple")
+    assert len(driver.answer("a", 5)) == 5
+    engine.close()
+
+
 def test_only_calls_of_an_engine_are_answered(engine: RemoteEngine) -> None:
     with pytest.raises(EngineError, match="'__class__'"):
         engine._call("__class__")

@@ -6,6 +6,7 @@ What it computes on the CPU does not hold up the Python threads of this process.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,8 @@ from timely_llm.engines.plan_check import check_plan
 from timely_llm.policies.contract import Capacity, StepPlan
 
 CHILD = "timely_llm.engines.remote_child"
+log = logging.getLogger(__name__)
+
 CLOSE_S = 10.0
 """How long an engine may take to end, seconds; then its process is killed."""
 
@@ -39,7 +42,7 @@ class _Seen:
 class RemoteEngine:
     """Any engine of the registry with a model, in a child process; see `Engine`.
 
-    The child ends with this process, however that ends.
+    The child ends with this process, however that ends. One step at a time is in flight.
 
     Args:
         tokenizer: the model's words.
@@ -70,10 +73,16 @@ class RemoteEngine:
         self._capacity = Capacity(0, 0, 0)
         try:
             self._send(options)
-            self.block_tokens: int = self._receive()
+            self.block_tokens, in_flight = self._receive()
         except BaseException:
             self.close()
             raise
+        if in_flight > self.in_flight:
+            log.warning(
+                "%d steps could be in flight, but only one is where the engine has a process of its"
+                " own",
+                in_flight,
+            )
 
     @property
     def capacity(self) -> Capacity:

@@ -40,7 +40,8 @@ def main(descriptor: int) -> None:
     except Exception as error:  # told to who asked for it
         connection.send((_told(error), None, None))
         return
-    connection.send((None, getattr(engine, "block_tokens", 1), engine.capacity))
+    facts = getattr(engine, "block_tokens", 1), engine.in_flight
+    connection.send((None, facts, engine.capacity))
     while True:
         while not connection.poll(LOOK_S):
             try:
