@@ -23,9 +23,9 @@ from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult, To
 from timely_llm.engines.plan_check import check_plan
 from timely_llm.policies.contract import Capacity, StepPlan
 
-CHILD = "timely_llm.engines.remote_child"
 log = logging.getLogger(__name__)
 
+CHILD = "timely_llm.engines.remote_child"
 CLOSE_S = 10.0
 """How long an engine may take to end, seconds; then its process is killed."""
 

@@ -71,7 +71,8 @@ class Stepper:
         if tight and self._flights:
             self.collect()
             return
-        plan = self._read_late(plan)
+        if self._engine.in_flight > 1:
+            plan = self._read_late(plan)
         if not plan:
             return
         try:
@@ -129,7 +130,7 @@ class Stepper:
 
     def _rest(self) -> None:
         """Take note of who is in no step in flight any more."""
-        running = {key for flight in self._flights for key in flight.parts}
+        running: set[str] = set().union(*(flight.parts for flight in self._flights))
         before, self._running = self._running, running
         for key in before - running:
             rested = self._pool.get(key)

@@ -9,8 +9,10 @@ from timely_llm.core.generation import Generation, State
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import StepPlan
 
+_GONE = (State.ENDED, State.EXECUTING)
 
-@dataclass(eq=False)
+
+@dataclass(eq=False, slots=True)
 class Part:
     """What one generation does in a step in flight.
 
@@ -33,8 +35,7 @@ class Part:
     def live(self) -> bool:
         """Whether the generation still has part in the step."""
         generation = self.generation
-        gone = generation.state in (State.ENDED, State.EXECUTING)
-        return not gone and self.strikes == generation.strikes
+        return self.strikes == generation.strikes and generation.state not in _GONE
 
 
 class UnderWay:
@@ -47,29 +48,37 @@ class UnderWay:
         plan: what was submitted.
         generations: those that take part, in the plan's order.
         ahead: whether the engine goes ahead.
+
+    Attributes:
+        parts: by key, in the plan's order.
+        context_tokens: that its sequences attend to.
     """
 
     def __init__(self, plan: StepPlan, generations: Iterable[Generation], ahead: bool) -> None:
         self.parts: dict[str, Part] = {}
-        self.context_tokens = 0
+        context = 0
         for (key, tokens), generation in zip(plan.entries, generations, strict=True):
-            planned = min(tokens, generation.to_compute)
-            brings = int(planned == generation.to_compute)
-            self.context_tokens += generation.context_tokens
+            left = generation.to_compute
+            planned = tokens if tokens < left else left
+            brings = int(planned == left)
             part = Part(generation, planned, brings, brings if ahead else 0, generation.strikes)
             self.parts[key] = part
-            _go_on(generation, planned)
-            generation.to_compute += part.ahead
+            context += generation.context_tokens
+            generation.to_compute = left - planned + part.ahead
+            generation.context_tokens += planned
             generation.coming += brings
             generation.state = State.RUNNING
+        self.context_tokens = context
 
     def end(self, part: Part, result: StepResult) -> None:
         """Bring a generation up to date with what the step did; new tokens are not read yet."""
         generation, key = part.generation, part.generation.key
+        beyond = result.computed.get(key, 0) - part.planned
         generation.coming -= part.brings
-        _go_on(generation, result.computed.get(key, 0) - part.planned)
-        generation.to_compute += len(result.tokens.get(key, ())) - part.ahead
-        generation.tally.recomputed_tokens += result.recomputed.get(key, 0)
+        generation.to_compute += len(result.tokens.get(key, ())) - part.ahead - beyond
+        generation.context_tokens += beyond
+        if result.recomputed:
+            generation.tally.recomputed_tokens += result.recomputed.get(key, 0)
 
 
 def strike_out(engine: Engine, generation: Generation, tokens: int = 0) -> None:
@@ -82,8 +91,3 @@ def strike_out(engine: Engine, generation: Generation, tokens: int = 0) -> None:
     generation.context_tokens = known - generation.to_compute
     generation.coming = 0
     generation.strikes += 1
-
-
-def _go_on(generation: Generation, tokens: int) -> None:
-    generation.to_compute -= tokens
-    generation.context_tokens += tokens
