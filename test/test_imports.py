@@ -1,0 +1,133 @@
+"""Imports point one way, as docs/architecture.md says; those inside functions count too."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from timely_llm.resources import resource
+
+ROOT = resource("package.xml").parent
+PACKAGE = "timely_llm"
+EVERYWHERE = {"resources", "__init__"}
+GENERATED = {"msg", "srv", "action"}
+PURE = ("core", "skills", "policies", "serving")
+ROS = {
+    "rclpy",
+    "builtin_interfaces",
+    "std_msgs",
+    "action_msgs",
+    "lifecycle_msgs",
+    "diagnostic_msgs",
+}
+TORCH = {"torch", "transformers", "vllm", "llguidance"}
+
+
+def path_of(module: str) -> Path | None:
+    """Return the file of a module of the package; None: it is a name in one, or outside."""
+    path = ROOT / module.replace(".", "/")
+    for file in (path.with_suffix(".py"), path / "__init__.py"):
+        if file.exists() and module.split(".")[0] == PACKAGE:
+            return file
+    return None
+
+
+def room(module: str) -> str:
+    """Return the folder of a module, or its own name where it lies in none."""
+    return [*module.split("."), "__init__"][1]
+
+
+@cache
+def modules() -> frozenset[str]:
+    paths = (path.relative_to(ROOT) for path in (ROOT / PACKAGE).rglob("*.py"))
+    names = (".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in paths)
+    return frozenset(name for name in names if room(name) not in GENERATED)
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Return the modules that one imports, wherever in it, and be it for types alone."""
+    path = path_of(module)
+    assert path is not None, module
+    return frozenset(
+        name for node in ast.walk(ast.parse(path.read_text())) for name in _imported(node)
+    )
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0 and node.module is not None, ast.unparse(node)
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            yield inner if path_of(inner) else node.module
+
+
+def ranks() -> dict[str, int]:
+    """Return how high each room stands, from the document."""
+    text = (ROOT / "docs/architecture.md").read_text()
+    line = re.search(r"^`(core <- [^`]+)`", text, re.M)
+    assert line is not None
+    floors = enumerate(line[1].split(" <- "))
+    return {name: floor for floor, names in floors for name in names.split(", ")}
+
+
+def test_rooms_import_only_what_is_below() -> None:
+    below = ranks()
+    allowed = {name: {a for a in below if below[a] < below[name]} for name in below}
+    for above in ("ros", "benchmarks", "demo", "cli"):
+        allowed[above].add("processes")
+    allowed |= {"processes": {"core"}, "resources": {"core"}, "__init__": set()}
+    allowed["ros"] |= GENERATED
+    wrong = [
+        f"{module} imports {other}"
+        for module in sorted(modules())
+        for other in sorted(imported(module))
+        if other.split(".")[0] == PACKAGE
+        and room(other) not in allowed[room(module)] | {room(module)} | EVERYWHERE
+    ]
+    assert not wrong
+
+
+def test_only_ros_knows_ros() -> None:
+    found = {room(module) for module in modules() if _outside(module) & ROS}
+    assert found == {"ros"}
+
+
+def test_few_modules_know_torch() -> None:
+    found = {module for module in modules() if "torch" in _outside(module)}
+    allowed = r"engines\.(transformers|vllm)\w*|benchmarks\.engine|cli\.profile_engine"
+    assert found
+    assert not [module for module in found if not re.fullmatch(rf"{PACKAGE}\.({allowed})", module)]
+
+
+def test_pure_rooms_reach_neither_ros_nor_torch() -> None:
+    reached, todo = set[str](), [module for module in modules() if room(module) in PURE]
+    while todo:
+        if (module := todo.pop()) not in reached:
+            reached.add(module)
+            todo += [other for other in imported(module) if other.split(".")[0] == PACKAGE]
+    assert {room(module) for module in reached} <= {*PURE, "engines", *EVERYWHERE}
+    assert not {name for module in reached for name in _outside(module)} & (ROS | TORCH)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_pure_rooms_load_neither_ros_nor_torch(name: str) -> None:
+    """Nor do the libraries that they use."""
+    members = sorted(module for module in modules() if room(module) == name)
+    code = f"import sys, {', '.join(members)}; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert set(members) <= set(done.stdout.split())
+    assert not set(done.stdout.split()) & (ROS | TORCH)
+
+
+def _outside(module: str) -> set[str]:
+    return {other.split(".")[0] for other in imported(module)} - {PACKAGE}
