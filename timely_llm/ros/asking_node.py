@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import rclpy
 from action_msgs.msg import GoalStatus
@@ -19,25 +21,42 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from timely_llm import msg, srv
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ErrorCode, ExecutionReport, Request
 from timely_llm.ros import conversions, qos
 
+POLL_S = 0.1
+ANSWER_S = 0.5
+"""A server that is just being discovered may lose a question: ask again after so long."""
+Piece = TypeVar("Piece", contravariant=True)
+AnyTaker = TypeVar("AnyTaker", bound="Taker[Any]")
 
-class Finisher(Protocol):
-    """Who waits for the result of a request."""
+
+class Taker(Protocol[Piece]):
+    """Who waits for what comes of a request: its pieces, each maybe twice, and its result."""
+
+    @property
+    def agent(self) -> str:
+        """Who asked."""
+        ...
+
+    def offer(self, piece: Piece) -> None:
+        """Take a piece."""
+        ...
 
     def finish(self, result: Any) -> None:
         """Take the result."""
         ...
 
 
-class AskingNode(ABC):
+class AskingNode(ABC, Generic[AnyTaker]):
     """A node in a context of its own, with one action of a server, reports and one service.
 
     Args:
         server: name of the server's node.
         namespace: of the server.
         domain: ROS domain; None: ROS_DOMAIN_ID.
+        taker_of: finds who waits for an open request, by its id.
 
     Attributes:
         ACTION, NAME: the action, its type and its name.
@@ -47,7 +66,14 @@ class AskingNode(ABC):
     ACTION: ClassVar[Any]
     NAME: ClassVar[str]
 
-    def __init__(self, server: str, namespace: str, domain: int | None) -> None:
+    def __init__(
+        self,
+        server: str,
+        namespace: str,
+        domain: int | None,
+        taker_of: Callable[[str], AnyTaker | None],
+    ) -> None:
+        self._taker_of = taker_of
         self._handles: dict[str, Any] = {}
         self._to_cancel: set[str] = set()
         self.stopped = False
@@ -105,9 +131,32 @@ class AskingNode(ABC):
         self._node.destroy_node()
         self._context.try_shutdown()
 
+    @property
+    def server_is_there(self) -> bool:
+        """Whether the server can be asked."""
+        return self._action.server_is_ready() and self._list.service_is_ready()
+
+    def find(self, timeout_s: float, go_on: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the server answers, and what both say reaches the other.
+
+        Raises:
+            ConfigurationError: it does not in time.
+        """
+        answers: list[Future[None]] = []
+        end_s, ask_s = time.monotonic() + timeout_s, -math.inf
+        while not any(answer.done() for answer in answers) and go_on():
+            now = time.monotonic()
+            if now >= end_s:
+                raise ConfigurationError(not_found(self.server, timeout_s))
+            if now >= ask_s:
+                answers.append(Future())
+                if self.ping(answers[-1]):
+                    ask_s = now + ANSWER_S
+            self.spin(min(POLL_S, end_s - now))
+
     def ping(self, answered: Future[None]) -> bool:
         """Ask the server for a sign; return whether it is there to be asked."""
-        if not (self._action.server_is_ready() and self._list.service_is_ready()):
+        if not self.server_is_there:
             return False
         sent = self._list.call_async(srv.ListRequests.Request())
         sent.add_done_callback(lambda _: answered.set_result(None))
@@ -124,11 +173,31 @@ class AskingNode(ABC):
         else:
             self._to_cancel.add(request_id)
 
+    def _hear(
+        self,
+        kind: Any,
+        topic: str,
+        taker_of: Callable[[str], Taker[Any] | None],
+        take: Callable[[Any, Any], None],
+        depth: int = qos.QUEUE,
+    ) -> None:
+        """Hear what the server says of all requests; who waits for one is given what is theirs.
+
+        A content filter would be worked out by the server, for each message and each reader.
+        """
+
+        def on_message(message: Any) -> None:
+            taker = taker_of(message.request_id)
+            if taker is not None and taker.agent == message.agent:
+                take(taker, message)
+
+        self._node.create_subscription(kind, topic, on_message, qos.reliable(depth))
+
     def _ask(
         self,
         goal: Any,
         request: Request,
-        task: Finisher,
+        task: Taker[Any],
         result_of: Callable[[Any, str], Any],
         on_feedback: Callable[[Any], None] | None = None,
     ) -> None:
@@ -166,3 +235,11 @@ class AskingNode(ABC):
                 task.finish(result_of(answer.result, request.agent))
 
         sent.add_done_callback(on_answer)
+
+
+def not_found(server: str, timeout_s: float) -> str:
+    """Return what users are told when a server did not answer."""
+    return (
+        f"no plan server {server} answered within {timeout_s:g} s: is it running, in the same"
+        " ROS_DOMAIN_ID?"
+    )

@@ -13,7 +13,6 @@ Your code may block, use several threads, and be an rclpy application itself.
 from __future__ import annotations
 
 import uuid
-from functools import partial
 
 from timely_llm.core.request import PlanRequest
 from timely_llm.core.time_utility import NORMAL, TimeUtility
@@ -41,6 +40,8 @@ class PlanClient(ServerClient[ClientNode, PlanTask]):
         PlanClientError: ROS cannot be used with these names.
     """
 
+    NODE = ClientNode
+
     def __init__(
         self,
         agent: str,
@@ -53,8 +54,9 @@ class PlanClient(ServerClient[ClientNode, PlanTask]):
         domain: int | None = None,
     ) -> None:
         self._skill_set = skill_set
-        make_node = partial(ClientNode, server, namespace, domain)
-        super().__init__(agent, server, make_node, alive_period_s, find_s)
+        super().__init__(
+            agent, server, namespace, alive_period_s=alive_period_s, find_s=find_s, domain=domain
+        )
 
     def submit(
         self,

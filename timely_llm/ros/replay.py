@@ -13,8 +13,9 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.replay_script import Script, request_of
 from timely_llm.experiments.workload import Work
+from timely_llm.ros.asking_node import POLL_S
 from timely_llm.ros.rcl_errors import reason
-from timely_llm.ros.replay_node import POLL_S, ReplayNode
+from timely_llm.ros.replay_node import ReplayNode
 from timely_llm.ros.replayed_job import ReplayedJob
 from timely_llm.ros.replayed_talk import ReplayedTalk
 from timely_llm.traces.lines import header_line

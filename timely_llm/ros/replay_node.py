@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,18 +11,13 @@ from std_msgs.msg import String
 
 from timely_llm import msg, srv
 from timely_llm.action import Converse
-from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ExecutionReport, PlanRequest, ReportState
-from timely_llm.core.stream import StreamRequest
+from timely_llm.core.segment import Segment
+from timely_llm.core.stream import StreamChunk, StreamRequest
 from timely_llm.ros import conversions, qos, stream_conversions
-from timely_llm.ros.client_node import ClientNode, Taker
-from timely_llm.ros.replayed_talk import ReplayedTalk
+from timely_llm.ros.asking_node import Taker
+from timely_llm.ros.client_node import ClientNode
 from timely_llm.traces.bags import LINE_TOPIC
-
-POLL_S = 0.1
-"""Whether a replay shall go on is asked at least this often."""
-ANSWER_S = 0.5
-"""A server that is just being discovered may lose a question: ask again after so long."""
 
 
 class ReplayNode(ClientNode):
@@ -43,11 +37,10 @@ class ReplayNode(ClientNode):
         server: str,
         namespace: str,
         domain: int | None,
-        job_of: Callable[[str], Taker | None],
-        talk_of: Callable[[str], ReplayedTalk | None],
+        job_of: Callable[[str], Taker[Segment] | None],
+        talk_of: Callable[[str], Taker[StreamChunk] | None],
         lines: int,
     ) -> None:
-        self._job_of = job_of
         self._talk_of = talk_of
         self._lines_kept = lines
         super().__init__(server, namespace, domain, job_of)
@@ -61,21 +54,26 @@ class ReplayNode(ClientNode):
         profile = qos.reliable(self._lines_kept)
         profile.durability = DurabilityPolicy.TRANSIENT_LOCAL
         self._lines = node.create_publisher(String, LINE_TOPIC, profile)
-        node.create_subscription(
-            msg.PlanResult, f"{server}/results", self._on_result, qos.reliable()
-        )
+        self._hear(
+            msg.PlanResult, f"{server}/results", self._taker_of,
+            lambda job, message: job.finish(conversions.result_of(message, message.agent)),
+        )  # fmt: skip
         self._converse: ActionClient[Any, Any, Any] = ActionClient(
             node, Converse, "converse", **qos.of_action("sub")
         )
         self._streams = node.create_publisher(
             msg.StreamRequest, f"{server}/stream_requests", qos.reliable()
         )
-        node.create_subscription(
-            msg.StreamChunk, f"{server}/stream_chunks", self._on_chunk, qos.reliable(qos.TOKENS)
-        )
-        node.create_subscription(
-            msg.StreamResult, f"{server}/stream_results", self._on_talk_result, qos.reliable()
-        )
+        self._hear(
+            msg.StreamChunk, f"{server}/stream_chunks", self._talk_of,
+            lambda talk, message: talk.offer(stream_conversions.chunk_of(message)), qos.TOKENS,
+        )  # fmt: skip
+        self._hear(
+            msg.StreamResult, f"{server}/stream_results", self._talk_of,
+            lambda talk, message: talk.finish(
+                stream_conversions.stream_result_of(message, message.agent)
+            ),
+        )  # fmt: skip
         self._cancel: Any = node.create_client(srv.CancelRequest, f"{server}/cancel_request")
         # Made last once more: who answers this one knows the others.
         node.destroy_client(self._list)
@@ -86,31 +84,10 @@ class ReplayNode(ClientNode):
         """Whether the server can be asked, by action and by topic, and hears reports."""
         heard = (self._requests, self._streams, self._reports)
         return (
-            self._action.server_is_ready()
+            super().server_is_there
             and self._converse.server_is_ready()
-            and self._list.service_is_ready()
             and all(publisher.get_subscription_count() for publisher in heard)
         )
-
-    def find(self, timeout_s: float, go_on: Callable[[], bool]) -> None:
-        """Wait until the server answers, and what both say reaches the other.
-
-        Raises:
-            ConfigurationError: it does not in time.
-        """
-        answers: list[set[str]] = []
-        end_s, ask_s = time.monotonic() + timeout_s, 0.0
-        while not answers and go_on():
-            now = time.monotonic()
-            if now >= end_s:
-                raise ConfigurationError(
-                    f"no plan server {self.server} answered within {timeout_s:g} s: is it running, "
-                    "in the same ROS_DOMAIN_ID?"
-                )
-            if now >= ask_s and self.server_is_there:
-                self.ask_who_is_served(answers.append)
-                ask_s = now + ANSWER_S
-            self.spin(min(POLL_S, end_s - now))
 
     def ask_by_topic(self, request: PlanRequest) -> None:
         """Publish a request; its segments and its result come by topic too."""
@@ -144,18 +121,3 @@ class ReplayNode(ClientNode):
     def cancel(self, request_id: str) -> None:
         """Ask the server to end a request, whichever way it came."""
         self._cancel.call_async(srv.CancelRequest.Request(request_id=request_id))
-
-    def _on_result(self, message: msg.PlanResult) -> None:
-        job = self._job_of(message.request_id)
-        if job is not None and job.agent == message.agent:
-            job.finish(conversions.result_of(message, message.agent))
-
-    def _on_chunk(self, message: msg.StreamChunk) -> None:
-        talk = self._talk_of(message.request_id)
-        if talk is not None and talk.agent == message.agent:
-            talk.offer(stream_conversions.chunk_of(message))
-
-    def _on_talk_result(self, message: msg.StreamResult) -> None:
-        talk = self._talk_of(message.request_id)
-        if talk is not None and talk.agent == message.agent:
-            talk.finish(stream_conversions.stream_result_of(message, message.agent))

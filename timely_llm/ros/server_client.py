@@ -14,23 +14,21 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ExecutionReport, ReportState
-from timely_llm.ros.asking_node import AskingNode
+from timely_llm.ros.asking_node import ANSWER_S, AskingNode, not_found
 from timely_llm.ros.pending import Pending, PlanClientError, PlanTimeout
 from timely_llm.ros.rcl_errors import reason
 
 T = TypeVar("T")
-AnyNode = TypeVar("AnyNode", bound=AskingNode)
+AnyNode = TypeVar("AnyNode", bound=AskingNode[Any])
 Task = TypeVar("Task", bound=Pending[Any])
 POLL_S = 0.05
 SPIN_S = 0.2
 CLOSE_S = 2.0
 SEEDS = 2**32
-ANSWER_S = 0.5
-"""A server that is just being discovered may lose a question: ask again after so long."""
 
 
 class ServerClient(Generic[AnyNode, Task]):
@@ -39,21 +37,30 @@ class ServerClient(Generic[AnyNode, Task]):
     Args:
         agent: who asks.
         server: name of the server's node.
-        make_node: makes the node, given who finds the open task of a request id.
+        namespace: of the server.
         alive_period_s: while requests are open, the server hears that often that the agent lives.
         find_s: how long the first request waits for the server.
+        domain: ROS domain; None: ROS_DOMAIN_ID.
+
+    Attributes:
+        NODE: class of the node.
+        agent: who asks.
 
     Raises:
         PlanClientError: ROS cannot be used with these names.
     """
 
+    NODE: ClassVar[type[Any]]
+
     def __init__(
         self,
         agent: str,
-        server: str,
-        make_node: Callable[[Callable[[str], Task | None]], AnyNode],
-        alive_period_s: float,
-        find_s: float,
+        server: str = "plan_server",
+        namespace: str = "",
+        *,
+        alive_period_s: float = 1.0,
+        find_s: float = 10.0,
+        domain: int | None = None,
     ) -> None:
         self.agent = agent
         self._alive_period_s, self._alive_s = alive_period_s, 0.0
@@ -62,7 +69,7 @@ class ServerClient(Generic[AnyNode, Task]):
         self._lock = threading.Lock()
         self._tasks: dict[str, Task] = {}
         try:
-            self._node = make_node(self._tasks.get)
+            self._node: AnyNode = self.NODE(server, namespace, domain, self._tasks.get)
         except Exception as error:  # rclpy has a different one for each way to be wrong
             raise PlanClientError(f"cannot make a client of {server!r}: {reason(error)}") from error
         self._thread = threading.Thread(target=self._run, name="plan client", daemon=True)
@@ -95,10 +102,7 @@ class ServerClient(Generic[AnyNode, Task]):
                     self._found = True
                     return
             time.sleep(min(POLL_S, max(end_s - time.monotonic(), 0.0)))
-        raise PlanTimeout(
-            f"no plan server {self._node.server} answered within {timeout_s:g} s: is it running, "
-            "in the same ROS_DOMAIN_ID?"
-        )
+        raise PlanTimeout(not_found(self._node.server, timeout_s))
 
     def close(self) -> None:
         """Cancel what is open and end the client's thread; nobody waits any more after that."""

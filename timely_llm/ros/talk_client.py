@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from functools import partial
 
 from timely_llm.action import Converse
 from timely_llm.core.listener import READING_WORDS_PER_S
@@ -42,18 +41,7 @@ class TalkClient(ServerClient[TalkNode, Answer]):
         PlanClientError: ROS cannot be used with these names.
     """
 
-    def __init__(
-        self,
-        agent: str,
-        server: str = "plan_server",
-        namespace: str = "",
-        *,
-        alive_period_s: float = 1.0,
-        find_s: float = 10.0,
-        domain: int | None = None,
-    ) -> None:
-        make_node = partial(TalkNode, server, namespace, domain)
-        super().__init__(agent, server, make_node, alive_period_s, find_s)
+    NODE = TalkNode
 
     def converse(
         self,

@@ -64,6 +64,11 @@ class Talker:
         )  # fmt: skip
 
     @property
+    def agent(self) -> str:
+        """Who asks."""
+        return self._person.agent
+
+    @property
     def request_id(self) -> str:
         """The open request; empty without one."""
         return self._request.request_id if self._request else ""

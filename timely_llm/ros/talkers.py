@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from concurrent.futures import Future
 
 from rclpy.node import Node
 
-from timely_llm import msg
 from timely_llm.action import Converse
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
@@ -17,17 +15,15 @@ from timely_llm.core.stream import StreamRequest
 from timely_llm.resources import resource
 from timely_llm.robots.people import people
 from timely_llm.robots.questions import load_question_set
-from timely_llm.ros import qos
-from timely_llm.ros.asking_node import AskingNode
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.rcl_errors import reason
 from timely_llm.ros.spinning import executor_of, exit_status, ros, spin, undisturbed
-from timely_llm.ros.stream_conversions import chunk_of, request_fields, stream_result_of
+from timely_llm.ros.stream_conversions import request_fields
+from timely_llm.ros.talk_node import TalkNode
 from timely_llm.ros.talker import Talker
 
 DRAIN_S = 15.0
 TICK_S = 0.1
-PING_S = 0.5
 FAREWELL_S = 1.0
 PARAMETERS = (
     Parameter("people", 4, "simulated people; every other one hears, the others read", 1, 512),
@@ -45,43 +41,18 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-class TalkersLine(AskingNode):
+class TalkersLine(TalkNode):
     """The requests of many people at one server, and what comes of them."""
-
-    ACTION, NAME = Converse, "converse"
 
     def __init__(self, server: str, namespace: str) -> None:
         self._open: dict[str, Talker] = {}
-        super().__init__(server, namespace, None)
+        super().__init__(server, namespace, None, lambda request_id: self._open.get(request_id))
 
     def ask(self, request: StreamRequest, slo_class: str, talker: Talker) -> None:
         """Send a request of a service level; what comes of it goes to the talker."""
         self._open = {t.request_id: t for t in (*self._open.values(), talker) if t.request_id}
         goal = Converse.Goal(**(request_fields(request) | {"slo_class": slo_class, "weight": 0.0}))
-        self._ask(goal, request, talker, stream_result_of)
-
-    def wait_for_server(self, timeout_s: float) -> bool:
-        """Wait until the server answers and what it sends comes here; return whether it does."""
-        end_s = time.monotonic() + timeout_s
-        while time.monotonic() < end_s:
-            answered: Future[None] = Future()
-            self.ping(answered)
-            again_s = min(time.monotonic() + PING_S, end_s)
-            while time.monotonic() < again_s:
-                self.spin(TICK_S)
-                if answered.done():
-                    return True
-        return False
-
-    def _listen(self, server: str) -> None:
-        self._node.create_subscription(
-            msg.StreamChunk, f"{server}/stream_chunks", self._on_chunk, qos.reliable(qos.TOKENS)
-        )
-
-    def _on_chunk(self, message: msg.StreamChunk) -> None:
-        talker = self._open.get(message.request_id)
-        if talker is not None:
-            talker.offer(chunk_of(message))
+        self.send(goal, request, talker)
 
 
 class Talkers(Node):
@@ -109,12 +80,8 @@ class Talkers(Node):
         Raises:
             ConfigurationError: the server is not there in time.
         """
-        values, timeout_s = self._values, self._values["server_timeout_s"]
-        if not self.line.wait_for_server(timeout_s):
-            raise ConfigurationError(
-                f"no plan server {self.line.server} answered within {timeout_s:g} s: is it running,"
-                " in the same ROS_DOMAIN_ID?"
-            )
+        values = self._values
+        self.line.find(values["server_timeout_s"])
         now = time.monotonic()
         self._end_s = now + values["duration_s"]
         self._talkers = [
