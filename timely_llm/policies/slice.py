@@ -161,7 +161,7 @@ class Slice:
             prefill_s = 0.0
             if self.charge_prefill and to_compute > 1:
                 prefill_s = step_time.predict_s(0, to_compute) - step_time.predict_s(0)
-            kv_tokens = to_compute + generation.context_tokens - generation.shared_tokens
+            kv_tokens = to_compute + generation.kv_tokens
             tasks.append(Task(generation.key, tpot_s, utility, prefill_s, kv_tokens))
         return tasks
 
