@@ -2,11 +2,11 @@
 
 import pytest
 
+from timely_llm.experiments.case import Case
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.document import Row, RunDocument
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.slice_sweep import cases, settings
-from timely_llm.experiments.sweep import Case
 from timely_llm.report.page import render
 
 COLUMNS = {

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from timely_llm.engines.profiles import step_time_profile
+from timely_llm.experiments.case import Case
 from timely_llm.experiments.contract import SIMULATED, Experiment, Options
 from timely_llm.experiments.document import Paper, RunDocument
 from timely_llm.experiments.gains import UNBOUNDED, definition, gains
@@ -26,7 +27,7 @@ from timely_llm.experiments.stories import (
     Rule,
     stories,
 )
-from timely_llm.experiments.sweep import Case, Scored, document, score, settings
+from timely_llm.experiments.sweep import Scored, document, score, settings
 
 BASELINE = "fcfs"
 LLAMA, PHI = "rtx4090-llama3-8b", "rtx4090-phi3-mini"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import takewhile
 
+from timely_llm.experiments.case import Case, run_case
 from timely_llm.experiments.contract import SIMULATED, Experiment, ExperimentError, Options
 from timely_llm.experiments.document import Row, RunDocument
 from timely_llm.experiments.lanes import talk_columns
@@ -13,7 +14,7 @@ from timely_llm.experiments.metrics import row as plan_row
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.slice_workload import PROMPT_TOKENS, Mix, talks
 from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.sweep import Case, Scored, cases, run_case
+from timely_llm.experiments.sweep import Scored, cases
 from timely_llm.experiments.sweep import document as sweep_document
 from timely_llm.traces.model import Trace
 

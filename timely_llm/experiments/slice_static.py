@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from statistics import fmean
 
+from timely_llm.experiments.case import Case, run_case
 from timely_llm.experiments.contract import Experiment, Options
 from timely_llm.experiments.document import Row, RunDocument
 from timely_llm.experiments.metrics import plain
@@ -15,7 +16,6 @@ from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.slice_sweep import defaults, document, settings
 from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.sweep import Case, run_case
 from timely_llm.experiments.talks import gaps_until, talk_row
 from timely_llm.traces.model import Conversation, Trace
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from timely_llm.engines.profiles import step_time_profile
+from timely_llm.experiments.case import Case, run_case
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import Paper, Row, RunDocument, Value
 from timely_llm.experiments.metrics import plain
@@ -14,7 +15,6 @@ from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.simulation import Settings
 from timely_llm.experiments.slice_workload import PROMPT_TOKENS, TASKS, Lengths, Mix, tasks
 from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.sweep import Case, run_case
 from timely_llm.experiments.talks import DEFINITIONS, talk_row
 
 PROFILE = "rtx4060ti-chatglm2-6b"

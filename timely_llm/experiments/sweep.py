@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from timely_llm.core.journal import Journal, MemoryJournal
+from timely_llm.core.journal import MemoryJournal
 from timely_llm.engines.profiles import step_time_profile
+from timely_llm.experiments.case import Case, run_case, title
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import Paper, Row, RunDocument, Timeline, Value
 from timely_llm.experiments.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
 from timely_llm.experiments.metrics import DEFINITIONS, plain, relative, task_rows
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import WORDS, PolicySpec, chosen
-from timely_llm.experiments.simulation import Settings, simulate
-from timely_llm.experiments.sources import composed, given, shipped_skill_sets
+from timely_llm.experiments.policy_spec import WORDS, chosen
+from timely_llm.experiments.simulation import Settings
+from timely_llm.experiments.sources import composed, given
 from timely_llm.experiments.stage import Progress
 from timely_llm.experiments.timeline import busiest_window, timeline
 from timely_llm.traces.lines import MAX_REQUESTS
@@ -34,25 +35,6 @@ MEASURES = (
     "normal_response_s",
     "waiting_s",
 )
-
-
-@dataclass(frozen=True)
-class Case:
-    """One run.
-
-    Attributes:
-        trace: its workload.
-        spec: its policy, and what that changes in the settings.
-        settings: what else it is like.
-        names: columns of its row: policy, load, seed and more.
-        drawn_s: seconds of its busiest window to draw a timeline of; 0: none.
-    """
-
-    trace: Trace
-    spec: PolicySpec
-    settings: Settings
-    names: Mapping[str, Value]
-    drawn_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,29 +64,6 @@ def score(case: Case) -> Scored:
     run = run_case(case, journal)
     window = busiest_window(run, case.drawn_s)
     return Scored.of(run, case.names, timeline(title(case.names), run, journal.events, window))
-
-
-def run_case(case: Case, journal: Journal | None = None) -> Run:
-    """Return what robots got.
-
-    Raises:
-        TimelyError: it cannot be run.
-    """
-    settings, policy = case.spec.settings(case.settings), case.spec.make()
-    try:
-        return simulate(
-            case.trace, policy, settings, skill_sets=shipped_skill_sets(), journal=journal
-        )
-    except ArithmeticError as error:
-        text = case.spec.text
-        raise ExperimentError(f"{text}: a value of its options is not possible: {error}") from error
-
-
-def title(names: Mapping[str, Value]) -> str:
-    """Return what a run is called, by the columns of its row."""
-    return ", ".join(
-        [str(names["policy"]), *(f"{k} {v}" for k, v in names.items() if k != "policy")]
-    )
 
 
 def sweep(options: Options, presets: Sequence[str], progress: Progress) -> list[Scored]:

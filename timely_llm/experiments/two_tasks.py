@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from timely_llm.core.journal import MemoryJournal
+from timely_llm.experiments.case import Case, run_case, title
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import RunDocument
 from timely_llm.experiments.outcome import Run
@@ -13,7 +14,7 @@ from timely_llm.experiments.papers import FIGURE_6
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.sources import SKIP
 from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.sweep import Case, Scored, cases, document, run_case, title
+from timely_llm.experiments.sweep import Scored, cases, document
 from timely_llm.experiments.timeline import timeline
 from timely_llm.traces.model import Trace
 from timely_llm.traces.summary import bursts
