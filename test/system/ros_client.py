@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import rclpy
 from rclpy.action import ActionClient
@@ -13,11 +14,13 @@ from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.task import Future
 
+from test.system.conftest import Start
 from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.ros.conversions import time_utility_message
 
+AnyClient = TypeVar("AnyClient", bound="Client")
 WAIT_S = 60.0
 PATIENT = {
     "engine": "simulated",
@@ -160,3 +163,18 @@ def utility(beta: float, alpha: float = -2.0, ert: float = 1.0) -> msg.TimeUtili
 
 
 __all__ = ["FIND", "LONG", "NORMAL", "PATIENT", "Client", "TimeUtility", "utility"]
+
+
+@contextmanager
+def serving(
+    start: Start, client: type[AnyClient], domain: int, **parameters: Any
+) -> Iterator[AnyClient]:
+    """Start a server and a client that it answers; in the end the server ends without a fault."""
+    server = start("plan_server", **parameters)
+    made = client(domain)
+    made.wait_for_action()
+    yield made
+    made.close()
+    server.stop()
+    assert server.popen.returncode == 0
+    assert "Traceback" not in server.output

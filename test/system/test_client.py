@@ -11,7 +11,7 @@ import rclpy
 from rclpy.context import Context
 
 from test.system.conftest import Start
-from test.system.ros_client import PATIENT, Client
+from test.system.ros_client import PATIENT, Client, serving
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import URGENT
@@ -25,14 +25,9 @@ WAIT_S = 30.0
 def server(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A server that plans for `drone` and waits for `patient`, and who watches it."""
     skill_sets = f"{PATIENT['skill_sets']}"[:-1] + ",config/skill_sets/drone.yaml]"
-    made = PATIENT | {"skill_sets": skill_sets, "executor": request.param}
-    process = start("plan_server", **made)
-    watcher = Client(domain)
-    watcher.wait_for_action()
-    yield watcher
-    watcher.close()
-    process.stop()
-    assert "Traceback" not in process.output
+    parameters = PATIENT | {"skill_sets": skill_sets, "executor": request.param}
+    with serving(start, Client, domain, **parameters) as made:
+        yield made
 
 
 @pytest.fixture

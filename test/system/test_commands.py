@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from test.system.conftest import ROOT, Process, Start
-from test.system.ros_client import LONG, Client
+from test.system.ros_client import LONG, Client, serving
 
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 SHOWN = {"talk.py": "SLO met: "}
@@ -19,13 +19,8 @@ WAIT_S = 60.0
 @pytest.fixture(scope="module")
 def server(start: Start, domain: int) -> Iterator[Client]:
     # Constrained: what the small model answers is a plan, whatever it was trained for.
-    process = start("plan_server", pace="rtx4090-llama3-8b", constrained=True)
-    watcher = Client(domain)
-    watcher.wait_for_action()
-    yield watcher
-    watcher.close()
-    process.stop()
-    assert "Traceback" not in process.output
+    with serving(start, Client, domain, pace="rtx4090-llama3-8b", constrained=True) as made:
+        yield made
 
 
 def ask(start: Start, *arguments: str) -> Process:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from test.system.conftest import Start
+from test.system.ros_client import serving
 from test.system.ros_talker import Talker
 from timely_llm import msg
 from timely_llm.core.request import ErrorCode
@@ -15,16 +16,14 @@ from timely_llm.core.request import ErrorCode
 
 @pytest.fixture(scope="module")
 def talker(start: Start, domain: int) -> Iterator[Talker]:
-    server = start(
-        "plan_server", stats_period_s=0.1,
+    with serving(
+        start,
+        Talker,
+        domain,
+        stats_period_s=0.1,
         slo_classes="['voice:rate=8', 'hurried:deadline=0.001,weight=5']",
-    )  # fmt: skip
-    made = Talker(domain)
-    made.wait_for_action()
-    yield made
-    made.close()
-    server.stop()
-    assert "Traceback" not in server.output
+    ) as made:
+        yield made
 
 
 def messages(*said: tuple[str, str]) -> list[msg.ChatMessage]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from test.system.conftest import Process, Start
-from test.system.ros_client import Client
+from test.system.ros_client import Client, serving
 from test.system.ros_talker import SLOW
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -60,13 +60,8 @@ def children(folder: Path) -> dict[str, int]:
 
 @pytest.fixture
 def server(start: Start, domain: int) -> Iterator[Client]:
-    process = start("plan_server", **SLOW)
-    watcher = Client(domain)
-    watcher.wait_for_action()
-    yield watcher
-    watcher.close()
-    process.stop()
-    assert "Traceback" not in process.output
+    with serving(start, Client, domain, **SLOW) as made:
+        yield made
 
 
 def test_people_without_a_server_say_so(start: Start) -> None:

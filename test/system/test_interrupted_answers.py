@@ -9,6 +9,7 @@ import pytest
 from action_msgs.msg import GoalStatus
 
 from test.system.conftest import Start
+from test.system.ros_client import serving
 from test.system.ros_talker import SLOW, Talker
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
@@ -26,13 +27,8 @@ time.sleep(600)
 @pytest.fixture
 def talker(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Talker]:
     """A talker to a server with the parameters that the test was given."""
-    server = start("plan_server", **SLOW, **getattr(request, "param", {}))
-    made = Talker(domain)
-    made.wait_for_action()
-    yield made
-    made.close()
-    server.stop()
-    assert "Traceback" not in server.output
+    with serving(start, Talker, domain, **SLOW, **getattr(request, "param", {})) as made:
+        yield made
 
 
 def test_cancel_ends_an_answer_in_the_middle(talker: Talker) -> None:

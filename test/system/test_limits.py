@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from test.system.conftest import Start
-from test.system.ros_client import PATIENT, Client
+from test.system.ros_client import PATIENT, Client, serving
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode, ReportState
 
@@ -27,13 +27,8 @@ time.sleep(600)
 @pytest.fixture
 def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A client of a server with the parameters that the test was given."""
-    server = start("plan_server", **PATIENT, **getattr(request, "param", {}))
-    made = Client(domain)
-    made.wait_for_action()
-    yield made
-    made.close()
-    server.stop()
-    assert "Traceback" not in server.output
+    with serving(start, Client, domain, **PATIENT, **getattr(request, "param", {})) as made:
+        yield made
 
 
 def error_of(client: Client, **fields: Any) -> tuple[ErrorCode, str]:

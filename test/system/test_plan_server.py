@@ -10,7 +10,7 @@ import pytest
 from action_msgs.msg import GoalStatus
 
 from test.system.conftest import Start
-from test.system.ros_client import FIND, LONG, Client, utility
+from test.system.ros_client import FIND, LONG, Client, serving, utility
 from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.request import ErrorCode, ReportState
@@ -20,16 +20,11 @@ from timely_llm.resources import resource
 @pytest.fixture(scope="module", params=["single", "events"])
 def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
     # Paced like a larger model, so that there is time to cancel in the middle of a plan.
-    server = start(
-        "plan_server", pace="rtx4090-llama3-8b", stats_period_s=0.2, executor=request.param
-    )
-    made = Client(domain)
-    made.wait_for_server()
-    yield made
-    made.close()
-    server.stop()
-    assert server.popen.returncode == 0
-    assert "Traceback" not in server.output
+    with serving(
+        start, Client, domain, pace="rtx4090-llama3-8b", stats_period_s=0.2, executor=request.param
+    ) as made:
+        made.wait_for_server()
+        yield made
 
 
 def test_a_goal_is_answered_in_segments_that_make_up_the_plan(client: Client) -> None:

@@ -14,7 +14,7 @@ from rosbags.highlevel import AnyReader
 from std_msgs.msg import String
 
 from test.system.conftest import Process, Start
-from test.system.ros_client import Client
+from test.system.ros_client import Client, serving
 from test.system.ros_talker import Talker
 from timely_llm import msg, srv
 from timely_llm.benchmarks.record import rows
@@ -29,17 +29,19 @@ Found = list[tuple[str, Any]]
 
 @pytest.fixture(scope="module")
 def client(start: Start, domain: int) -> Iterator[Talker]:
-    server = start(
-        "plan_server", engine="simulated", pace="millisecond", policy="stream", stats_period_s=0.1,
+    with serving(
+        start,
+        Talker,
+        domain,
+        engine="simulated",
+        pace="millisecond",
+        policy="stream",
+        stats_period_s=0.1,
         publish_steps="true",
-    )  # fmt: skip
-    made = Talker(domain)
-    made.wait_for_server()
-    made.until_listed({})
-    yield made
-    made.close()
-    server.stop()
-    assert "Traceback" not in server.output
+    ) as made:
+        made.wait_for_server()
+        made.until_listed({})
+        yield made
 
 
 def record(start: Start, bag: Path, *arguments: str) -> Process:

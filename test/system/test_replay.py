@@ -12,7 +12,7 @@ import pytest
 
 from test.experiments.workloads import job
 from test.system.conftest import Process, Start
-from test.system.ros_client import Client
+from test.system.ros_client import Client, serving
 from timely_llm.experiments.recorded import score
 from timely_llm.traces.files import read_trace, write_trace
 from timely_llm.traces.model import Conversation, Job, Trace
@@ -27,14 +27,10 @@ SERVER = {
 
 @pytest.fixture(scope="module")
 def client(start: Start, domain: int) -> Iterator[Client]:
-    server = start("plan_server", **SERVER)
-    made = Client(domain)
-    made.wait_for_server()
-    made.until_listed({})
-    yield made
-    made.close()
-    server.stop()
-    assert "Traceback" not in server.output
+    with serving(start, Client, domain, **SERVER) as made:
+        made.wait_for_server()
+        made.until_listed({})
+        yield made
 
 
 def workload(path: Path, *jobs: Job) -> str:

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from test.system.conftest import ROOT, Start, ros_environment
+from test.system.ros_client import serving
 from test.system.ros_talker import SLOW, Talker
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
@@ -34,13 +35,8 @@ HOW = r"first token \d+\.\d\d s, \d+\.\d tokens/s, largest gap \d\.\d\d s"
 @pytest.fixture(scope="module")
 def server(start: Start, domain: int) -> Iterator[Talker]:
     """A server whose answers take seconds, and who watches it."""
-    process = start("plan_server", **SLOW)
-    watcher = Talker(domain)
-    watcher.wait_for_action()
-    yield watcher
-    watcher.close()
-    process.stop()
-    assert "Traceback" not in process.output
+    with serving(start, Talker, domain, **SLOW) as made:
+        yield made
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from action_msgs.msg import GoalStatus
 
 from test.system.conftest import Start
-from test.system.ros_client import LONG, Client
+from test.system.ros_client import LONG, Client, serving
 from timely_llm.core.request import ErrorCode
 from timely_llm.engines.vllm_version import installed_version
 
@@ -20,14 +20,11 @@ ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "nobind"}
 
 @pytest.fixture(scope="module")
 def client(start: Start, domain: int) -> Iterator[Client]:
-    server = start("plan_server", environment=ENVIRONMENT, engine="vllm", constrained="true")
-    made = Client(domain)
-    made.wait_for_server()
-    yield made
-    made.close()
-    server.stop()
-    assert server.popen.returncode == 0
-    assert "Traceback" not in server.output
+    with serving(
+        start, Client, domain, environment=ENVIRONMENT, engine="vllm", constrained="true"
+    ) as made:
+        made.wait_for_server()
+        yield made
 
 
 def test_a_goal_is_answered_in_segments(client: Client) -> None:
