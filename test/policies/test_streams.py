@@ -11,7 +11,6 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.time_utility import URGENT
-from timely_llm.policies.answer_lengths import AnswerLengths
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.deadline import Deadline
 from timely_llm.policies.step_time import StepTime
@@ -275,15 +274,3 @@ def test_plans_alone_are_planned_as_if_there_were_no_streams() -> None:
 def test_a_quantile_is_below_one() -> None:
     with pytest.raises(ConfigurationError, match="quantile must be from 0 on and below 1, not 1"):
         Deadline(quantile=1.0)
-
-
-def test_lengths_of_answers_are_learned_and_bounded() -> None:
-    lengths = AnswerLengths()
-    assert lengths.to_go("text", 10, 100, 0.5) == 90
-    for tokens in (10, 20, 30, 40, 50, 60, 70, 80):
-        lengths.observe("text", tokens)
-    assert lengths.to_go("text", 0, 100, 0.5) == 50
-    assert lengths.to_go("text", 45, 100, 0.0) == 5, "only longer ones count"
-    assert lengths.to_go("text", 0, 25, 0.5) == 25, "never more than was declared"
-    assert lengths.to_go("text", 90, 100, 0.5) == 10
-    assert lengths.to_go("text", 90, 1000, 0.5) == 23, "a quarter more, and one"

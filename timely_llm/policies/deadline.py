@@ -25,7 +25,7 @@ from timely_llm.policies.deliverable import Deliverable
 from timely_llm.policies.lengths import Lengths, mean
 from timely_llm.policies.packing import pack
 from timely_llm.policies.plan_step import LONGEST_SEGMENT, PlanStep
-from timely_llm.policies.shared_step import are_dear, most_lost_first, worth_most
+from timely_llm.policies.shared_step import are_dear, sharing
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.stream_step import Beside
 from timely_llm.policies.streams import Choice, StreamOptions, Streams
@@ -87,43 +87,24 @@ class Deadline(StreamOptions):
         capacity: Capacity,
     ) -> StepPlan:
         """Return those who decode, and of those who wait the number that is worth most."""
-        waiting, pressing, ahead = [], [], []
         plans, streams = by_kind(generations)
-        wake_s = math.inf
-        one_s = step_time.predict_s(1)
-        for generation in plans:
-            spare_s = -math.inf if generation.first else generation.robot_free_s - now
-            if generation.to_compute > 1:
-                waiting.append(generation)
-            elif spare_s <= LONGEST_SEGMENT * one_s:
-                pressing.append(generation)
-            elif spare_s <= self.lead_s:
-                ahead.append(generation)
-            else:
-                wake_s = min(wake_s, generation.robot_free_s - self.lead_s)
+        waiting, pressing, ahead, wake_s = self._by_need(plans, now, step_time)
         if waiting and not pressing and not ahead:
             gather_s = self._gathers_until_s(waiting)
             if now < gather_s - _TICK_S:
                 return StepPlan(wake_s=min(gather_s, wake_s))
         needed_soon = len(pressing) + len(waiting)
         dear = self.defer and are_dear(needed_soon, step_time)
-        kappa = self.kappa / needed_soon if dear else self.kappa
-        rows = [self._deliverable(generation, kappa) for generation in pressing]
-        ahead.sort(key=lambda generation: generation.robot_free_s)
-        if rows or waiting or streams:
-            room = int(self.ahead * one_s / max(step_time.coefficients[1], 1e-9))
-            ahead = [] if dear else ahead[: max(room, 1)]
+        if needed_soon or streams:
+            ahead = [] if dear else ahead[: self._affordable(step_time)]
         first = pressing
         if waiting or dear:
-            step = PlanStep(now, rows, ahead, generations, step_time, capacity)
+            kappa = self.kappa / needed_soon if dear else self.kappa
+            rows = [self._deliverable(generation, kappa) for generation in pressing]
             queue = [self._deliverable(generation, kappa) for generation in waiting]
+            step = PlanStep(now, rows, ahead, generations, step_time, capacity)
             if dear:
-                everyone = most_lost_first([*rows, *queue], now, step_time)
-                queue = [d for d in everyone if d.generation.to_compute > 1]
-                able = {*rows, *step.possible(queue)}
-                line = [d for d in everyone if d in able][: capacity.max_rows]
-                number = worth_most(line, now, step_time)
-                first = sorted((d.generation for d in line[:number]), key=_tokens_to_compute)
+                first, queue = sharing(queue, step, step_time, capacity.max_rows)
             else:
                 queue = self._in_order(queue, step)
                 look = step.possible(queue)
@@ -134,13 +115,13 @@ class Deadline(StreamOptions):
                 wake_s = min(wake_s, step.next_start_s(queue))
         if len(first) > capacity.max_rows:
             first.sort(key=lambda generation: generation.due_s)
+        self.lengths.watch([*first, *ahead])
         batch: list[Generation] = [*first, *ahead]
         choice = Choice()
-        self.lengths.watch([*first, *ahead])
         if streams:
             beside = self._beside(now, first, ahead, [*pressing, *waiting], step_time, capacity)
             choice = self.streams.choose(now, streams, beside, step_time)
-            batch = [*first, *ahead, *choice.streams]
+            batch += choice.streams
             tokens = sum(plan.to_compute for plan in (*first, *ahead)) + choice.tokens
             capacity = replace(capacity, max_step_tokens=min(tokens, capacity.max_step_tokens))
         plan = pack(batch, generations, capacity)
@@ -154,6 +135,33 @@ class Deadline(StreamOptions):
             last, spent = {g.key for g in pressing}, choice.evictable_first
             evictable = tuple(sorted(evictable, key=lambda key: (key in last, key not in spent)))
         return StepPlan(plan.entries, evictable, wake_s)
+
+    def _by_need(
+        self, plans: Sequence[PlanGeneration], now: float, step_time: StepTime
+    ) -> tuple[list[PlanGeneration], list[PlanGeneration], list[PlanGeneration], float]:
+        """Return who waits, who decodes and is needed soon, who may run ahead, and until when.
+
+        Those ahead come in the order of need; a plan that rests is looked at when that time comes.
+        """
+        waiting, pressing, ahead, wake_s = [], [], [], math.inf
+        soon_s = LONGEST_SEGMENT * step_time.predict_s(1)
+        for generation in plans:
+            spare_s = -math.inf if generation.first else generation.robot_free_s - now
+            if generation.to_compute > 1:
+                waiting.append(generation)
+            elif spare_s <= soon_s:
+                pressing.append(generation)
+            elif spare_s <= self.lead_s:
+                ahead.append(generation)
+            else:
+                wake_s = min(wake_s, generation.robot_free_s - self.lead_s)
+        ahead.sort(key=lambda generation: generation.robot_free_s)
+        return waiting, pressing, ahead, wake_s
+
+    def _affordable(self, step_time: StepTime) -> int:
+        """Return how many may run ahead while others have something to lose."""
+        room_s = self.ahead * step_time.predict_s(1)
+        return max(int(room_s / max(step_time.coefficients[1], 1e-9)), 1)
 
     def _beside(
         self,
@@ -234,5 +242,5 @@ class Deadline(StreamOptions):
         return best
 
 
-def _tokens_to_compute(stream: Generation) -> int:
-    return stream.to_compute
+def _tokens_to_compute(generation: Generation) -> int:
+    return generation.to_compute

@@ -12,7 +12,9 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+from timely_llm.core.generation import PlanGeneration
 from timely_llm.policies.deliverable import Deliverable
+from timely_llm.policies.plan_step import PlanStep
 from timely_llm.policies.step_time import StepTime
 
 _DEAR = 2.0
@@ -22,6 +24,25 @@ _ALIKE = 3
 def are_dear(rows: int, step_time: StepTime) -> bool:
     """Return whether a step of so many takes more than twice as long as one of a single row."""
     return rows > 1 and step_time.predict_s(rows) > _DEAR * step_time.predict_s(1)
+
+
+def sharing(
+    queue: Sequence[Deliverable], step: PlanStep, step_time: StepTime, most: int
+) -> tuple[list[PlanGeneration], list[Deliverable]]:
+    """Return who shares a step, shortest prompts first, and the queue in order of what it loses.
+
+    Args:
+        queue: who waits.
+        step: with those who decode.
+        step_time: how long steps take.
+        most: rows of the engine.
+    """
+    everyone = most_lost_first([*step.rows, *queue], step.now, step_time)
+    queue = [d for d in everyone if d.generation.to_compute > 1]
+    able = {*step.rows, *step.possible(queue)}
+    line = [d for d in everyone if d in able][:most]
+    first = [d.generation for d in line[: worth_most(line, step.now, step_time)]]
+    return sorted(first, key=lambda generation: generation.to_compute), queue
 
 
 def most_lost_first(
