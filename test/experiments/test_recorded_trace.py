@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from test.experiments.test_recorded import FAILED, STARTED, Bag
+from test.experiments.recorded_bags import FAILED, STARTED, Bag
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import URGENT
 from timely_llm.experiments.recorded_trace import recorded_trace

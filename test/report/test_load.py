@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from test.experiments.test_recorded import Bag
+from test.experiments.recorded_bags import Bag
 from test.report.runs import simulated
 from timely_llm.core.errors import TimelyError
 from timely_llm.experiments.document import write_run

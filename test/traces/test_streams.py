@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.experiments.test_recorded_talks import TalkBag
+from test.experiments.recorded_bags import TalkBag
 from test.traces.workloads import traces
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode

@@ -6,6 +6,7 @@ import math
 
 READING_WORDS_PER_S = 5.0
 SPEAKING_WORDS_PER_S = 3.0
+SLOWEST_WORDS_PER_S, FASTEST_WORDS_PER_S = 0.1, 1000.0
 
 
 class Listener:

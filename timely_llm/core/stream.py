@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from timely_llm.core.errors import RequestError
-from timely_llm.core.listener import READING_WORDS_PER_S
+from timely_llm.core.listener import (
+    FASTEST_WORDS_PER_S,
+    READING_WORDS_PER_S,
+    SLOWEST_WORDS_PER_S,
+)
 from timely_llm.core.request import MAX_ID_CHARACTERS, ErrorCode, Request, Result
 from timely_llm.core.slo import MAX_WEIGHT, Slo
 
@@ -82,8 +86,11 @@ class StreamRequest(Request):
             )
         if self.turn < 0 or (self.turn and not self.conversation):
             raise RequestError("a later turn needs the name of its conversation")
-        if not 0.1 <= self.words_per_s <= 1000.0:
-            raise RequestError(f"words_per_s must be 0.1 to 1000, not {self.words_per_s:g}")
+        if not SLOWEST_WORDS_PER_S <= self.words_per_s <= FASTEST_WORDS_PER_S:
+            raise RequestError(
+                f"words_per_s must be {SLOWEST_WORDS_PER_S:g} to {FASTEST_WORDS_PER_S:g}, not"
+                f" {self.words_per_s:g}"
+            )
 
     def refused(self, code: ErrorCode, message: str) -> StreamResult:
         """Return its result when it is ended before anything was computed."""

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from timely_llm.core.errors import RequestError
-from timely_llm.core.listener import READING_WORDS_PER_S, Listener
+from timely_llm.core.listener import (
+    FASTEST_WORDS_PER_S,
+    READING_WORDS_PER_S,
+    SLOWEST_WORDS_PER_S,
+    Listener,
+)
 from timely_llm.core.request import ErrorCode
 from timely_llm.experiments.outcome import Talk
 from timely_llm.experiments.recorded_about import Delivered, Ended
 from timely_llm.experiments.recorded_uses import Use
 from timely_llm.traces.model import Conversation
 from timely_llm.traces.streams import conversation_of
-
-SLOWEST_WORDS_PER_S, FASTEST_WORDS_PER_S = 0.1, 1000.0
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.journal import Journal
@@ -81,8 +81,7 @@ class Settings:
     def uncached(self) -> Settings:
         """Return the same with nothing of a prompt computed before."""
         tokens = self.shared_tokens + self.own_tokens
-        values = {**self.__dict__, "shared_tokens": 0, "own_tokens": tokens}
-        return Settings(**values)
+        return replace(self, shared_tokens=0, own_tokens=tokens)
 
 
 def simulate(
@@ -151,9 +150,7 @@ def simulate_works(
     pieces |= {talk.id: talkers.answer(talk.output_tokens) for talk in conversations}
     engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
-    loop = Loop(
-        engine, policy, stage, clock, settings.step_time(), journal, settings.patience()
-    )  # fmt: skip
+    loop = Loop(engine, policy, stage, clock, settings.step_time(), journal, settings.patience())
     skill_set = workload.skill_set(settings.shared_tokens)
     loop.register(skill_set)
     task = workload.task_text(settings.own_tokens)

@@ -140,7 +140,7 @@ class Stage:
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Send a piece of an answer to who asked."""
-        self.talkers[chunk.request_id].hear(chunk, self._clock.now() + self._network_s)
+        self.talkers[chunk.request_id].hear(self._clock.now() + self._network_s)
 
     def ended(self, result: Result) -> None:
         """Take note of an end."""

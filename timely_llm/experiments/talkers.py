@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from timely_llm.core.request import MAX_TOKENS
-from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
+from timely_llm.core.stream import StreamRequest, StreamResult
 from timely_llm.experiments.outcome import Talk
 from timely_llm.traces.model import Conversation
 from timely_llm.traces.streams import request_of
@@ -38,8 +38,8 @@ class Talker:
     times_s: list[float] = field(default_factory=list)
     result: StreamResult | None = None
 
-    def hear(self, chunk: StreamChunk, received_s: float) -> None:
-        """Take a piece of the answer."""
+    def hear(self, received_s: float) -> None:
+        """Take note that a token came."""
         self.times_s.append(received_s)
 
     @property
