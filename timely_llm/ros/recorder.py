@@ -6,29 +6,23 @@ import math
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rclpy.duration import Duration
 from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSPolicyKind, ReliabilityPolicy
 from rclpy.subscription import MessageInfo
-from std_msgs.msg import String
 
-from timely_llm import msg
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.processes.children import Interrupts
 from timely_llm.ros import qos
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.rcl_errors import reason
+from timely_llm.ros.recorded_topics import TOPICS, Source, offered_qos
 from timely_llm.ros.spinning import executor_of, exit_status, ros, spin
 from timely_llm.traces.bags import LINE_TOPIC
 from timely_llm.traces.recording import Recording
-
-if TYPE_CHECKING:
-    from rosbags.interfaces import Qos
 
 DEPTH = 10_000
 """Messages of a topic that can wait for this process: seconds of a busy server's."""
@@ -37,62 +31,11 @@ PAUSE_S = 0.005
 LAST_S = 0.2
 """How long, at the end, what was sent before may still arrive."""
 
-TOPICS: tuple[tuple[str, type[Any]], ...] = (
-    ("requests", msg.PlanRequest),
-    ("plan_requests", msg.PlanRequest),
-    ("segments", msg.Segment),
-    ("execution_reports", msg.ExecutionReport),
-    ("results", msg.PlanResult),
-    ("streams", msg.StreamRequest),
-    ("stream_requests", msg.StreamRequest),
-    ("stream_chunks", msg.StreamChunk),
-    ("stream_results", msg.StreamResult),
-    ("steps", msg.EngineStep),
-    ("stats", msg.ServerStats),
-    (LINE_TOPIC, String),
-)
-"""What is recorded: names below the server's, unless they begin with a slash."""
 PARAMETERS = (
     Parameter("output", "", "folder of the bag; must not exist"),
     Parameter("server", "plan_server", "name of the plan server's node"),
     Parameter("duration_s", 0.0, "seconds to record; 0: until Ctrl-C", 0.0, 1e9),
 )
-
-
-@dataclass
-class Source:
-    """One topic and what is known of it.
-
-    Attributes:
-        name: the topic's full name.
-        kind: the class of its messages.
-        profile: the quality of service that is asked for.
-        subscription: the subscription, while there is one.
-        opened: a message has come.
-        last: number of the last message of each publisher.
-        lost: messages that never arrived, as gaps in these numbers tell.
-    """
-
-    name: str
-    kind: type[Any]
-    profile: QoSProfile
-    subscription: Any = None
-    opened: bool = False
-    last: dict[bytes, int] = field(default_factory=dict)
-    lost: int = 0
-
-    @property
-    def type(self) -> str:
-        """The ROS name of its type."""
-        return f"{self.kind.__module__.split('.')[0]}/msg/{self.kind.__name__}"
-
-    def count(self, info: MessageInfo) -> None:
-        """Take note of the message that came next, if the middleware numbers them."""
-        gid, number = info["publisher_gid"], info["publication_sequence_number"]
-        if gid is not None and number is not None:
-            publisher = gid["data"]
-            self.lost += max(number - self.last.get(publisher, number - 1) - 1, 0)
-            self.last[publisher] = number
 
 
 class Recorder(Node):
@@ -180,7 +123,7 @@ class Recorder(Node):
         if not source.opened:
             source.opened = True
             publishers = self.get_publishers_info_by_topic(source.name)
-            offered = [_offered(publisher.qos_profile) for publisher in publishers]
+            offered = [offered_qos(publisher.qos_profile) for publisher in publishers]
             self.recording.open_topic(source.name, source.type, offered)
         source.count(info)
         self.recording.write(source.name, info["received_timestamp"] or time.time_ns(), data)
@@ -227,26 +170,6 @@ def main(args: list[str] | None = None) -> int:
         run(args)
 
     return exit_status("recorder", work)
-
-
-def _offered(profile: QoSProfile) -> Qos:
-    """Return a quality of service as bags know it."""
-    from rosbags import interfaces
-
-    def time_of(duration: Duration) -> interfaces.QosTime:
-        return interfaces.QosTime(*divmod(duration.nanoseconds, 1_000_000_000))
-
-    return interfaces.Qos(
-        interfaces.QosHistory(profile.history),
-        profile.depth,
-        interfaces.QosReliability(profile.reliability),
-        interfaces.QosDurability(profile.durability),
-        time_of(profile.deadline),
-        time_of(profile.lifespan),
-        interfaces.QosLiveliness(profile.liveliness),
-        time_of(profile.liveliness_lease_duration),
-        profile.avoid_ros_namespace_conventions,
-    )
 
 
 if __name__ == "__main__":
