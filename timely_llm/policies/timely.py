@@ -114,7 +114,9 @@ class Timely:
             self._fill(running, queue, memory, now, step_time)
             if not running:
                 wake_s = min(wake_s, memory.next_start_s(queue, now))
-        batch = [*running, *self._best_effort(streams, running, now, step_time)]
+        batch: list[Generation] = [*running]
+        if streams:
+            batch += self._best_effort(streams, running, now, step_time)
         plan = pack(batch, generations, capacity, self.rows)
         if batch and not plan:
             wake_s = math.inf  # it outgrew all the memory there is: time does not help

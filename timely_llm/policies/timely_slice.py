@@ -78,12 +78,14 @@ class TimelySlice(Timely):
         lent = sum(stream.kv_tokens for stream in streams)
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
         first = super().plan(now, plans, step_time, roomy)
-        if not streams:
-            self._known = frozenset()
         by_key = {plan.key: plan for plan in plans}
         batch = [by_key[key] for key, _ in first.entries]
+        if not streams:
+            self._known = frozenset()
+            self._remember(now, batch, step_time)
+            return first
         due, wake_s = self._due(now, streams, plans, batch, step_time, roomy)
-        joined = self._allowed(due, batch, now, step_time)
+        joined = self._allowed(due, batch, now, step_time) if due else []
         plan = pack([*batch, *joined], generations, capacity)
         self._remember(now, batch, step_time)
         # Streams that wait give up their memory before robots do.
@@ -104,8 +106,6 @@ class TimelySlice(Timely):
 
         `batch` are the plans of this step; `capacity` counts the memory of streams as free.
         """
-        if not streams:
-            return [], math.inf
         keys = frozenset(stream.key for stream in streams)
         idle = not self._cycle.keys and not batch
         if keys != self._known or idle or self._cycle.over(now):
