@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,9 @@ from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import make_engine
 from timely_llm.experiments import workload
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
+from timely_llm.experiments.drone import EXPERIMENT
 from timely_llm.experiments.realtime import run
+from timely_llm.experiments.scripted import fitted
 from timely_llm.experiments.simulation import Settings
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.spoken import MAX_TOKENS, again, serve
@@ -151,11 +154,51 @@ def test_too_few_jobs_and_unknown_robots_are_refused(tmp_path: Path) -> None:
         run(some, replace(options, trace=foreign), (), lambda done, total: None)
 
 
-@pytest.mark.parametrize("options", [Options(noise=0.1), Options(uncached=True)])
-def test_what_only_virtual_time_has_is_refused(options: Options) -> None:
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (Options(noise=0.1), "leave out noise, or ask for scripted"),
+        (Options(uncached=True), "in real time prompts are always cached"),
+        (Options(uncached=True, scripted=True), "in real time prompts are always cached"),
+    ],
+)
+def test_what_only_virtual_time_has_is_refused(options: Options, complaint: str) -> None:
     wanted = replace(options, policies=("stream",), engine="transformers")
-    with pytest.raises(ExperimentError, match="in real time prompts are always cached"):
+    with pytest.raises(ExperimentError, match=complaint):
         run(some, wanted, ("wid1",), lambda done, total: None)
+
+
+def test_the_workload_s_own_segments_are_served_at_the_engine_s_own_pace(tmp_path: Path) -> None:
+    segments = (4, 9, 1)
+    scripted = tuple(replace(job, segment_tokens=segments, text="") for job in jobs(14))
+    file = tmp_path / "trace.jsonl"
+    write_trace(Trace("small", jobs=scripted, conversations=TALKS[1:]), file)
+    options = Options(
+        policies=("stream",), seeds=1, engine="transformers", profile="millisecond", trace=file,
+        scripted=True, own_pace=True, noise=0.1,
+    )  # fmt: skip
+    document = run(some, options, (), lambda done, total: None)
+    real, simulated = document.rows
+    for row in document.rows:
+        assert (row["share_served"], row["share_answered"], row["requests"]) == (1.0, 1.0, 9)
+    assert float(real["response_s"] or 0) > float(simulated["response_s"] or 0) > 0
+    assert document.setup["pace"] == "the engine's own"
+
+
+def test_prompts_are_as_long_as_the_engine_takes() -> None:
+    most = OPEN.shared_tokens + OPEN.own_tokens + 30
+    assert fitted(OPEN, most, 30) == fitted(OPEN, most + 1, 30) == OPEN
+    assert fitted(OPEN, most - 7, 30).shared_tokens == OPEN.shared_tokens - 7
+    with pytest.raises(ExperimentError, match="an answer of 30 tokens after a prompt of at least"):
+        fitted(OPEN, 200, 30)
+
+
+@pytest.mark.parametrize("option", [{"scripted": True}, {"model": "m"}, {"seconds": 9.0}])
+def test_what_a_real_engine_needs_is_refused_without_one(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(ExperimentError, match=f"{name} is for a real engine: name one"):
+        EXPERIMENT.options(**option)
+    assert EXPERIMENT.options(engine="transformers", **option)
 
 
 def test_a_conversation_that_no_server_takes_is_refused(tmp_path: Path) -> None:

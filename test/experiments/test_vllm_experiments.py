@@ -74,6 +74,29 @@ def test_its_own_schedulers_serve_beside_ours(tmp_path: Path) -> None:
     assert {row["share_served"] for row in run.rows} == {1.0}
 
 
+def test_a_workload_is_served_with_random_weights(tmp_path: Path) -> None:
+    jobs = tuple(
+        Job(f"j{i}", 3.0 + 0.05 * i, f"r{i}", "1", "drone", TEXTS[i % 2],
+            URGENT if i % 2 else NORMAL, segment_tokens=(4, 6, 1))
+        for i in range(14)
+    )  # fmt: skip
+    file = tmp_path / "trace.jsonl"
+    write_trace(Trace("small", jobs=jobs), file)
+    experiment = drone.EXPERIMENT
+    policies = ("vllm-fcfs", "vllm-priority:rows=2", "deadline")
+    for scripted in (True, False):
+        options = experiment.options(
+            engine="vllm", policies=policies if scripted else policies[2:], trace=file,
+            profile="millisecond", own_pace=True, scripted=scripted,
+            engine_args=("load_format=dummy", "dtype=bfloat16"),
+        )  # fmt: skip
+        run = experiment.run(options, lambda done, total: None)
+        engines = [row["engine"] for row in run.rows]
+        assert engines == ["vllm"] * len(options.policies) + ["simulated"]
+        if scripted:
+            assert {row["share_served"] for row in run.rows} == {1.0}
+
+
 def test_random_weights_can_be_measured() -> None:
     engine = make_engine(
         "vllm", model=resource("models/tiny_planner"), engine_args={"load_format": "dummy"}

@@ -110,9 +110,13 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Declared most tokens over those of the longest answer.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="Prompts of conversations take time, other than in paper 000.")  # fmt: skip
-@click.option("--model", help="With a real engine: folder or hub id; the embedded one.")
+@click.option("--model", help="With a real engine: folder or hub id; else the embedded model.")
 @click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE", callback=_given,
               help="An option of vLLM's own.")  # fmt: skip
+@click.option("--scripted", is_flag=True, default=None,
+              help="With a real engine: the words of the workload, not its model's.")  # fmt: skip
+@click.option("--own-pace", is_flag=True, default=None,
+              help="With a real engine: its own step times, not the profile's.")  # fmt: skip
 @click.option("--requests", metavar="1,8,64", callback=_counts(MOST_REQUESTS, "1,8,64"),
               help="How many are served at a time.")  # fmt: skip
 @click.option("--tokens", type=click.IntRange(2, 4096), help="Of each answer.")

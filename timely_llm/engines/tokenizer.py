@@ -36,6 +36,9 @@ class HubTokenizer:
         self.eos_ids = _eos_ids(str(model), self._tokenizer)
         self._control = _control(self._tokenizer, self.eos_ids)
 
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
     @property
     def backend(self) -> Any:
         """The tokenizer of the library transformers."""

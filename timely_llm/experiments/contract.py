@@ -42,6 +42,8 @@ class Options:
         charged: prompts of conversations take time, which paper 000's experiments leave out.
         model: folder, or id on the Hugging Face hub; empty: the embedded one.
         engine_args: options of vLLM's own, each `name=value`.
+        scripted: sequences say the workload's segments, whatever a real engine's model says.
+        own_pace: a real engine's steps take as long as they take, whatever the profile says.
         requests: how many are served at a time.
         tokens: of each answer.
         repeats: how often an engine is measured.
@@ -67,6 +69,8 @@ class Options:
     charged: bool = False
     model: str = ""
     engine_args: tuple[str, ...] = ()
+    scripted: bool = False
+    own_pace: bool = False
     requests: tuple[int, ...] = (1, 8, 64, 256)
     tokens: int = 64
     repeats: int = 5
@@ -75,7 +79,7 @@ class Options:
 STOCK = ("vllm-fcfs", "vllm-priority")
 """Stock vLLM's own schedulers, baselines where vLLM is the engine."""
 
-_REAL_TIME = frozenset(("engine", "seconds"))
+_REAL_TIME = frozenset(("engine", "seconds", "model", "engine_args", "scripted", "own_pace"))
 _TALKS = frozenset(("rates", "ratios", "lengths", "bounds", "charged"))
 OF_ENGINES = frozenset(("engine", "model", "engine_args", "tokens", "repeats"))
 """Options of experiments that measure an engine itself."""
@@ -121,6 +125,8 @@ class Experiment:
             understands |= _REAL_TIME
             if given.get("engine", defaults.engine) != defaults.engine:
                 defaults = self.real_time
+            elif without := sorted(given.keys() & _REAL_TIME - {"engine"}):
+                raise ExperimentError(f"{self.name}: {without[0]} is for a real engine: name one")
             if given.get("engine") == "vllm":
                 defaults = replace(defaults, policies=(*STOCK, *defaults.policies))
         for name in given:

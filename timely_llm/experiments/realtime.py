@@ -1,46 +1,50 @@
 """The same in real time: the serving loop, a real engine and model, simulated robots and people.
 
-What the model says is then said again in virtual time, so that both can be compared.
+What the model says, or the workload's script, is then said again in virtual time, so that both can
+be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from timely_llm.core.errors import RequestError
 from timely_llm.engines.contract import Engine
-from timely_llm.engines.paced import PacedEngine
-from timely_llm.engines.profiles import step_time_profile
-from timely_llm.engines.registry import make_engine
+from timely_llm.experiments import workload
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options
 from timely_llm.experiments.document import RunDocument, Value
+from timely_llm.experiments.live_engines import LiveEngines
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.recorded import LIVE_DEFINITIONS
+from timely_llm.experiments.scripted import fitted, longest, serve_scripted
+from timely_llm.experiments.simulation import Settings, simulate_works
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.spoken import again, serve
 from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.stock import StockPolicy, StockSpec
+from timely_llm.experiments.stock import StockSpec
 from timely_llm.experiments.sweep import MEASURES, Scored, document, settings, workloads
-from timely_llm.experiments.workload import asked
 from timely_llm.policies.contract import Policy
-from timely_llm.resources import resource
 from timely_llm.traces.lines import in_order
 from timely_llm.traces.model import Trace
 from timely_llm.traces.streams import request_of
 
-if TYPE_CHECKING:
-    from timely_llm.engines.vllm_stock_engine import StockEngine
+Virtual = Callable[[Policy], Run]
+"""Serves what was served in real time again in virtual time, by a new policy."""
 
 SKIP = 5
 """First jobs that do not count: runs are short."""
 KEYS = ("workload", "load", "policy", "engine")
-NOTES = (
+PACED_NOTE = (
     "A real step is never shorter than the profile says. It is longer when this machine is slow,"
-    " and between two steps there is the loop's own time: both are missing in virtual time.",
+    " and between two steps there is the loop's own time: both are missing in virtual time."
+)
+OWN_PACE_NOTE = (
+    "A real step takes as long as it takes; in virtual time, as long as the profile says, which the"
+    " policies also begin with."
 )
 STOCK_NOTE = (
     "vllm-fcfs and vllm-priority are vLLM's own schedulers, in order of arrival and with urgent"
@@ -59,7 +63,8 @@ def run(
 ) -> RunDocument:
     """Return an experiment on the real engine, and the same again in virtual time.
 
-    The real engine's steps take as long as the profile says, or longer if this machine is slow.
+    The real engine's steps take as long as the profile says, or longer if this machine is slow;
+    with `own_pace` as long as they take. With `scripted` sequences say the workload's segments.
     Each setting has two rows for a seed: the column `engine` says which.
 
     Args:
@@ -72,13 +77,15 @@ def run(
         TimelyError: something of it is not possible.
     """
     arms = _arms(options)
-    if options.noise or any(isinstance(a, PolicySpec) and "uncached" in a.words for a in arms):
+    if any(isinstance(arm, PolicySpec) and "uncached" in arm.words for arm in arms):
+        raise ExperimentError("in real time prompts are always cached: leave out uncached")
+    if options.noise and not options.scripted:
         raise ExperimentError(
-            "in real time prompts are always cached, and times are those of the plans that are"
-            " made: leave out uncached and noise"
+            "in real time execution times are those of the plans that are made: leave out noise,"
+            " or ask for scripted"
         )
     cases = [
-        (_names(name, load, seed, arm.text), arm, _beginning(trace, options.seconds))
+        (_names(name, load, seed, arm.text), arm, _beginning(trace, options))
         for name, traces in workloads(options, presets).items()
         for load in options.loads
         for seed, trace in enumerate(traces)
@@ -86,64 +93,52 @@ def run(
     ]
     total, done = sum(_asked(part, int(names["load"])) for names, _, part in cases), 0
     scored: list[Scored] = []
-    skill_sets = shipped_skill_sets()
-    stage = _Engines(options)
+    engines = LiveEngines(options)
+    serve_part = _scripted if options.scripted else _spoken
     try:
         for names, arm, part in cases:
-            load = int(names["load"])
-            wanted = settings(options, load, int(names["seed"]))
+            wanted = settings(options, int(names["load"]), int(names["seed"]))
             if isinstance(arm, PolicySpec):
                 wanted = arm.settings(wanted)
-            used = {name: skill_sets[name] for name in {job.skill_set for job in part.jobs}}
             tell = partial(_tell, progress, done, total)
-            works = asked(part, load, SKIP)
-            engine, policy = stage.of(arm)
-            spoken = serve(works, used, engine, policy, wanted, tell, part.conversations)
-            done += _asked(part, load)
-            scored.append(_scored(spoken.run, {**names, "engine": options.engine}))
+            run, virtual = serve_part(part, wanted, *engines.of(arm), tell)
+            done += _asked(part, wanted.load)
+            scored.append(_scored(run, {**names, "engine": options.engine}))
             if isinstance(arm, PolicySpec):  # vLLM's schedulers are not there in virtual time
-                virtual = again(spoken, arm.make(), wanted)
-                scored.append(_scored(virtual, {**names, "engine": "simulated"}))
+                scored.append(_scored(virtual(arm.make()), {**names, "engine": "simulated"}))
     finally:
-        stage.close()
+        engines.close()
+    stock_notes = [STOCK_NOTE] if any(isinstance(arm, StockSpec) for arm in arms) else []
     made = document(
         experiment, options, scored, keys=KEYS, measures=(*MEASURES, "step_s"),
         definitions=DEFINITIONS,
-        notes=(*NOTES, STOCK_NOTE) if any(isinstance(a, StockSpec) for a in arms) else NOTES,
+        notes=[OWN_PACE_NOTE if options.own_pace else PACED_NOTE, *stock_notes],
     )  # fmt: skip
     return made.model_copy(update={"setup": {**made.setup, **_setup(options)}})
 
 
-class _Engines:
-    """The engines of a run, each made when it is needed first."""
+def _spoken(
+    part: Trace, settings: Settings, engine: Engine, policy: Policy, tell: Progress
+) -> tuple[Run, Virtual]:
+    """Return what robots got of a model's own plans, and what says these again."""
+    known = shipped_skill_sets()
+    used = {name: known[name] for name in {job.skill_set for job in part.jobs}}
+    works = workload.asked(part, settings.load, SKIP)
+    spoken = serve(works, used, engine, policy, settings, tell, part.conversations)
+    return spoken.run, partial(again, spoken, settings=settings)
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._ours: Engine | None = None
-        self._stock: dict[str, StockEngine] = {}
 
-    def of(self, arm: PolicySpec | StockSpec) -> tuple[Engine, Policy]:
-        """Return the engine that an arm runs on, without requests, and a new policy.
-
-        Raises:
-            TimelyError: the engine cannot be had.
-        """
-        model, pace = resource("models/tiny_planner"), self._options.profile
-        if isinstance(arm, PolicySpec):
-            if self._ours is None:
-                self._ours = make_engine(self._options.engine, model=model, pace=pace)
-            return self._ours, arm.make()
-        if arm.text not in self._stock:
-            self._stock[arm.text] = arm.engine(model)
-        stock = self._stock[arm.text]
-        return PacedEngine(stock, step_time_profile(pace)), StockPolicy(stock)
-
-    def close(self) -> None:
-        """Free them."""
-        for stock in self._stock.values():
-            stock.close()
-        if self._ours is not None:
-            self._ours.close()
+def _scripted(
+    part: Trace, settings: Settings, engine: Engine, policy: Policy, tell: Progress
+) -> tuple[Run, Virtual]:
+    """Return what robots got of the workload's own segments, and what says these again."""
+    works = workload.works(
+        part, settings.load, settings.seed, settings.prediction_error, settings.true_noise, SKIP,
+        shipped_skill_sets(),
+    )  # fmt: skip
+    settings = fitted(settings, engine.capacity.max_model_len, longest(works))
+    run = serve_scripted(works, engine, policy, settings, tell, part.conversations)
+    return run, lambda policy: simulate_works(works, policy, settings, part.conversations)
 
 
 def _arms(options: Options) -> list[PolicySpec | StockSpec]:
@@ -176,10 +171,22 @@ def _scored(run: Run, names: dict[str, Value]) -> Scored:
 
 
 def _setup(options: Options) -> dict[str, Value]:
-    return {
-        "engine": f"{options.engine} in real time with the embedded model, and simulated",
+    made: dict[str, Value] = {
+        "engine": f"{options.engine} in real time, and simulated",
+        "model": options.model or "the embedded one",
+        "options of vLLM's own": ", ".join(options.engine_args) or "none",
+        "pace": "the engine's own" if options.own_pace else options.profile,
         "seconds of each workload": options.seconds,
         "first jobs that do not count": SKIP,
+    }
+    if options.scripted:
+        return made | {
+            "words": "the workload's segments, whatever the model computes",
+            "prompt tokens, shared and computed once": f"{Settings().shared_tokens}, or as many as"
+            " the engine takes",
+        }
+    return made | {
+        "words": "the model's, constrained to the grammar",
         "execution times": "as predicted of the plan that was made, over the error",
         "prompt tokens, shared and computed once": "those of the skill set",
         "prompt tokens computed for each request": "those of the task",
@@ -191,14 +198,14 @@ def _asked(part: Trace, load: int) -> int:
     return len(part.jobs) * load + len(part.conversations)
 
 
-def _beginning(trace: Trace, seconds: float) -> Trace:
+def _beginning(trace: Trace, options: Options) -> Trace:
     """Return what is asked in the first seconds of a trace.
 
     Raises:
         ExperimentError: too little, or of a robot that the package does not know, or of a person
             whom no server takes.
     """
-    first_s = in_order(trace)[0].arrival_s
+    first_s, seconds = in_order(trace)[0].arrival_s, options.seconds
     jobs = tuple(job for job in trace.jobs if job.arrival_s < first_s + seconds)
     talks = tuple(talk for talk in trace.conversations if talk.arrival_s < first_s + seconds)
     if trace.jobs and len(jobs) <= SKIP:
@@ -207,7 +214,7 @@ def _beginning(trace: Trace, seconds: float) -> Trace:
             " do not count: ask for more seconds"
         )
     known = shipped_skill_sets()
-    for job in jobs:
+    for job in jobs if not options.scripted else ():
         if job.skill_set not in known or not job.text:
             raise ExperimentError(
                 f"job {job.id!r} cannot be asked in real time: it needs a text and a skill set of"

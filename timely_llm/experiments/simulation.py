@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.journal import Journal
 from timely_llm.core.request import PlanRequest
+from timely_llm.core.segment import Segment
 from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES, Profile
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
 from timely_llm.experiments import talkers, workload
 from timely_llm.experiments.outcome import Run
-from timely_llm.experiments.stage import Progress, Stage
+from timely_llm.experiments.stage import Progress, Robot, Stage
 from timely_llm.experiments.workload import Work
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
@@ -140,14 +141,8 @@ def simulate_works(
     """
     arrivals_s = [w.arrival_s for w in works[:1]] + [c.arrival_s for c in conversations[:1]]
     clock = VirtualClock(min(arrivals_s, default=0.0) - _FIRST_AT_S)
-    stage = Stage(
-        clock,
-        lambda robot, segment: robot.work.parts[segment.index].true_s,
-        settings.network_s,
-        settings.reports,
-    )
-    pieces = {work.id: work.pieces for work in works}
-    pieces |= {talk.id: talkers.answer(talk.output_tokens) for talk in conversations}
+    stage = Stage(clock, true_seconds, settings.network_s, settings.reports)
+    pieces = script(works, conversations)
     engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
     loop = Loop(engine, policy, stage, clock, settings.step_time(), journal, settings.patience())
@@ -159,6 +154,17 @@ def simulate_works(
     for talk in conversations:
         stage.talk(talk, talkers.request_for(talk, MAX_TOKENS))
     return stage.run(loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), progress)
+
+
+def true_seconds(robot: Robot, segment: Segment) -> float:
+    """Return the seconds that a robot really takes for a segment which was known before."""
+    return robot.work.parts[segment.index].true_s
+
+
+def script(works: Sequence[Work], conversations: Sequence[Conversation]) -> dict[str, list[str]]:
+    """Return what is said to works whose segments are known, and to conversations, as tokens."""
+    said = {work.id: work.pieces for work in works}
+    return said | {talk.id: talkers.answer(talk.output_tokens) for talk in conversations}
 
 
 def request_for(work: Work, skill_set: str, task: str, settings: Settings) -> PlanRequest:

@@ -45,15 +45,17 @@ class Spoken:
     own_tokens: int
 
 
-class _TraceClock:
+class TraceClock:
     """The wall's clock, on a trace's time."""
 
     def __init__(self) -> None:
         self._wall = WallClock()
-        self.start(0.0)
+        self._origin_s = self._wall.now()
 
-    def start(self, now_s: float) -> None:
-        """Show `now_s` now, and go on from there."""
+    def start(self, works: Sequence[Work], conversations: Sequence[Conversation]) -> None:
+        """Go on from shortly before the first of them arrives."""
+        arrivals_s = [w.arrival_s for w in works[:1]] + [c.arrival_s for c in conversations[:1]]
+        now_s = min(arrivals_s, default=0.0) - _HEAD_START_S
         self._origin_s = self._wall.now() - now_s
 
     def now(self) -> float:
@@ -114,7 +116,7 @@ def serve(
         RequestError: a conversation is longer than any server takes.
         SimulationError: requests are left that no policy serves.
     """
-    clock = _TraceClock()
+    clock = TraceClock()
     rng = np.random.default_rng(settings.seed)
     notes = _Notes(engine, rng, settings.prediction_error)
     stage = Stage(clock, notes.seconds, settings.network_s, settings.reports)
@@ -123,8 +125,7 @@ def serve(
         AdmissionLimits(constrained=True),
     )  # fmt: skip
     shared = {name: loop.register(made) for name, made in skill_sets.items()}
-    arrivals_s = [w.arrival_s for w in works[:1]] + [c.arrival_s for c in conversations[:1]]
-    clock.start(min(arrivals_s, default=0.0) - _HEAD_START_S)
+    clock.start(works, conversations)
     for work in works:
         request = request_for(work, work.job.skill_set, work.job.text, settings)
         stage.enter(work, replace(request, max_tokens=MAX_TOKENS))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from timely_llm.core.generation import Generation, PlanGeneration
 from timely_llm.core.time_utility import NORMAL
@@ -54,8 +54,18 @@ class StockSpec:
             limits = replace(limits, max_rows=int(rows))
         return cls(text, name.removeprefix("vllm-"), limits)
 
-    def engine(self, model: str | Path) -> StockEngine:
+    def engine(
+        self,
+        model: str | Path,
+        engine_args: Mapping[str, Any] | None = None,
+        max_model_len: int = Limits().max_model_len,
+    ) -> StockEngine:
         """Return a new engine.
+
+        Args:
+            model: folder, or id on the Hugging Face hub.
+            engine_args: options of vLLM's own.
+            max_model_len: most tokens of one sequence.
 
         Raises:
             TimelyError: vLLM is missing, or the model cannot be run.
@@ -63,7 +73,8 @@ class StockSpec:
         import_core()
         from timely_llm.engines.vllm_stock_engine import StockEngine
 
-        return StockEngine(model, "float32", self.limits, self.scheduling)
+        limits = replace(self.limits, max_model_len=max_model_len)
+        return StockEngine(model, "float32", limits, self.scheduling, engine_args)
 
 
 class StockPolicy:

@@ -130,6 +130,11 @@ def task_text(own_tokens: int = OWN_TOKENS) -> str:
     return _FILLER * max(own_tokens - _tokens(_END), 1)
 
 
+def own_text(job: Job, own_tokens: int = OWN_TOKENS) -> str:
+    """Return a job's text, made as long as `task_text` if it is shorter."""
+    return job.text + _FILLER * max(own_tokens - _tokens(_END) - _tokens(job.text), not job.text)
+
+
 def works(
     trace: Trace,
     load: int = 1,
