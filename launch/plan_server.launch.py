@@ -12,6 +12,7 @@ PARAMETERS = {
     "engine": (str, "what runs the model: transformers, vllm, simulated"),
     "model": (str, "folder or Hugging Face id of a causal model"),
     "engine_args": (list[str], "YAML list of options of vLLM's own, each as name=value"),
+    "engine_process": (bool, "true: the engine runs in a process of its own"),
     "policy": (
         str,
         "who takes part in each step: timely+slice, timely, deadline, slice, edf, stream, ...",

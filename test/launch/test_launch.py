@@ -77,7 +77,7 @@ def test_every_argument_is_described_and_has_a_default(name: str) -> None:
 def test_the_server_starts_with_the_parameters_of_its_file() -> None:
     status, output = run("plan_server", until="ready:", engine="simulated")
     assert status == 0
-    assert "ready: timely policy, simulated engine" in output
+    assert "ready: timely+slice policy, simulated engine" in output
 
 
 def test_an_argument_goes_before_the_parameter_file() -> None:
@@ -99,6 +99,20 @@ def test_the_life_cycle_can_be_left_to_others() -> None:
     status, output = run("plan_server", until="unconfigured:", **arguments)
     assert status == 0
     assert "unconfigured: waits for `ros2 lifecycle set`" in output
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_an_engine_without_a_model_needs_no_process_of_its_own(name: str) -> None:
+    _, output = run(name, engine="simulated", engine_process="true")
+    assert "the engine simulated computes nothing: it needs no process" in output
+    assert "Traceback" not in output
+
+
+def test_the_engine_runs_in_a_process_of_its_own() -> None:
+    arguments = {"engine": "transformers", "engine_process": "true"}
+    status, output = run("plan_server", until="ready:", **arguments)
+    assert status == 0
+    assert "ready: timely+slice policy, transformers engine" in output
 
 
 def test_skill_sets_are_given_as_a_list() -> None:
