@@ -42,6 +42,8 @@ def plan_server(context: LaunchContext) -> list[Node]:
             parameters=[LaunchConfiguration("params_file"), overrides],
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
             output="screen",
+            # It finishes what is in work, and frees the model: launch's own 5 s may not be enough.
+            sigterm_timeout=LaunchConfiguration("sigterm_timeout", default="30"),
         )
     ]
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from test.experiments.workloads import job, trace
 from test.serving.scripted import DRONE
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
-from timely_llm.experiments.workload import Part, Work, skill_set, task_text, works
+from timely_llm.experiments.workload import Part, Work, own_text, skill_set, task_text, works
 from timely_llm.skills.minispec import check_plan
 from timely_llm.traces.model import TraceError
 
@@ -27,6 +27,16 @@ def test_a_plan_has_the_tokens_and_predictions_of_its_parts(wanted: list[Part]) 
         text += piece
         ends += [len(text)] * piece.endswith(";")
     assert len(ends) == len(wanted), "one token ends each part, and none within"
+
+
+def test_each_prompt_of_real_engines_is_another_one_of_the_same_length() -> None:
+    one, two = works(trace(job("j", text="Go up."), job("k", text="Go up.")))
+    texts = [own_text(work, 40) for work in (one, two)]
+    assert texts[0] != texts[1]
+    encode = ScriptTokenizer().encode_chat
+    lengths = {len(encode([{"role": "user", "content": t}])) for t in (*texts, task_text(40))}
+    assert len(lengths) == 1
+    assert own_text(one, 1).endswith("Go up."), "longer ones stay as they are"
 
 
 def test_skill_times_go_to_segments_in_order_and_the_last_segment_takes_none() -> None:

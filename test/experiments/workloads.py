@@ -13,10 +13,11 @@ def job(
     seconds: tuple[float, ...] = (2.0, 1.0),
     task: str = "0",
     plan: str = "",
+    text: str = "fly",
 ) -> Job:
     times = tuple(SkillTime("mf", s) for s in seconds)
     return Job(
-        job_id, arrival_s, f"agent-{job_id}", task, "drone", "fly", utility, times, plan, tokens
+        job_id, arrival_s, f"agent-{job_id}", task, "drone", text, utility, times, plan, tokens
     )
 
 

@@ -184,6 +184,7 @@ def _setup(options: Options) -> dict[str, Value]:
             "words": "the workload's segments, whatever the model computes",
             "prompt tokens, shared and computed once": f"{Settings().shared_tokens}, or as many as"
             " the engine takes",
+            "prompt tokens computed for each request": f"{Settings().own_tokens}, none alike",
         }
     return made | {
         "words": "the model's, constrained to the grammar",

@@ -91,7 +91,7 @@ def serve_scripted(
     skill_set = workload.skill_set(settings.shared_tokens)
     loop.register(skill_set)
     for work in works:
-        task = workload.own_text(work.job, settings.own_tokens)
+        task = workload.own_text(work, settings.own_tokens)
         stage.enter(work, request_for(work, skill_set.name, task, settings))
     for talk in conversations:
         stage.talk(talk, talkers.request_for(talk, MAX_TOKENS))

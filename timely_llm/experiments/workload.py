@@ -130,9 +130,10 @@ def task_text(own_tokens: int = OWN_TOKENS) -> str:
     return _FILLER * max(own_tokens - _tokens(_END), 1)
 
 
-def own_text(job: Job, own_tokens: int = OWN_TOKENS) -> str:
-    """Return a job's text, made as long as `task_text` if it is shorter."""
-    return job.text + _FILLER * max(own_tokens - _tokens(_END) - _tokens(job.text), not job.text)
+def own_text(work: Work, own_tokens: int = OWN_TOKENS) -> str:
+    """Return the text of a job, as of nobody else's, made as long as `task_text` if shorter."""
+    text = f"{work.id}: {work.job.text}"
+    return text + _FILLER * max(own_tokens - _tokens(_END) - _tokens(text), 0)
 
 
 def works(
