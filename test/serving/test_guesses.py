@@ -21,6 +21,7 @@ from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Admission, Limits, Part, Track
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.fcfs import Stream
+from timely_llm.serving.stats import Stats
 from timely_llm.skills.skill_set import SkillSet
 
 GUESSES = 7
@@ -78,6 +79,18 @@ def test_an_answer_is_the_same_in_fewer_steps() -> None:
     assert guessing.prompts == plain.prompts
     assert guessing.loop.free_kv_tokens == plain.loop.free_kv_tokens
     assert len(guessing.sink.steps) < len(plain.sink.steps) / 2
+
+
+def test_guesses_are_counted_and_the_right_ones_among_them() -> None:
+    stats = Stats()
+    tokens = {"a": [1, 2, 3], "b": [4], "c": [5]}
+    stats.step(StepResult(tokens, {"a": 3, "b": 1, "c": 9}, 0.01, guessed={"a": 3, "b": 2}))
+    assert (stats.guessed_tokens, stats.right_guesses, stats.generated_tokens) == (5, 2, 5)
+    plain, guessing = both({"r": WORDS})
+    for scene in (plain, guessing):
+        talk(scene, "r")
+    assert plain.loop.stats.guessed_tokens == plain.loop.stats.right_guesses == 0
+    assert guessing.loop.stats.guessed_tokens == guessing.loop.stats.right_guesses > 0
 
 
 @pytest.mark.parametrize("most", range(1, 12))

@@ -69,4 +69,6 @@ def stats(loop: Loop, stamp: Time) -> msg.ServerStats:
         ttft_p95=counts.ttft_s(95),
         slo_met=counts.slo_met,
         stalled=counts.stalled_s,
+        guessed_tokens=counts.guessed_tokens,
+        right_guesses=counts.right_guesses,
     )

@@ -31,6 +31,8 @@ class Stats:
     """What a loop has done since it was made; times in seconds.
 
     Attributes:
+        guessed_tokens: tokens that the engine guessed and computed; speculative decoding.
+        right_guesses: of these, tokens that the model then said too.
         chunks: tokens of answers that were told.
         duration_error: mean of |true - predicted| / true of the last segments that robots of one
             skill set executed, the one that was heard of last.
@@ -49,6 +51,8 @@ class Stats:
     generated_tokens: int = 0
     recomputed_tokens: int = 0
     evictions: int = 0
+    guessed_tokens: int = 0
+    right_guesses: int = 0
     chunks: int = 0
     duration_error: float = 0.0
     duration_bias: float = 0.0
@@ -65,6 +69,8 @@ class Stats:
         self.generated_tokens += sum(len(tokens) for tokens in result.tokens.values())
         self.recomputed_tokens += sum(result.recomputed.values())
         self.evictions += len(result.evicted)
+        self.guessed_tokens += sum(result.guessed.values())
+        self.right_guesses += sum(len(result.tokens[key]) - 1 for key in result.guessed)
         self._step_s.append(result.duration_s)
 
     def predicted(self, error: float, bias: float) -> None:

@@ -1,0 +1,25 @@
+"""What `~/stats` tells of the loop's counts."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from builtin_interfaces.msg import Time
+
+from test.serving.scripted import FIND, Scene, request
+from timely_llm.policies.fcfs import Stream
+from timely_llm.ros import observation
+
+
+def test_every_count_of_the_loop_is_told() -> None:
+    scene = Scene({"r": FIND}, Stream())
+    scene.loop.admit(request("r"))
+    scene.run()
+    counts = scene.loop.stats
+    counts.evictions, counts.guessed_tokens, counts.right_guesses = 2, 30, 11
+    told = observation.stats(scene.loop, Time(sec=5))
+    names = [known.name for known in fields(counts) if not known.name.startswith("_")]
+    assert {name: getattr(told, name) for name in names} == {
+        name: getattr(counts, name) for name in names
+    }
+    assert told.steps > 0 and told.stamp.sec == 5
