@@ -264,6 +264,8 @@ def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
         VllmEngine(llama, engine_args={"no_such_option": 1})
     with pytest.raises(EngineError, match="vLLM does not start"):
         VllmEngine(llama, dtype="float3")
+    with pytest.raises(EngineError, match=r"divisible by tensor parallel size \(3\)$"):
+        VllmEngine(llama, engine_args={"tensor_parallel_size": 3})
 
 
 def test_a_model_with_a_state(make_model: Callable[..., Path]) -> None:

@@ -31,13 +31,14 @@ def seen(health: Health, **fields: Any) -> None:
 
 
 def test_all_is_well(health: Health) -> None:
-    seen(health, queued=1, running=2, step_time=0.025)
+    seen(health, queued=1, running=2, step_time=0.025, guessed_tokens=40, right_guesses=12)
     status = health.status(101.0, "active")
     assert (status.level, status.message) == (OK, "serving")
     assert (status.name, status.hardware_id) == ("lab/plan_server: serving", "simulated")
     values = {value.key: value.value for value in status.values}
     assert values["requests served"] == "3 of 10"
     assert values["free KV"] == "90.0%"
+    assert values["right guesses"] == "12 of 40"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from timely_llm.engines.guesses import allowed
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Admission, Limits, Track
-from timely_llm.engines.vllm_version import import_core
+from timely_llm.engines.vllm_version import import_core, reason
 from timely_llm.policies.contract import Capacity, StepPlan
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class VllmEngine:
         except EngineError:
             raise
         except Exception as error:  # whatever vLLM finds wrong
-            raise EngineError(f"vLLM does not start: {_first_line(error)}") from error
+            raise EngineError(f"vLLM does not start: {reason(error)}") from error
         self.in_flight = self._core.in_flight
         self.ahead = self._core.ahead
         self._ledger = Ledger(limits, block_tokens, self._core.most_guesses, self.ahead)

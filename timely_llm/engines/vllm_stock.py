@@ -16,6 +16,7 @@ from timely_llm.engines.track import Limits
 from timely_llm.engines.vllm import BLOCK_TOKENS, most_positions
 from timely_llm.engines.vllm_core import close_core, enter_core
 from timely_llm.engines.vllm_options import engine_config
+from timely_llm.engines.vllm_version import reason
 
 
 def stock_config(
@@ -58,8 +59,7 @@ def starting() -> Iterator[None]:
     except TimelyError:
         raise
     except Exception as error:
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise EngineError(f"vLLM does not start: {first}") from error
+        raise EngineError(f"vLLM does not start: {reason(error)}") from error
 
 
 class StockVllm:

@@ -32,8 +32,15 @@ def import_core() -> Any:
     try:
         return importlib.import_module("timely_llm.engines.vllm_core")
     except Exception as error:  # vLLM checks much of its surroundings as it is imported
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise EngineError(f"vLLM cannot be imported: {reason}") from error
+        raise EngineError(f"vLLM cannot be imported: {reason(error)}") from error
+
+
+def reason(error: Exception) -> str:
+    """Return in one line what vLLM finds wrong: of its options, the first that it refuses."""
+    problems = getattr(error, "errors", None)
+    text = problems()[0]["msg"] if callable(problems) else str(error)
+    first = next(iter(text.strip().splitlines()), type(error).__name__)
+    return str(first).removeprefix("Value error, ").rstrip(".")
 
 
 def installed_version() -> str | None:

@@ -123,6 +123,7 @@ class Health:
             "duration error": f"{stats.duration_error:.1%}",
             "replans": str(stats.replans),
             "evictions": str(stats.evictions),
+            "right guesses": f"{stats.right_guesses} of {stats.guessed_tokens}",
         }
 
     @property
