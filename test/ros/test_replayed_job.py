@@ -30,9 +30,11 @@ class Robot:
     def offer(self, index: int, text: str, final: bool = False, epoch: int = 0) -> None:
         self.job.offer(Segment("j", "agent-j", index, text, (), 0.0, final, epoch))
 
-    def finish(self, plan: str, code: ErrorCode = ErrorCode.NONE, epoch: int = 0) -> None:
+    def finish(
+        self, plan: str, code: ErrorCode = ErrorCode.NONE, epoch: int = 0, segments: int = 1
+    ) -> None:
         self.job.finish(
-            PlanResult("j", "agent-j", code, "", plan, 1, 0.1, 0.1, 1.0, 9, 9, 0, epoch)
+            PlanResult("j", "agent-j", code, "", plan, segments, 0.1, 0.1, 1.0, 9, 9, 0, epoch)
         )
 
     def pass_time(self) -> None:
@@ -79,6 +81,28 @@ def test_it_is_done_when_the_server_said_so_and_all_is_executed() -> None:
     assert outcome.finished
     assert outcome.segments[0].end_s - outcome.segments[0].start_s == pytest.approx(2.0)
     assert outcome.response_s >= 0.0
+
+
+def test_a_result_may_overtake_segments() -> None:
+    robot = Robot(2.0, 3.0, 4.0)
+    robot.finish("mf(50);tc(90);mf(100);", segments=3)
+    for index, text in enumerate(("mf(50);", "tc(90);", "mf(100);")):
+        assert not robot.job.done
+        robot.offer(index, text, final=index == 2)
+    while not robot.job.done:
+        robot.pass_time()
+    assert robot.states == [(kind, i) for i in range(3) for kind in (STARTED, FINISHED)]
+    assert robot.job.finished
+
+
+def test_what_does_not_come_after_the_result_is_made_up_for() -> None:
+    robot = Robot(2.0, 3.0)
+    robot.offer(0, "mf(50);")
+    robot.finish("mf(50);tc(90);mf(100);", segments=3)
+    robot.offer(1, "tc(90);")
+    while not robot.job.done:
+        robot.pass_time()
+    assert robot.states == [(kind, i) for i in range(3) for kind in (STARTED, FINISHED)]
 
 
 def test_segments_count_once_whichever_way_they_come() -> None:

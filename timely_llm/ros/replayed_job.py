@@ -17,7 +17,7 @@ from timely_llm.experiments.workload import Work
 from timely_llm.robots.execution import Happening, PlanRun
 from timely_llm.robots.world import World
 from timely_llm.ros.conversions import value_text
-from timely_llm.ros.replayed_request import ReplayedRequest
+from timely_llm.ros.replayed_request import LAST_S, ReplayedRequest
 from timely_llm.skills.skill_set import SkillSet
 
 
@@ -91,6 +91,7 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
         self._skill_set = skill_set
         self._report = report
         self._epoch = 0
+        self._make_up_s = math.inf
         self._failed = self._said_returned = False
         self._received_s: dict[tuple[int, int], float] = {}
         self._executed: dict[tuple[int, int], Executed] = {}
@@ -98,8 +99,8 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
 
     @property
     def wake_s(self) -> float:
-        """When the running skill ends; infinite if none runs."""
-        return math.inf if self._failed else self._run.next_wake_s
+        """When the running skill ends, or nothing more is waited for; infinite if neither is."""
+        return math.inf if self._failed else min(self._run.next_wake_s, self._make_up_s)
 
     @property
     def finished(self) -> bool:
@@ -142,6 +143,7 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
             segment.index,
             lambda: self._run.receive(segment.index, segment.text, segment.final, now),
         )
+        self._make_up(now)
 
     def finish(self, result: PlanResult) -> None:
         """Take the result; only the first one counts."""
@@ -149,15 +151,28 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
             return
         self.result = result
         if result.error_code is ErrorCode.NONE and self._follow(result.epoch):
-            # Segments that got lost on the way are made up for by the whole plan.
-            last = self._run.segments
-            self._execute(last, lambda: self._run.complete(result.plan, time.monotonic()))
+            now = time.monotonic()
+            self._make_up_s = now + LAST_S
+            self._make_up(now)
 
     def tick(self, now: float) -> None:
-        """Go on after a skill whose end has come."""
-        if now >= self.wake_s:
+        """Go on after a skill whose end has come, or without segments that did not come."""
+        if now >= self._run.next_wake_s and not self._failed:
             self._run.wake(now)
             self._tell()
+        self._make_up(now)
+
+    def _make_up(self, now: float) -> None:
+        """Make up for segments that got lost on the way by the whole plan.
+
+        The result may have overtaken them.
+        """
+        if self.result is None or self._make_up_s == math.inf:
+            return
+        if len(self._received_s) >= self.result.segments or now >= self._make_up_s:
+            self._make_up_s = math.inf
+            plan = self.result.plan
+            self._execute(self._run.segments, lambda: self._run.complete(plan, now))
 
     def _follow(self, epoch: int) -> bool:
         """Go over to a newer epoch; return whether `epoch` is what is being executed."""

@@ -11,6 +11,8 @@ from timely_llm.core.request import Request, Result
 from timely_llm.traces.lines import request_line
 from timely_llm.traces.model import Conversation, Job
 
+LAST_S = 1.0
+"""What is still on its way when the result is there comes in this time, or never: seconds."""
 AnyRequest = TypeVar("AnyRequest", bound=Request)
 AnyResult = TypeVar("AnyResult", bound=Result)
 

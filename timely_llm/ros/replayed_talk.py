@@ -10,11 +10,8 @@ from timely_llm.core.listener import Listener
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
 from timely_llm.experiments.outcome import Talk
-from timely_llm.ros.replayed_request import ReplayedRequest
+from timely_llm.ros.replayed_request import LAST_S, ReplayedRequest
 from timely_llm.traces.model import Conversation
-
-LAST_S = 1.0
-"""Tokens that are still on their way when the result is there come in this time, or never."""
 
 
 class ReplayedTalk(ReplayedRequest[StreamRequest, StreamResult]):
