@@ -148,6 +148,7 @@ KINDS = (
     "vllm-scheduler-guesses-llama",
     "vllm-scheduler-ahead-llama",
     "vllm-scheduler-stages-llama",
+    "vllm-scheduler-host-llama",
     "vllm-llama",
     "vllm-qwen3",
     "vllm-ahead-llama",
@@ -196,6 +197,10 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
             args["pipeline_parallel_size"] = 2
 
         def make_vllm(**limits: int) -> Engine:
+            if "host" in kind:
+                from test.engines.vllm_host import new_host
+
+                _, args["kv_transfer_config"] = new_host()
             with asynchronous():
                 return VllmEngine(model, limits=Limits(**limits), engine_args=args)
 
@@ -213,7 +218,8 @@ class Driver:
     """Runs steps and notes what came of them.
 
     An engine may store and share KV in whole blocks of `block_tokens` only: outside words then
-    cost it the rest of the last block.
+    cost it the rest of the last block. Tokens whose KV it fetches from elsewhere are counted as
+    computed here, and as recomputed if they were.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -223,6 +229,9 @@ class Driver:
         self.kept: Counter[str] = Counter()
         self.computed: Counter[str] = Counter()
         self.recomputed: Counter[str] = Counter()
+        self.loaded: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
+        self.loading: set[str] = set()
         self.said: dict[str, list[int]] = {}
 
     def add(
@@ -244,7 +253,8 @@ class Driver:
         self.left[key] = self.engine.add(key, token_ids, prefix, decoding)
         self.said[key] = []
         self.kept[key] = 0
-        del self.computed[key], self.recomputed[key]
+        del self.computed[key], self.recomputed[key], self.loaded[key], self.reached[key]
+        self.loading.discard(key)
         return self.left[key]
 
     def append(self, key: str, text: str, drop: int = 0) -> None:
@@ -255,7 +265,7 @@ class Driver:
     def resume(self, key: str, new_key: str, text: str) -> None:
         """Go on with a sequence under another name."""
         token_ids = self.engine.tokenizer.encode(text)
-        for of in (self.left, self.kept):
+        for of in (self.left, self.kept, self.reached):
             of[new_key] = of.pop(key, 0)
         self.left[new_key] += len(token_ids) + self.cut(new_key)
         del self.computed[new_key]
@@ -276,12 +286,29 @@ class Driver:
         """Return the tokens that the blocks of these sequences can hold."""
         return -sum(-self.kept[key] // self.block_tokens for key in keys) * self.block_tokens
 
-    def step(self, entries: dict[str, int], evictable: Sequence[str] = ()) -> StepResult:
-        """Make a step and check that only its sequences went on, as far as they were told."""
+    def step(
+        self, entries: dict[str, int], evictable: Sequence[str] = (), lost: Sequence[str] = ()
+    ) -> StepResult:
+        """Make a step and check that only its sequences went on, as far as they were told.
+
+        Sequences whose KV comes later compute nothing, nor do `lost` ones whose KV is broken.
+        """
         wanted = {key: min(tokens, self.left[key]) for key, tokens in entries.items()}
         self.engine.submit(StepPlan(tuple(entries.items()), tuple(evictable)))
         result = self.engine.collect()
-        served = {key: tokens for key, tokens in wanted.items() if key not in result.failures}
+        for key, tokens in result.loaded.items():
+            if self.reached[key] > self.kept[key]:
+                self.recomputed[key] += min(tokens, self.reached[key] - self.kept[key])
+            self.left[key] -= tokens
+            self.kept[key] += tokens
+            if key in wanted:
+                wanted[key] = min(entries[key], self.left[key])
+        self.loaded.update(result.loaded)
+        self.computed.update(result.loaded)
+        resting = {*result.failures, *result.rested, *self.loading}
+        resting |= set(lost) - result.computed.keys()
+        self.loading = (self.loading | set(result.loading)) - result.loaded.keys()
+        served = {key: tokens for key, tokens in wanted.items() if key not in resting}
         beyond = {key: len(result.tokens[key]) - 1 for key in result.guessed}
         for key, most in result.guessed.items():
             assert 0 <= beyond[key] <= most < entries[key]
@@ -297,6 +324,7 @@ class Driver:
         for key, tokens in served.items():
             self.left[key] -= tokens
             self.kept[key] += tokens
+            self.reached[key] = max(self.reached[key], self.kept[key])
         finished = {key for key in served if self.left[key] == -beyond.get(key, 0)}
         assert set(result.tokens) == finished
         self.computed.update(result.computed)

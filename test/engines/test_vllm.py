@@ -34,8 +34,12 @@ PROMPT = list(range(5, 105))  # three blocks and four tokens
 class Inside(VllmEngine):
     """The engine without a model, and a view of what vLLM does inside."""
 
-    def __init__(self, model: Path, guesses: int = 0, **limits: int) -> None:
+    def __init__(
+        self, model: Path, guesses: int = 0, kv_transfer_config: Any = None, **limits: int
+    ) -> None:
         args: dict[str, Any] = {"distributed_executor_backend": NoModel}
+        if kv_transfer_config is not None:
+            args["kv_transfer_config"] = kv_transfer_config
         if guesses:
             args["speculative_config"] = {"method": "ngram", "num_speculative_tokens": guesses}
         super().__init__(model, limits=Limits(**limits), engine_args=args)
@@ -257,7 +261,7 @@ def test_a_prefix_that_breaks_down(inside: Inside, monkeypatch: pytest.MonkeyPat
 def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         VllmEngine(tmp_path)
-    for name in ("scheduler_cls", "logits_processors", "kv_transfer_config"):
+    for name in ("scheduler_cls", "logits_processors", "spec_model"):
         with pytest.raises(EngineError, match=f"engine_args cannot set '{name}'"):
             VllmEngine(llama, engine_args={name: 1})
     with pytest.raises(EngineError, match=r"vLLM does not start: .*no_such_option"):

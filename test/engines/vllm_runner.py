@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.executor import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
-from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 
 class NoModel(Executor):  # type: ignore[misc] # of a library that is not always there
@@ -41,6 +43,12 @@ class NoModel(Executor):  # type: ignore[misc] # of a library that is not always
         self._ends: dict[str, int] = {}
         self._guessed: dict[str, list[int]] = {}
         self._said: dict[str, list[int]] = {}
+        self.connector: Any = None
+        self._kv_output: KVConnectorOutput | None = None
+        if self.vllm_config.kv_transfer_config is not None:
+            make: Any = KVConnectorFactory.create_connector
+            self.connector = make(self.vllm_config, KVConnectorRole.WORKER, None)
+            self.connector.register_kv_caches(self.kv)
 
     def collective_rpc(self, method: Any, *args: Any, **kwargs: Any) -> list[Any]:
         """Answer for a worker."""
@@ -77,7 +85,11 @@ class NoModel(Executor):  # type: ignore[misc] # of a library that is not always
         ):
             starts[request_id] = start
             self.blocks[request_id] += blocks[0] if blocks else ()
-        self.scheduled.append(dict(scheduler_output.num_scheduled_tokens))
+        if scheduler_output.num_scheduled_tokens:
+            self.scheduled.append(dict(scheduler_output.num_scheduled_tokens))
+        if self.connector is not None:
+            self.connector.bind_connector_metadata(scheduler_output.kv_connector_metadata)
+            self.connector.start_load_kv(None)
         self._ends = {}
         self._guessed = dict(scheduler_output.scheduled_spec_decode_tokens)
         for request_id, tokens in scheduler_output.num_scheduled_tokens.items():
@@ -88,6 +100,14 @@ class NoModel(Executor):  # type: ignore[misc] # of a library that is not always
                 stored = self.kv.setdefault(block, [-1] * self.block_tokens)
                 stored[place % self.block_tokens] = row[place]
             self._ends[request_id] = end
+        if self.connector is not None:
+            self.connector.wait_for_save()
+            sent, received = self.connector.get_finished(scheduler_output.finished_req_ids)
+            self._kv_output = KVConnectorOutput(
+                finished_sending=sent,
+                finished_recving=received,
+                invalid_block_ids=self.connector.get_block_ids_with_load_errors(),
+            )
         return _later(None) if non_block else None
 
     def sample_tokens(self, grammar_output: Any, non_block: bool = False) -> Any:
@@ -123,6 +143,7 @@ class NoModel(Executor):  # type: ignore[misc] # of a library that is not always
             req_ids=ids,
             req_id_to_index={request_id: row for row, request_id in enumerate(ids)},
             sampled_token_ids=list(self._said.values()),
+            kv_connector_output=self._kv_output,
         )
         return _later(output) if non_block else output
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -52,6 +52,10 @@ class StepResult:
             ahead, from the end of the step before if that was later.
         guessed: tokens that were guessed and computed beside what the plan asked for, by key; those
             that were right are in `tokens`, the others left nothing behind.
+        loaded: tokens whose KV was fetched instead of computed, by key. Also those of sequences
+            that were `loading` and are not any longer: 0 if their KV did not come.
+        loading: keys of the plan that computed nothing, since their KV is on its way. They are
+            named in `loaded` of a later step, unless they are removed.
     """
 
     tokens: Mapping[str, Sequence[int]]
@@ -61,6 +65,18 @@ class StepResult:
     evicted: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     guessed: Mapping[str, int] = field(default_factory=dict)
+    loaded: Mapping[str, int] = field(default_factory=dict)
+    loading: tuple[str, ...] = ()
+
+    @property
+    def rested(self) -> Set[str]:
+        """Keys that computed nothing since their KV is on its way, or has just come."""
+        return (self.loaded.keys() - self.computed.keys()).union(self.loading)
+
+    @property
+    def waited(self) -> bool:
+        """Whether this was no forward pass: the engine only looked for KV that is on its way."""
+        return not self.computed and bool(self.rested)
 
     @property
     def planned(self) -> list[int]:
@@ -186,6 +202,11 @@ class Engine(Protocol):
         An entry of more tokens than 1 for a sequence that decodes lets an engine guess its next
         tokens and compute them in the same step, as far as the plan leaves tokens of a step and
         room for KV: nobody gives up KV for a guess.
+
+        An engine that keeps KV elsewhere may fetch it instead of computing it, beyond what an
+        entry asks for if there is room to spare. If it comes later, its sequence computes nothing,
+        in this step and in others until it is there; its memory is taken, and not evictable. A
+        plan of such sequences alone is no forward pass: it only looks whether KV has come.
 
         Raises:
             EngineError: the plan is empty, is larger than `capacity` allows, or names a sequence

@@ -6,7 +6,7 @@ Nothing here computes; the engines that keep their own KV share it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
@@ -34,7 +34,7 @@ class Ledger:
         self.limits = limits
         self._guesses = guesses
         self._ahead = ahead
-        self._block_tokens = block_tokens
+        self.block_tokens = block_tokens
         self._spare_tokens = min(limits.max_rows, limits.max_step_tokens) * block_tokens
         self._tracks: dict[str, Track] = {}
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
@@ -188,7 +188,7 @@ class Ledger:
 
     def whole_blocks(self, tokens: int) -> int:
         """Return how many of so many tokens fill whole blocks; only these can be shared."""
-        return tokens // self._block_tokens * self._block_tokens
+        return tokens // self.block_tokens * self.block_tokens
 
     def give_up(self, track: Track) -> None:
         """Enter that a sequence's own KV is gone; the next result tells of it."""
@@ -203,8 +203,27 @@ class Ledger:
         self._pinned_tokens = 0
         self._evicted.clear()
 
-    def admit(self, plan: StepPlan) -> Admission:
+    def spare_tokens(self, plan: StepPlan) -> int:
+        """Return the KV that a plan of known sequences leaves free, in whole blocks."""
+        tracks = ((self._tracks.get(key), wanted) for key, wanted in plan.entries)
+        needed = sum(
+            rounded(min(wanted, track.to_compute), self.block_tokens)
+            for track, wanted in tracks
+            if track is not None
+        )
+        return self._free_tokens - needed
+
+    def admit(
+        self, plan: StepPlan, fetch: Callable[[Part, int], Part | None] | None = None
+    ) -> Admission:
         """Return what of a plan can be carried out, giving up evictable KV where it must be.
+
+        A sequence whose KV is on its way is left out.
+
+        Args:
+            plan: the plan.
+            fetch: if KV can be fetched: takes a part and the tokens that the plan has for it, and
+                returns the part of the step, or None if its KV comes later.
 
         Raises:
             EngineError: the plan names an unknown sequence or one twice, or breaks a limit.
@@ -216,12 +235,14 @@ class Ledger:
             if key in self._tracks and key not in plan.keys and self._can_give(self._tracks[key])
         )
         limits = self.limits
-        room = Room(self._free_tokens, self._spare_tokens, self._block_tokens, victims)
+        room = Room(self._free_tokens, self._spare_tokens, self.block_tokens, victims)
         parts: list[Part] = []
         evicted: list[Track] = []
         failures: dict[str, str] = {}
         for key, wanted in plan.entries:
             track = self._tracks[key]
+            if track.loading:
+                continue
             tokens = min(wanted, self._can_compute(track))
             if len(track.token_ids) + track.coming >= limits.max_model_len:
                 most = limits.max_model_len
@@ -237,15 +258,23 @@ class Ledger:
             for victim in given_up:
                 self.give_up(victim)
             evicted += given_up
-            parts.append(Part.of(track, track.computed, tokens))
+            asked = Part.of(track, track.computed, tokens)
+            part = fetch(asked, wanted) if fetch else asked
+            if part is not None:
+                parts.append(part)
         return Admission(tuple(parts), tuple(evicted), failures)
 
     def start(self, admission: Admission) -> None:
         """Enter that a step is in flight: others can be admitted before it is committed."""
-        for track, _, tokens, finishes, _ in admission.parts:
-            track.computed += tokens
+        for track, _, tokens, finishes, _, loaded in admission.parts:
+            track.computed += tokens + loaded
             track.under_way += 1
             track.coming += finishes
+
+    def lose(self, part: Part) -> None:
+        """Enter that what a part of a step in flight was to fetch did not come."""
+        part.track.strike_out()
+        part.track.computed = part.start - part.loaded
 
     def commit(
         self,
@@ -270,7 +299,7 @@ class Ledger:
         for part in admission.parts:
             if not part.live:
                 continue
-            track, start, tokens, finishes, _ = part
+            track, start, tokens, finishes, *_ = part
             stop = start + tokens
             if track.under_way:
                 track.under_way -= 1
@@ -297,7 +326,7 @@ class Ledger:
 
     @property
     def _free_tokens(self) -> int:
-        block = self._block_tokens
+        block = self.block_tokens
         stored = sum(rounded(track.kv_tokens, block) for track in self._tracks.values())
         return self.limits.kv_tokens - self._pinned_tokens - stored
 
@@ -317,7 +346,7 @@ class Ledger:
 
     @staticmethod
     def _can_give(track: Track) -> bool:
-        return track.kv_tokens > 0 and not track.under_way
+        return track.kv_tokens > 0 and not (track.under_way or track.loading)
 
 
 def _check_decoding(decoding: Decoding) -> None:

@@ -67,7 +67,7 @@ class PacedEngine:
         context = sum(self._context.get(key, 0) for key in result.computed)
         for key in result.evicted:
             self._context[key] = self._shared[key]
-        for key, tokens in result.computed.items():
+        for key, tokens in (*result.loaded.items(), *result.computed.items()):
             self._context[key] = self._context.get(key, 0) + tokens
         due_s = self._started_s + self._profile.step_s(rows, prefill, context)
         while (rest_s := due_s - time.monotonic()) > 0:

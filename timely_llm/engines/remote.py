@@ -135,6 +135,9 @@ class RemoteEngine:
             if key in self._sequences:
                 seen = self._sequences[key]
                 seen.left = seen.tokens - seen.shared
+        for key, tokens in result.loaded.items():
+            if key in self._sequences:
+                self._sequences[key].left -= tokens
         for key, computed in result.computed.items():
             seen, said = self._sequences[key], len(result.tokens.get(key, ()))
             seen.tokens += said

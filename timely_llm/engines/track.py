@@ -55,6 +55,7 @@ class Track:
         under_way: steps in flight that it takes part in.
         coming: new tokens that these will bring.
         era: counts how often it was struck out of steps in flight.
+        loading: of the computed tokens, those whose KV is still on its way; nobody may touch it.
     """
 
     key: str
@@ -68,6 +69,7 @@ class Track:
     under_way: int = 0
     coming: int = 0
     era: int = 0
+    loading: int = 0
 
     @property
     def to_compute(self) -> int:
@@ -96,6 +98,7 @@ class Part(NamedTuple):
         tokens: tokens that it computes.
         finishes: whether nothing is left to compute after it, so that a new token comes of it.
         era: the sequence's when it was admitted.
+        loaded: tokens before `start` that are not computed but fetched.
     """
 
     track: Track
@@ -103,12 +106,13 @@ class Part(NamedTuple):
     tokens: int
     finishes: bool
     era: int
+    loaded: int = 0
 
     @classmethod
-    def of(cls, track: Track, start: int, tokens: int) -> Part:
+    def of(cls, track: Track, start: int, tokens: int, loaded: int = 0) -> Part:
         """Return a part of a sequence as that is now."""
         finishes = start + tokens == len(track.token_ids) + track.coming
-        return cls(track, start, tokens, finishes, track.era)
+        return cls(track, start, tokens, finishes, track.era, loaded)
 
     @property
     def stop(self) -> int:

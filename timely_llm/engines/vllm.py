@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,11 +27,15 @@ BLOCK_TOKENS = 32
 
 
 class _Flight(NamedTuple):
-    """A step in flight, how many tokens are guessed in it, and when it was submitted, seconds."""
+    """A step in flight, how many tokens are guessed in it, and when it was submitted, seconds.
+
+    The keys are those of its plan.
+    """
 
     admission: Admission
     guessed: Mapping[str, int]
     submitted_s: float
+    keys: tuple[str, ...]
 
 
 class VllmEngine:
@@ -78,6 +83,7 @@ class VllmEngine:
             self.tokenizer.backend, self.tokenizer.eos_ids, self._core.vocabulary
         )
         self._matchers: dict[str, Matcher] = {}
+        self._loads = self._core.loads(self._ledger, self._begin)
         self._prefix_keys: dict[Prefix, str] = {}
         self._flights = Flights[_Flight](self.in_flight)
         self._ended_s = 0.0
@@ -140,20 +146,28 @@ class VllmEngine:
         """Start one forward pass; see `Engine.submit`."""
         self._flights.check_room()
         submitted_s = time.perf_counter()
-        admission = self._ledger.admit(plan)
+        fetch = self._loads.fetch(plan) if self._loads else None
+        admission = self._ledger.admit(plan, fetch)
         for track in admission.evicted:
             self._core.end(track.key)
         guessed = self._guess(plan, admission)
-        self._flights.start(_Flight(admission, guessed, submitted_s))
+        self._flights.start(
+            _Flight(admission, guessed, submitted_s, tuple(key for key, _ in plan.entries))
+        )
+        if self._loads:
+            with self._giving_up():
+                self._loads.start(admission)
         if admission.parts:
             with self._giving_up():
-                self._begin(admission)
+                for part in admission.parts:
+                    if self._core.begins(part.track.key):
+                        self._begin(part.track, part.start)
                 self._core.submit(_tokens(admission, guessed))
         self._ledger.start(admission)
 
     def collect(self) -> StepResult:
         """Wait for the oldest step; see `Engine.collect`."""
-        admission, guessed, submitted_s = self._flights.first
+        admission, guessed, submitted_s, keys = self._flights.first
         new_tokens: dict[str, list[int]] = {}
         if admission.parts:
             with self._giving_up():
@@ -161,10 +175,18 @@ class VllmEngine:
         self._flights.land()
         begun_s = max(submitted_s, self._ended_s) if self.ahead else submitted_s
         self._ended_s = time.perf_counter()
-        return self._ledger.commit(admission, new_tokens, self._ended_s - begun_s, guessed)
+        loaded: dict[str, int] = {}
+        if self._loads:
+            self._loads.settle(admission)
+            loaded = self._loads.told(admission)
+        result = self._ledger.commit(admission, new_tokens, self._ended_s - begun_s, guessed)
+        if self._loads:
+            return replace(result, loaded=loaded, loading=self._loads.coming(keys))
+        return result
 
     def take_back(self, key: str, tokens: int) -> int:
         """Forget the newest tokens of a sequence; see `Engine.take_back`."""
+        self._drop_load(key)
         in_flight = self._ledger[key].under_way
         track = self._ledger.take_back(key, tokens)
         if tokens or in_flight:
@@ -174,6 +196,7 @@ class VllmEngine:
     def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
         """Add outside words; see `Engine.append`. The last block is computed again if not full."""
         track = self._ledger[key]
+        self._drop_load(key)
         newest = track.token_ids[-1]
         self._ledger.append(key, token_ids, drop)
         if drop and key in self._matchers:
@@ -185,6 +208,7 @@ class VllmEngine:
         self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
     ) -> int:
         """Go on with a sequence under another name; see `Engine.resume` and `append`."""
+        self._drop_load(key)
         track = self._ledger.resume(key, new_key, token_ids, decoding)
         self._matchers.pop(key, None)
         self._begin_anew(key, track)
@@ -195,6 +219,8 @@ class VllmEngine:
         """Free everything of a sequence at once; an unknown key is not an error."""
         self._ledger.remove(key)
         self._matchers.pop(key, None)
+        if self._loads:
+            self._loads.remove(key)
         self._core.end(key)
 
     def close(self) -> None:
@@ -217,20 +243,17 @@ class VllmEngine:
         offered = self._core.guesses(part.track.key for part in admission.parts)
         return allowed(plan, admission, offered, self._ledger.limits, self.block_tokens)
 
-    def _begin(self, admission: Admission) -> None:
-        """Give vLLM the sequences of a step that it does not know."""
-        for part in admission.parts:
-            track = part.track
-            if self._core.begins(track.key):
-                prefix = self._prefix_keys[track.prefix] if track.prefix else None
-                self._core.begin(
-                    track.key,
-                    track.token_ids,
-                    part.start,
-                    prefix,
-                    track.decoding,
-                    self._matchers.get(track.key),
-                )
+    def _drop_load(self, key: str) -> None:
+        if self._loads:
+            self._loads.drop(self._ledger[key])
+
+    def _begin(self, track: Track, known: int) -> None:
+        """Give vLLM a sequence that has so many tokens of KV."""
+        prefix = self._prefix_keys[track.prefix] if track.prefix else None
+        self._core.begin(
+            track.key, track.token_ids, known, prefix, track.decoding,
+            self._matchers.get(track.key),
+        )  # fmt: skip
 
     @contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -247,6 +270,8 @@ class VllmEngine:
                         self._core.end(part.track.key)
                         self._ledger.give_up(part.track)
             self._flights.clear()
+            if self._loads:
+                self._loads.give_up()
             raise
 
 

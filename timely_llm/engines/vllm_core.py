@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,17 +13,19 @@ from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from timely_llm.core.errors import EngineError, EngineLost
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
-from timely_llm.engines.track import Limits
+from timely_llm.engines.ledger import Ledger
+from timely_llm.engines.track import Limits, Part, Track
 from timely_llm.engines.vllm_choice import (
     SharedGrammar,
     SharedGrammars,
     decoding_params,
 )
+from timely_llm.engines.vllm_connectors import Loads, only_connector
 from timely_llm.engines.vllm_options import engine_config
 
 _OPEN: list[EngineCore] = []
@@ -83,7 +85,8 @@ class VllmCore:
     ) -> None:
         config = engine_config(model, dtype, limits, block_tokens, engine_args)
         _replace_kernels()
-        self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        with only_connector():
+            self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
         self._scheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
@@ -158,6 +161,62 @@ class VllmCore:
             self._scheduler.lend(request_id, held, known)
         self._core.add_request(request)
         self._ids[key] = request_id
+
+    def loads(self, ledger: Ledger, begin: Callable[[Track, int], None]) -> Loads | None:
+        """Return what looks after the loads of a KV connector, if there is one."""
+        return Loads(self, ledger, begin) if self._scheduler.offers else None
+
+    def ask(self, key: str, known: int) -> tuple[int, bool]:
+        """Return what a connector has for a sequence that was begun; see `Offers.ask`."""
+        result: tuple[int, bool] = self._scheduler.offers.ask(self._request(key), known)
+        return result
+
+    def take(self, key: str, tokens: int, later: bool) -> None:
+        """Let a sequence that was begun load what the connector has."""
+        self._scheduler.offers.take(self._ids[key], tokens, later)
+
+    def start(self, keys: Iterable[str]) -> set[str]:
+        """Begin loads that come later; return whose vLLM has begun."""
+        keys = list(keys)
+        self.turn(frozenset(self._ids[key] for key in keys))
+        status = RequestStatus.WAITING_FOR_REMOTE_KVS
+        return {key for key in keys if self._request(key).status == status}
+
+    def turn(self, starting: frozenset[str] = frozenset()) -> None:
+        """Make a step that computes nothing, in which vLLM looks after its connector.
+
+        Args:
+            starting: requests that begin their load.
+        """
+        self._scheduler.order = {}
+        with self._scheduler.offers.turn(starting):
+            try:
+                self._core.step()
+            except Exception:
+                self._lose()
+                self.check()
+                raise
+
+    def came(self, key: str) -> bool | None:
+        """Return whether a load that was begun has succeeded; None if it is under way."""
+        request_id = self._ids[key]
+        if request_id not in self._scheduler.finished_recving_kv_req_ids:
+            return None
+        return request_id not in self._scheduler.failed_recving_kv_req_ids
+
+    def computed(self, part: Part) -> int:
+        """Return for how many tokens vLLM has the KV of a sequence of the last step."""
+        key = part.track.key
+        return int(self._request(key).num_computed_tokens) if key in self._ids else part.stop
+
+    def cancel(self, key: str) -> None:
+        """End a sequence's request that has computed nothing; what is held for it stays."""
+        self._core.abort_requests([self._ids.pop(key)])
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks of KV that vLLM can give out."""
+        return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
 
     def guesses(self, keys: Iterable[str]) -> dict[str, int]:
         """Return how many of their next tokens are guessed, by key; none where one is drawn."""
@@ -268,6 +327,9 @@ class VllmCore:
     def close(self) -> None:
         """Free the engine; see `close_core`."""
         close_core(self._core)
+
+    def _request(self, key: str) -> Any:
+        return self._scheduler.requests[self._ids[key]]
 
     def _release(self, key: str) -> None:
         if key in self._held:

@@ -14,6 +14,7 @@ from vllm.usage.usage_lib import UsageContext
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.track import Limits
 from timely_llm.engines.vllm_choice import LOGITS_PROCESSOR, WORKER_EXTENSION
+from timely_llm.engines.vllm_connectors import check_connector, transfer_config
 from timely_llm.engines.vllm_scheduler import SCHEDULERS
 
 log = logging.getLogger(__name__)
@@ -36,13 +37,11 @@ OURS = {
     "skip_tokenizer_init",
     "logits_processors",
     "worker_extension_cls",
-    # What they do not know of: other ways to guess, other schedulers, KV that is elsewhere.
+    # What they do not know of: other ways to guess, other schedulers.
     "spec_method",
     "spec_model",
     "spec_tokens",
     "data_parallel_size",
-    "kv_transfer_config",
-    "kv_offloading_size",
 }
 """Options of vLLM's that cannot be set."""
 
@@ -92,7 +91,9 @@ def engine_config(
         "enforce_eager": current_platform.is_cpu(),
         **engine_args,
     }
+    args["kv_transfer_config"] = transfer_config(engine_args.get("kv_transfer_config"))
     config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
+    check_connector(config)
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = SCHEDULERS[scheduler.async_scheduling]
     if ahead and not scheduler.async_scheduling:

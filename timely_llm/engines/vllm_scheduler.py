@@ -5,11 +5,14 @@ vLLM imports this module by the names of `SCHEDULERS`.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+
+from timely_llm.engines.vllm_connectors import Offers
 
 SCHEDULERS = {False: f"{__name__}.PlannedScheduler", True: f"{__name__}.PlannedAsyncScheduler"}
 """By whether sequences go ahead of their newest tokens: vLLM's asynchronous scheduling."""
@@ -25,6 +28,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
     Attributes:
         order: request id -> tokens, of the next step.
         scheduled: request id -> tokens, of the last one.
+        offers: what a KV connector loads, if there is one.
     """
 
     running: list[Any]
@@ -37,6 +41,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         # vLLM then asks `_mamba_block_aligned_split` about every request that it schedules.
         self.need_mamba_block_aligned_split = True
         self.kv_cache_manager.get_computed_blocks = self._known
+        self.offers = Offers(self) if self.connector is not None else None
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedule the requests of `order`; see vLLM."""
@@ -45,7 +50,8 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         resting = [request for request in self.running if request.request_id not in place]
         self.running = sorted(members, key=lambda request: place[request.request_id])
         try:
-            output = super().schedule(*args, **kwargs)
+            with self.offers.only(self.order) if self.offers else nullcontext():
+                output = super().schedule(*args, **kwargs)
         finally:
             self.running += resting
         self.scheduled = dict(output.num_scheduled_tokens)
@@ -53,7 +59,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
 
     def has_requests(self) -> bool:
         """Return whether there is a step to schedule: vLLM else waits for one in flight."""
-        return bool(self.order)
+        return bool(self.order) or (self.offers is not None and self.offers.turning)
 
     def hold(self, request_id: str, tokens: int) -> Any:
         """Return blocks of a request that stay even if it goes, until they are released.
@@ -82,6 +88,8 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         finished = super().finish_requests(*args, **kwargs)
         for request in finished:
             self._lent.pop(request.request_id, None)
+            if self.offers:
+                self.offers.forget(request.request_id)
         return finished
 
     def _known(self, request: Any) -> tuple[Any, int, int]:
