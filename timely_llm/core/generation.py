@@ -74,6 +74,7 @@ class Generation:
         segment_tokens: of these, since the last boundary: 0 where each token is one.
         max_tokens: most tokens it may generate.
         tally: what the request took so far.
+        loading: its KV is on its way from elsewhere; policies do not see it until it is there.
     """
 
     key: str
@@ -91,6 +92,7 @@ class Generation:
     segment_tokens: int = 0
     max_tokens: int = 0
     tally: Tally = field(default_factory=Tally)
+    loading: bool = False
 
     @property
     def kv_tokens(self) -> int:

@@ -60,8 +60,10 @@ class Announcer:
         self._ended(request.refused(error.code, str(error)))
 
     def stepped(self, result: StepResult) -> None:
-        """The engine made a step."""
+        """The engine made a step; one that only waited is told to nobody."""
         self.stats.step(result)
+        if result.waited:
+            return
         self._sink.stepped(result)
         start_s = self._clock.now() - result.duration_s
         self._journal.write(

@@ -35,6 +35,10 @@ WATCH_S = 0.05
 """How often the loop looks whose time is up, seconds."""
 
 
+LOOK_S = 0.002
+"""How often it looks whether KV has come from elsewhere while nobody can make a step, seconds."""
+
+
 @dataclass(frozen=True)
 class Turn:
     """What one turn did: whether it made a step, and when to turn again at the latest."""
@@ -182,18 +186,22 @@ class Loop:
         now = self._clock.now()
         if now >= self._watched_s + WATCH_S:
             self._give_up(now)
-        ready, blocked = [], []
+        ready: list[Generation] = []
+        blocked: list[Generation] = []
+        loading: list[Generation] = []
         for generation in self._pool.generations:
             if generation.state is State.BLOCKED:
                 blocked.append(generation)
             elif generation.state is not State.EXECUTING and _can_go_on(generation):
                 generation.overrun(now)
-                ready.append(generation)
+                (loading if generation.loading else ready).append(generation)
         plan = self._plan(now, ready, blocked)
         if not plan:
             if self._stepper.waits:
                 self._stepper.collect()
                 return Turn(stepped=True, wake_s=now)
+            if loading:
+                return self._look_for_kv(loading[0], plan.wake_s)
             if ready and plan.wake_s == math.inf:
                 self._end_stuck(max(ready, key=_tokens_needed))
                 return Turn(stepped=False, wake_s=now)
@@ -201,6 +209,11 @@ class Loop:
             return Turn(stepped=False, wake_s=min(plan.wake_s, give_up_s))
         self._stepper.step(plan)
         return Turn(stepped=True, wake_s=plan.wake_s)
+
+    def _look_for_kv(self, generation: Generation, wake_s: float) -> Turn:
+        """See whether KV has come for anybody who waits for it, since no step of others tells."""
+        self._stepper.step(StepPlan(((generation.key, 1),)))
+        return Turn(stepped=False, wake_s=min(wake_s, self._clock.now() + LOOK_S))
 
     def _plan(self, now: float, ready: list[Generation], blocked: list[Generation]) -> StepPlan:
         """Ask the policy; who waits for outside words only gives up memory, before all others."""

@@ -33,6 +33,7 @@ class Stats:
     Attributes:
         guessed_tokens: tokens that the engine guessed and computed; speculative decoding.
         right_guesses: of these, tokens that the model then said too.
+        loaded_tokens: tokens whose KV was fetched from elsewhere instead of computed.
         chunks: tokens of answers that were told.
         duration_error: mean of |true - predicted| / true of the last segments that robots of one
             skill set executed, the one that was heard of last.
@@ -50,6 +51,7 @@ class Stats:
     prompt_tokens: int = 0
     generated_tokens: int = 0
     recomputed_tokens: int = 0
+    loaded_tokens: int = 0
     evictions: int = 0
     guessed_tokens: int = 0
     right_guesses: int = 0
@@ -65,10 +67,13 @@ class Stats:
 
     def step(self, result: StepResult) -> None:
         """Enter one step."""
+        self.loaded_tokens += sum(result.loaded.values())
+        self.evictions += len(result.evicted)
+        if result.waited:
+            return
         self.steps += 1
         self.generated_tokens += sum(len(tokens) for tokens in result.tokens.values())
         self.recomputed_tokens += sum(result.recomputed.values())
-        self.evictions += len(result.evicted)
         self.guessed_tokens += sum(result.guessed.values())
         self.right_guesses += sum(len(result.tokens[key]) - 1 for key in result.guessed)
         self._step_s.append(result.duration_s)

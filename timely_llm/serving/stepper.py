@@ -141,7 +141,8 @@ class Stepper:
         planned = result.planned
         prefill = sum(tokens for tokens in planned if tokens > 1)
         rows = planned.count(1)
-        self._step_time.observe(result.duration_s, rows, prefill, flight.context_tokens)
+        if not result.waited:
+            self._step_time.observe(result.duration_s, rows, prefill, flight.context_tokens)
         self._announcer.stepped(result)
 
     def _deliver(self, flight: UnderWay, result: StepResult) -> None:
@@ -154,18 +155,36 @@ class Stepper:
             generation = evicted.generation
             generation.to_compute += generation.kv_tokens
             generation.context_tokens = generation.shared_tokens
+        for key, fetched in result.loaded.items():
+            if key not in flight.parts:
+                self._loaded(key, fetched)
+        rested = result.rested
         for key, part in flight.parts.items():
             if not part.live:
                 continue
+            part.generation.loading = key in result.loading
             if key in result.failures:
                 self._pool.end(part.generation, ErrorCode.ENGINE_FAILED, result.failures[key])
                 continue
             flight.end(part, result)
+            if key in rested:
+                part.generation.state = State.SUSPENDED
+                continue
             tokens = result.tokens.get(key, ())
             if part.late and part.generation.state is State.SUSPENDED:
                 part.generation.late_ids += tokens
             else:
                 self._take(self._pool[key], tokens)
+
+    def _loaded(self, key: str, tokens: int) -> None:
+        """Take note that KV of a generation has come, or, with 0 tokens, that it will not."""
+        delivery = self._pool.get(key)
+        if delivery is None:
+            return
+        generation = delivery.generation
+        generation.loading = False
+        generation.to_compute -= tokens
+        generation.context_tokens += tokens
 
     def _read_late(self, plan: StepPlan) -> StepPlan:
         """Read the tokens that came after a stop of those who now go on; some end by that."""

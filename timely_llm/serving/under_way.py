@@ -73,7 +73,7 @@ class UnderWay:
     def end(self, part: Part, result: StepResult) -> None:
         """Bring a generation up to date with what the step did; new tokens are not read yet."""
         generation, key = part.generation, part.generation.key
-        beyond = result.computed.get(key, 0) - part.planned
+        beyond = result.computed.get(key, 0) + result.loaded.get(key, 0) - part.planned
         generation.coming -= part.brings
         generation.to_compute += len(result.tokens.get(key, ())) - part.ahead - beyond
         generation.context_tokens += beyond

@@ -1,0 +1,181 @@
+"""KV that is fetched from elsewhere, through the loop: who waits for it, and who does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from test.serving.scripted import ARM, Scene, request
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.engines.contract import StepResult
+from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.engines.track import Admission, Part
+from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.policies.fcfs import Stream
+from timely_llm.serving.loop import LOOK_S
+
+LOOK = "look();...pick('cup');place('box');->True;"
+OPEN = "open();" * 20 + "->True;"
+
+
+class Elsewhere(SimulatedEngine):
+    """Stores whatever it computes elsewhere, and fetches what was given up; `load_s` later."""
+
+    load_s = 0.2
+    broken = False
+
+    def __init__(self, profile: Any, script: Any, clock: Any, limits: Any) -> None:
+        super().__init__(profile, script, clock, limits)
+        self._clock = clock
+        self._due_s: dict[str, float] = {}
+        self.plans: list[StepPlan] = []
+
+    def submit(self, plan: StepPlan) -> None:
+        self.plans.append(plan)
+        admission = self._ledger.admit(plan, self._fetch)
+        self._ledger.start(admission)
+        self._flights.start(admission)
+
+    def _duration_s(self, admission: Admission) -> float:
+        return super()._duration_s(admission) if admission.parts else 0.0
+
+    def collect(self) -> StepResult:
+        result = super().collect()
+        loaded = {}
+        for key in [key for key, due_s in self._due_s.items() if due_s <= self._clock.now()]:
+            del self._due_s[key]
+            track = self._ledger[key]
+            loaded[key], track.loading = track.loading, 0
+            if self.broken:
+                track.computed -= loaded[key]
+                loaded[key] = 0
+        loading = tuple(key for key, _ in self.plans[-1].entries if key in self._due_s)
+        return replace(result, loaded=loaded, loading=loading)
+
+    def remove(self, key: str) -> None:
+        super().remove(key)
+        self._due_s.pop(key, None)
+
+    def _fetch(self, part: Part, wanted: int) -> Part | None:
+        track = part.track
+        tokens = min(track.reached, len(track.token_ids) - 1) - track.computed
+        if self.broken or tokens < 1:
+            return part
+        track.loading = tokens
+        track.computed += tokens
+        self._due_s[track.key] = self._clock.now() + self.load_s
+        return None
+
+
+class Watching(Stream):
+    """Remembers whom it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[set[str]] = []
+
+    def plan(self, now: float, generations: Any, step_time: Any, capacity: Capacity) -> StepPlan:
+        self.seen.append({generation.key for generation in generations})
+        return super().plan(now, generations, step_time, capacity)
+
+
+@pytest.fixture
+def policy() -> Watching:
+    return Watching()
+
+
+@pytest.fixture
+def scene(policy: Watching) -> Scene:
+    """A plan whose KV was given up while it waited for a value, and is on its way back now."""
+    prefix_tokens = Scene({}, skill_set=ARM).prefix_tokens
+    scene = Scene(
+        {"r": LOOK, "s": OPEN, "s2": OPEN[14:]}, policy, skill_set=ARM, engine=Elsewhere,
+        kv_tokens=prefix_tokens + 100,
+    )  # fmt: skip
+    scene.loop.admit(request("r", skill_set="arm"))
+    scene.until_segments(1)
+    scene.loop.admit(request("s", skill_set="arm"))
+    while "s" not in scene.sink.results:
+        assert scene.loop.turn().stepped
+    assert scene.loop.stats.evictions == 1
+    scene.report("r", ReportState.FINISHED, 0, duration_s=0.5, value="cup")
+    scene.loop.turn()
+    assert waiting(scene).loading
+    return scene
+
+
+def waiting(scene: Scene) -> Generation:
+    (generation,) = (g for g in scene.loop.generations if g.key == "r")
+    return generation
+
+
+def test_it_goes_on_when_its_kv_is_there(scene: Scene) -> None:
+    own = waiting(scene).to_compute
+    steps, since_s = scene.loop.stats.steps, scene.clock.now()
+    turns = 0
+    while waiting(scene).loading:
+        before_s = scene.clock.now()
+        turn = scene.loop.turn()
+        assert not turn.stepped
+        assert waiting(scene).state is not State.RUNNING
+        if waiting(scene).loading:
+            assert turn.wake_s == pytest.approx(before_s + LOOK_S)
+            scene.clock.advance(LOOK_S)
+        turns += 1
+    assert turns <= 2 + Elsewhere.load_s / LOOK_S
+    assert scene.clock.now() - since_s == pytest.approx(Elsewhere.load_s, abs=2 * LOOK_S)
+    assert scene.loop.stats.steps == steps  # to look is no step
+    assert scene.loop.stats.loaded_tokens == waiting(scene).kv_tokens > 0
+    assert waiting(scene).to_compute == own - waiting(scene).kv_tokens
+    scene.run()
+    result = scene.sink.results["r"]
+    assert (result.error_code, result.recomputed_tokens) == (ErrorCode.NONE, 0)
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+def test_others_go_on_meanwhile(scene: Scene, policy: Watching) -> None:
+    engine: Any = scene.engine
+    del policy.seen[:], engine.plans[:]
+    scene.loop.admit(request("s2", skill_set="arm"))
+    while waiting(scene).loading:
+        assert scene.loop.turn().stepped
+    assert all(plan.keys == {"s2"} for plan in engine.plans)
+    assert all(seen == {"s2"} for seen in policy.seen)
+    scene.loop.turn()
+    assert policy.seen[-1] == {"r", "s2"}
+    scene.run()
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+
+
+def test_what_does_not_come_is_computed(scene: Scene) -> None:
+    engine: Any = scene.engine
+    engine.broken = True
+    scene.run()
+    result = scene.sink.results["r"]
+    assert result.error_code is ErrorCode.NONE
+    assert result.recomputed_tokens > 0
+    assert scene.loop.stats.loaded_tokens == 0
+
+
+def test_canceled_while_it_waits(scene: Scene) -> None:
+    assert scene.loop.cancel("r", ErrorCode.CANCELED, "enough")
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+    assert scene.loop.turn().wake_s > scene.clock.now() + 1.0
+
+
+def test_nobody_is_stuck_behind_it(scene: Scene) -> None:
+    """Memory that is being filled comes back: who needs it waits, and is not given up."""
+    engine: Any = scene.engine
+    engine._due_s["r"] += 5.0
+    scene.loop.admit(request("s2", skill_set="arm"))
+    while scene.loop.turn().stepped:
+        pass
+    assert "s2" not in scene.sink.results
+    assert scene.engine.capacity.free_tokens == 0
+    assert waiting(scene).loading
+    scene.run(limit=6000)
+    assert scene.sink.results["s2"].error_code is ErrorCode.NONE
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
