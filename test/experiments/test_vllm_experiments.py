@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,15 @@ from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.engines.registry import make_engine
 from timely_llm.experiments import drone, engine_overhead, engine_resume
 from timely_llm.experiments.engine_arms import OUR_STEPS, OURS, STOCK, STOCK_CORE
-from timely_llm.experiments.engine_resume import CACHED, KEPT, OWN_TOKENS, PINNED, PREFILLED
+from timely_llm.experiments.engine_resume import (
+    CACHED,
+    KEPT,
+    MEASURED,
+    OFFLOADED,
+    OWN_TOKENS,
+    PINNED,
+    PREFILLED,
+)
 from timely_llm.profiling.prompts import OWN_TOKENS as OWN
 from timely_llm.profiling.prompts import measure_prompts
 from timely_llm.resources import resource
@@ -51,6 +60,27 @@ def test_a_plan_goes_on_in_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again[PINNED] == (prompt - OWN_TOKENS) % BLOCK_TOKENS + OWN_TOKENS + 4
     assert again[PREFILLED] == prompt + 5
     assert again[CACHED] == (prompt + 3) % BLOCK_TOKENS
+    assert again[OFFLOADED] is None
+    (why_not,) = {str(row["measured"]) for row in run.rows} - {MEASURED}
+    assert why_not.startswith("not measured: vLLM's OffloadingConnector moves KV between a GPU")
+
+
+def test_a_plan_goes_on_with_kv_from_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(engine_resume, "PASSES", 1)
+    given = {
+        "kv_connector": "ExampleConnector",
+        "kv_connector_extra_config": {"shared_storage_path": str(tmp_path)},
+    }
+    experiment = engine_resume.EXPERIMENT
+    options = experiment.options(
+        tokens=4, repeats=1, engine_args=(f"kv_transfer_config={json.dumps(given)}",)
+    )
+    run = experiment.run(options, lambda done, total: None)
+    again = {row["way"]: row["recomputed_tokens"] for row in run.rows}
+    prompt = int(run.setup["tokens of the prompt"] or 0)
+    assert {row["measured"] for row in run.rows} == {MEASURED}
+    assert again[OFFLOADED] == (prompt + 3) % BLOCK_TOKENS
+    assert again[PREFILLED] == prompt + 5
 
 
 def test_its_own_schedulers_serve_beside_ours(tmp_path: Path) -> None:

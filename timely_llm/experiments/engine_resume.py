@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from itertools import cycle, islice
 from statistics import median
 from typing import TYPE_CHECKING
 
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Engine, Prefix
+from timely_llm.engines.contract import Engine
 from timely_llm.engines.engine_args import parse_engine_args
 from timely_llm.engines.registry import make_engine
 from timely_llm.engines.track import Limits
@@ -17,7 +14,7 @@ from timely_llm.engines.vllm_version import import_core
 from timely_llm.experiments.contract import OF_ENGINES, Experiment, ExperimentError, Options
 from timely_llm.experiments.document import Paper, Row, RunDocument
 from timely_llm.experiments.stage import Progress
-from timely_llm.policies.contract import StepPlan
+from timely_llm.experiments.suspended_plan import SuspendedPlan, taken, words
 from timely_llm.resources import resource
 
 if TYPE_CHECKING:
@@ -38,26 +35,21 @@ KEPT, PINNED, CACHED, PREFILLED = (
 )
 OFFLOADED = "KV offloaded to the host"
 MEASURED = "yes"
-WHY_NOT = "not measured: the engine has no offload yet"
+OFFLOADS = ("kv_offloading_size", "kv_transfer_config")
+"""Options of vLLM's that give it a KV connector."""
+HOST_GIB = 4
 KEYS = ("way", "measured")
 MEASURES = ("recomputed_tokens", "next_token_ms", "next_token_cpu_ms")
 DEFINITIONS = {
     "way": f"{KEPT}: the sequence is in the step's plan again; {PINNED}: it was removed, and is"
     f" added with all its tokens and the pinned beginning; {CACHED}: the request was aborted, and"
-    f" all its tokens are a new one's prompt; {PREFILLED}: it was removed, and nothing is kept",
+    f" all its tokens are a new one's prompt; {PREFILLED}: it was removed, and nothing is kept;"
+    f" {OFFLOADED}: its KV was given up for another, nothing of it is pinned, and vLLM's KV"
+    " connector has it",
     "recomputed_tokens": "tokens computed that had been computed before",
     "next_token_ms": "milliseconds until the next token, with everything that leads to it",
     "next_token_cpu_ms": "the same, milliseconds of the CPU, of all threads",
 }
-SECTION_4_1 = Paper(
-    title="Paper 001, §4.1",
-    note="Llama 3 8B in float16 on an RTX 4090: 170 MB of KV from the host's memory, and the prompt"
-    " computed again.",
-    rows=(
-        {"way": OFFLOADED, "measured": WHY_NOT, "next_token_ms": 9.5},
-        {"way": PREFILLED, "measured": MEASURED, "next_token_ms": 133.31},
-    ),
-)
 
 
 def run(options: Options, progress: Progress) -> RunDocument:
@@ -76,6 +68,7 @@ def run(options: Options, progress: Progress) -> RunDocument:
                 rows += [{**row, "seed": repeat - 1} for row in found]
     finally:
         bench.close()
+    offloaded = _offloaded(options, bench.prompt_tokens)
     progress(1, 1)
     return RunDocument(
         experiment=EXPERIMENT.name,
@@ -93,9 +86,61 @@ def run(options: Options, progress: Progress) -> RunDocument:
         keys=KEYS,
         measures=MEASURES,
         definitions=DEFINITIONS,
-        rows=tuple(rows),
-        papers=(SECTION_4_1,),
+        rows=(*rows, *offloaded),
+        papers=(_section_4_1(offloaded[0]["measured"]),),
     )
+
+
+def _section_4_1(measured: object) -> Paper:
+    return Paper(
+        title="Paper 001, §4.1",
+        note="Llama 3 8B in float16 on an RTX 4090: 170 MB of KV from the host's memory, and the"
+        " prompt computed again.",
+        rows=(
+            {"way": OFFLOADED, "measured": str(measured), "next_token_ms": 9.5},
+            {"way": PREFILLED, "measured": MEASURED, "next_token_ms": 133.31},
+        ),
+    )
+
+
+def _offloaded(options: Options, prompt_tokens: int) -> list[Row]:
+    """Return the rows of a plan whose KV is in the host's memory, on an engine of its own."""
+    if options.engine != "vllm":
+        return _not_measured(options, f"the engine {options.engine} keeps KV on its device only")
+    args = parse_engine_args(options.engine_args)
+    if not args.keys() & OFFLOADS:
+        args["kv_offloading_size"] = HOST_GIB
+    longest = prompt_tokens + options.tokens + _SPARE_TOKENS
+    try:
+        engine = make_engine(
+            "vllm", model=options.model or resource(MODEL), max_model_len=longest,
+            max_step_tokens=longest, kv_tokens=longest, max_rows=8, engine_args=args,
+        )  # fmt: skip
+    except EngineError as error:
+        return _not_measured(options, str(error))
+    rows: list[Row] = []
+    try:
+        prompt = words(engine, prompt_tokens)
+        for repeat in range(options.repeats + 1):
+            found = []
+            for turn in range(1 if not repeat else PASSES):
+                # Words that nobody has had before, so that nothing is loaded for them.
+                others = words(engine, prompt_tokens, first=100 * (1 + repeat * PASSES + turn))
+                plan = SuspendedPlan(engine, prompt, None, options.tokens)
+                plan.evict(others)
+                found.append(taken(plan.until_token))
+                plan.end()
+            if repeat:
+                row = _row(OFFLOADED, MEASURED, *map(median, zip(*found, strict=True)))
+                rows.append({**row, "seed": repeat - 1})
+    finally:
+        engine.close()
+    return rows
+
+
+def _not_measured(options: Options, reason: str) -> list[Row]:
+    row = _row(OFFLOADED, f"not measured: {reason}")
+    return [{**row, "seed": repeat} for repeat in range(options.repeats)]
 
 
 class _Bench:
@@ -106,6 +151,7 @@ class _Bench:
             raise ExperimentError("a simulated engine takes no time: name vllm or transformers")
         self._said = options.tokens
         model, args = options.model or resource(MODEL), parse_engine_args(options.engine_args)
+        args = {name: value for name, value in args.items() if name not in OFFLOADS}
         limits = Limits(
             max_model_len=PROMPT_TOKENS + options.tokens + _SPARE_TOKENS, kv_tokens=16_384,
             max_rows=8,
@@ -120,7 +166,7 @@ class _Bench:
             raise ExperimentError(
                 f"the model takes {longest} tokens: too few for {options.tokens} of an answer"
             )
-        self._prompt = _words(self._engine, self.prompt_tokens)
+        self._prompt = words(self._engine, self.prompt_tokens)
         self._prefix = self._engine.pin_prefix(self._prompt[:-OWN_TOKENS])
         self._stock: StockVllm | None = None
         if options.engine == "vllm":
@@ -134,11 +180,10 @@ class _Bench:
         """Return a row for each way, with the medians of so many passes."""
         found: dict[str, list[tuple[int, float, float]]] = {}
         for _ in range(passes):
-            for way, taken in self._pass().items():
-                found.setdefault(way, []).append(taken)
-        rows = [_row(way, MEASURED, *map(median, zip(*all_, strict=True)))
+            for way, cost in self._pass().items():
+                found.setdefault(way, []).append(cost)
+        return [_row(way, MEASURED, *map(median, zip(*all_, strict=True)))
                 for way, all_ in found.items()]  # fmt: skip
-        return [*rows, _row(OFFLOADED, WHY_NOT)]
 
     def close(self) -> None:
         """Free the engines."""
@@ -147,37 +192,15 @@ class _Bench:
         self._engine.close()
 
     def _pass(self) -> dict[str, tuple[int, float, float]]:
-        """Suspend a plan and go on with it in each way; see `_taken`."""
-        self._said_ids = list(self._prompt)
-        self._engine.add("plan", self._prompt, self._prefix)
-        for _ in range(self._said):
-            self._until_token()
-        found = {KEPT: _taken(self._until_token)}
-        found[PINNED] = _taken(lambda: self._anew(self._prefix))
-        found[PREFILLED] = _taken(lambda: self._anew(None))
-        self._engine.remove("plan")
+        """Suspend a plan and go on with it in each way; see `taken`."""
+        plan = SuspendedPlan(self._engine, self._prompt, self._prefix, self._said)
+        found = {KEPT: taken(plan.until_token)}
+        found[PINNED] = taken(lambda: plan.anew(self._prefix))
+        found[PREFILLED] = taken(lambda: plan.anew(None))
+        plan.end()
         if self._stock is not None:
             found[CACHED] = self._of_stock(self._stock)
         return found
-
-    def _until_token(self) -> int:
-        """Make steps until the next token is there; return how many were computed again."""
-        most, computed = self._engine.capacity.max_step_tokens, 0
-        while True:
-            self._engine.submit(StepPlan((("plan", most),)))
-            result = self._engine.collect()
-            for failure in result.failures.values():
-                raise EngineError(f"the plan cannot go on: {failure}")
-            computed += result.computed["plan"]
-            if result.tokens:
-                self._said_ids += result.tokens["plan"]
-                return computed - 1
-
-    def _anew(self, prefix: Prefix | None) -> int:
-        """Forget the plan, and give the engine all its tokens; return as `_until_token` does."""
-        self._engine.remove("plan")
-        self._engine.add("plan", self._said_ids, prefix)
-        return self._until_token()
 
     def _of_stock(self, stock: StockVllm) -> tuple[int, float, float]:
         """The same on stock vLLM."""
@@ -195,22 +218,9 @@ class _Bench:
                 pass
             return len(whole) - 1 - stock.cached
 
-        taken = _taken(resubmit)
+        cost = taken(resubmit)
         stock.stop(asked[0])
-        return taken
-
-
-def _words(engine: Engine, tokens: int) -> list[int]:
-    """Return so many tokens of a text."""
-    numbers = " ".join(f"Room {number} has {number % 7} chairs." for number in range(90))
-    return list(islice(cycle(engine.tokenizer.encode(numbers)), tokens))
-
-
-def _taken(work: Callable[[], int]) -> tuple[int, float, float]:
-    """Do some work; return what came of it, its seconds, and those of the CPU."""
-    wall_s, cpu_s = time.perf_counter(), time.process_time()
-    made = work()
-    return made, time.perf_counter() - wall_s, time.process_time() - cpu_s
+        return cost
 
 
 def _row(way: str, measured: str, *found: float) -> Row:
