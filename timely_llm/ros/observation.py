@@ -53,6 +53,7 @@ def stats(loop: Loop, stamp: Time) -> msg.ServerStats:
         prompt_tokens=counts.prompt_tokens,
         generated_tokens=counts.generated_tokens,
         recomputed_tokens=counts.recomputed_tokens,
+        loaded_tokens=counts.loaded_tokens,
         evictions=counts.evictions,
         step_time=counts.step_s,
         predicted_step_time=loop.step_time.predict_s(rows=1),
