@@ -22,7 +22,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`"
 
 from test.engines.test_vllm import Inside
 from test.engines.vllm_host import Host, new_host
-from timely_llm.engines import vllm_connectors
+from test.engines.vllm_runner import NoModel
+from timely_llm.engines import vllm_connectors, vllm_loads
 from timely_llm.engines.vllm import VllmEngine
 
 PROMPT = list(range(5, 105))  # three blocks and four tokens
@@ -284,7 +285,7 @@ def test_blocks_that_are_still_stored_are_waited_for(make: Make, drive: type[Dri
 def test_blocks_that_never_come_back(
     make: Make, drive: type[Driver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vllm_connectors, "ROOM_S", 0.05)
+    monkeypatch.setattr(vllm_loads, "ROOM_S", 0.05)
     engine, host = make(send_steps=-1, kv_tokens=256, max_rows=1, max_model_len=256)
     driver = drive(engine)
     driver.add_ids("a", LONG)
@@ -351,6 +352,16 @@ def test_any_schedule_gives_the_same_tokens(
 def test_connectors_that_cannot_be_had(llama: Path, asked: Any, says: str) -> None:
     with pytest.raises(EngineError, match=says):
         Inside(llama, kv_transfer_config=asked)
+
+
+def test_one_step_at_a_time_with_a_connector(llama: Path) -> None:
+    args = {
+        "distributed_executor_backend": NoModel,
+        "pipeline_parallel_size": 2,
+        "kv_transfer_config": new_host()[1],
+    }
+    with pytest.raises(EngineError, match=r"several steps in flight .* exclude each other"):
+        VllmEngine(llama, engine_args=args)
 
 
 def test_another_version_of_vllm(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:

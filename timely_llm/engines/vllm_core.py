@@ -25,7 +25,8 @@ from timely_llm.engines.vllm_choice import (
     SharedGrammars,
     decoding_params,
 )
-from timely_llm.engines.vllm_connectors import Loads, only_connector
+from timely_llm.engines.vllm_connectors import only_connector
+from timely_llm.engines.vllm_loads import Loads
 from timely_llm.engines.vllm_options import engine_config
 
 _OPEN: list[EngineCore] = []
