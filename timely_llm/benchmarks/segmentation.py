@@ -9,9 +9,10 @@ from typing import Any
 
 from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.request import PlanRequest
-from timely_llm.engines.contract import Engine, Tokenizer
+from timely_llm.engines.contract import Engine
 from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES
 from timely_llm.engines.registry import make_engine
+from timely_llm.engines.tokenizer_contract import Tokenizer
 from timely_llm.policies.contract import StepPlan
 from timely_llm.resources import resource
 from timely_llm.serving.delivery import PlanDelivery

@@ -41,3 +41,8 @@ class Interrupted(Exception):
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+
+
+def first_line(problem: object) -> str:
+    """Return the first line of what an error says, or of a text; its kind if it says nothing."""
+    return next(iter(str(problem).strip().splitlines()), type(problem).__name__)

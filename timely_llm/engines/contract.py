@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from timely_llm.engines.tokenizer_contract import Tokenizer
 from timely_llm.policies.contract import Capacity, StepPlan
-
-Message = Mapping[str, str]
-"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
 
 
 @dataclass(frozen=True)
@@ -87,43 +85,6 @@ class StepResult:
             tokens - (len(self.tokens[key]) - 1 if key in self.guessed else 0)
             for key, tokens in self.computed.items()
         ]
-
-
-class TextStream(Protocol):
-    """Turns token ids into text as they come."""
-
-    def push(self, token_id: int) -> str:
-        """Return the text that `token_id` completes; empty while a character is incomplete."""
-        ...
-
-
-class Tokenizer(Protocol):
-    """The engine's words."""
-
-    eos_ids: frozenset[int]
-
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """Return the prompt's token ids, generation prompt included, by the model's template.
-
-        Raises:
-            RequestError: the template does not take the messages.
-        """
-        ...
-
-    def encode(self, text: str) -> list[int]:
-        """Return the token ids of bare text, nothing added; none is a control token."""
-        ...
-
-    def control_text(self, text: str) -> str | None:
-        """Return the first control token that a text spells, or None.
-
-        In a chat message such a text would be more than words: it could end a turn.
-        """
-        ...
-
-    def stream(self) -> TextStream:
-        """Return a new decoder for one generation."""
-        ...
 
 
 class Engine(Protocol):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, first_line
 
 
 class Grammars:
@@ -44,9 +44,7 @@ class Grammars:
             written = LLMatcher.grammar_from_lark(grammar)
             compiled = LLMatcher(self._words, written, log_level=0)
             if compiled.is_error():
-                raise EngineError(
-                    f"the grammar cannot be used: {_first_line(compiled.get_error())}"
-                )
+                raise EngineError(f"the grammar cannot be used: {first_line(compiled.get_error())}")
             self._compiled[grammar] = compiled
         return Matcher(self._compiled[grammar].deep_copy(), self._words, self._vocabulary)
 
@@ -66,7 +64,7 @@ class Grammars:
         except Exception as error:  # whatever an unknown kind of tokenizer leads to
             raise EngineError(
                 f"decoding by a grammar does not work with this model's tokenizer:"
-                f" {_first_line(str(error))}"
+                f" {first_line(error)}"
             ) from error
 
 
@@ -112,9 +110,5 @@ class Matcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            reason = _first_line(self._matcher.get_error())
+            reason = first_line(self._matcher.get_error())
             raise EngineError(f"the sequence left its grammar: {reason}")
-
-
-def _first_line(text: str) -> str:
-    return next(iter(text.strip().splitlines()), "no reason given")

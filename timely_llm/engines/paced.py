@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from timely_llm.engines.contract import GREEDY, Decoding, Engine, Prefix, StepResult, Tokenizer
+from timely_llm.engines.contract import GREEDY, Decoding, Engine, Prefix, StepResult
 from timely_llm.engines.profiles import Profile
+from timely_llm.engines.tokenizer_contract import Tokenizer
 from timely_llm.policies.contract import Capacity, StepPlan
 
 

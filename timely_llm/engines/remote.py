@@ -19,8 +19,9 @@ from typing import Any
 
 from timely_llm.core import errors
 from timely_llm.core.errors import EngineError, EngineLost, TimelyError
-from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult, Tokenizer
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.plan_check import check_plan
+from timely_llm.engines.tokenizer_contract import Tokenizer
 from timely_llm.policies.contract import Capacity, StepPlan
 
 log = logging.getLogger(__name__)

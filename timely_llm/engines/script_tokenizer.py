@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from timely_llm.engines.contract import Message
+from timely_llm.engines.tokenizer_contract import Message
 
 _PIECES = re.compile(r"[A-Za-z_]{1,4}|[0-9]{1,3}|\s{1,4}|.", re.DOTALL)
 _EOS = 0

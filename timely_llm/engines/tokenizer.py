@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from timely_llm.core.errors import ModelError, RequestError
-from timely_llm.engines.contract import Message, TextStream
+from timely_llm.core.errors import ModelError, RequestError, first_line
+from timely_llm.engines.tokenizer_contract import Message, TextStream
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
@@ -31,7 +31,7 @@ class HubTokenizer:
             )
         except Exception as error:  # whatever a broken file leads to
             raise ModelError(
-                f"cannot read the tokenizer of {str(model)!r}: {_first_line(error)}"
+                f"cannot read the tokenizer of {str(model)!r}: {first_line(error)}"
             ) from error
         self.eos_ids = _eos_ids(str(model), self._tokenizer)
         self._control = _control(self._tokenizer, self.eos_ids)
@@ -67,7 +67,7 @@ class HubTokenizer:
             return self._by_template(_without_system(chat))
         except TemplateError as error:
             raise RequestError(
-                f"the model's chat template does not take these messages: {_first_line(error)}"
+                f"the model's chat template does not take these messages: {first_line(error)}"
             ) from error
 
     def encode(self, text: str) -> list[int]:
@@ -176,8 +176,3 @@ def _control(tokenizer: Any, eos_ids: frozenset[int]) -> dict[int, str]:
         if added.content.strip()
         and (added.special or token_id in eos_ids or added.content in template)
     }
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.engines.positions import max_positions
 from timely_llm.engines.transformers_fused import FusedDecoder
 from timely_llm.engines.transformers_interface import NAME, Attention, Call
 from timely_llm.engines.transformers_kv import LayerShape
@@ -40,15 +41,6 @@ def choose_device(device: str) -> str:
             " a torch built for CUDA"
         )
     return device
-
-
-def max_positions(config: Any) -> int:
-    """Return the tokens of the longest sequence that a text model was made for."""
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":
-        # Beyond it all positions turn otherwise, those in the KV too.
-        return int(rope["original_max_position_embeddings"])
-    return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
 
 
 class PackedModel:

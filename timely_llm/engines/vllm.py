@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.flights import Flights
 from timely_llm.engines.grammars import Grammars, Matcher
 from timely_llm.engines.guesses import allowed
 from timely_llm.engines.ledger import Ledger
+from timely_llm.engines.positions import most_positions
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Admission, Limits, Track
 from timely_llm.engines.vllm_version import import_core, reason
@@ -280,24 +281,3 @@ def _tokens(admission: Admission, guessed: Mapping[str, int]) -> dict[str, int]:
     return {
         part.track.key: part.tokens + guessed.get(part.track.key, 0) for part in admission.parts
     }
-
-
-def most_positions(model: str | Path) -> int:
-    """Return the longest sequence that a model was made for, in tokens.
-
-    Raises:
-        ModelError: it cannot be read.
-    """
-    from transformers import AutoConfig
-
-    from timely_llm.engines.transformers_model import max_positions
-
-    try:
-        config = AutoConfig.from_pretrained(str(model), trust_remote_code=False)
-    except Exception as error:  # whatever a broken file or a hub out of reach leads to
-        raise ModelError(f"cannot read the model {str(model)!r}: {_first_line(error)}") from error
-    return max_positions(config.get_text_config())
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)

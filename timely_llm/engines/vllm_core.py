@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from vllm.platforms import current_platform
@@ -15,7 +13,6 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 from vllm.v1.request import Request, RequestStatus
 
-from timely_llm.core.errors import EngineError, EngineLost
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.ledger import Ledger
@@ -27,39 +24,9 @@ from timely_llm.engines.vllm_choice import (
 )
 from timely_llm.engines.vllm_connectors import only_connector
 from timely_llm.engines.vllm_loads import Loads
+from timely_llm.engines.vllm_once import close_core, enter_core, replace_kernels
 from timely_llm.engines.vllm_options import engine_config
-
-_OPEN: list[EngineCore] = []
-"""The engines of this process that are not closed."""
-
-
-def enter_core(core: EngineCore) -> None:
-    """Take note of an engine of this process, which `close_core` will free."""
-    _OPEN.append(core)
-
-
-def close_core(core: EngineCore) -> None:
-    """Free an engine; what vLLM has but once in a process goes with the last one."""
-    if core not in _OPEN:
-        return
-    _OPEN.remove(core)
-    if _OPEN:
-        core.model_executor.shutdown()
-    else:
-        core.shutdown()
-
-
-@cache
-def _replace_kernels() -> None:
-    """Let vLLM 0.31 and newer put others in the place of its kernels that need Triton, if so, once.
-
-    It does so for every engine, and looks through all modules for them, which llvmlite's do not
-    stand: a second engine would not start once one has guessed tokens, which needs numba.
-    """
-    replace = getattr(current_platform, "register_triton_kernel_overrides", None)
-    if replace is not None:
-        replace()
-        current_platform.register_triton_kernel_overrides = lambda: None
+from timely_llm.engines.vllm_passes import VllmPasses
 
 
 class VllmCore:
@@ -85,7 +52,7 @@ class VllmCore:
         engine_args: Mapping[str, Any],
     ) -> None:
         config = engine_config(model, dtype, limits, block_tokens, engine_args)
-        _replace_kernels()
+        replace_kernels()
         with only_connector():
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
@@ -93,10 +60,7 @@ class VllmCore:
         self._max_model_len = limits.max_model_len
         self.ahead: bool = config.scheduler_config.async_scheduling
         self.in_flight: int = config.max_concurrent_batches
-        if self.in_flight > 1:
-            self._make_room()
-        self._keys: deque[dict[str, str]] = deque()
-        self._outputs: deque[Any] = deque()
+        self._passes = VllmPasses(self._core, self.in_flight)
         self.vocabulary: int = config.model_config.get_vocab_size()
         self._core.structured_output_manager.backend = SharedGrammars(
             config, tokenizer=None, vocab_size=self.vocabulary
@@ -179,24 +143,13 @@ class VllmCore:
     def start(self, keys: Iterable[str]) -> set[str]:
         """Begin loads that come later; return whose vLLM has begun."""
         keys = list(keys)
-        self.turn(frozenset(self._ids[key] for key in keys))
+        self._passes.turn(frozenset(self._ids[key] for key in keys))
         status = RequestStatus.WAITING_FOR_REMOTE_KVS
         return {key for key in keys if self._request(key).status == status}
 
-    def turn(self, starting: frozenset[str] = frozenset()) -> None:
-        """Make a step that computes nothing, in which vLLM looks after its connector.
-
-        Args:
-            starting: requests that begin their load.
-        """
-        self._scheduler.order = {}
-        with self._scheduler.offers.turn(starting):
-            try:
-                self._core.step()
-            except Exception:
-                self._lose()
-                self.check()
-                raise
+    def turn(self) -> None:
+        """Let vLLM look after its connector; see `VllmPasses.turn`."""
+        self._passes.turn()
 
     def came(self, key: str) -> bool | None:
         """Return whether a load that was begun has succeeded; None if it is under way."""
@@ -229,22 +182,16 @@ class VllmCore:
         }
 
     def submit(self, tokens: Mapping[str, int]) -> None:
-        """Start a forward pass. If it fails, no other one is in flight any more.
+        """Start a forward pass; see `VllmPasses.submit`.
 
         Args:
             tokens: how many of each sequence's tokens are computed, by key; guessed ones included.
-
-        Raises:
-            EngineError: vLLM does something else.
         """
-        order = {self._ids[key]: number for key, number in tokens.items()}
-        self._keys.append({self._ids[key]: key for key in tokens})
-        self._step(order)
-        if self._scheduler.scheduled != order:
-            self._lose()
-            raise EngineError(f"vLLM computes {self._scheduler.scheduled}, not {order}")
-        for key in self._held.keys() & tokens.keys():
-            self._release(key)
+        ids = self._ids
+        self._passes.submit({ids[key]: number for key, number in tokens.items()})
+        if self._held:
+            for key in self._held.keys() & tokens.keys():
+                self._release(key)
 
     def collect(self) -> dict[str, list[int]]:
         """Wait for the oldest pass that was started.
@@ -252,60 +199,21 @@ class VllmCore:
         Returns:
             The new tokens by key: right guesses, and the one after them. Sequences that were ended
             since are left out.
-
-        Raises:
-            EngineError: vLLM does not know of it.
         """
-        if not self._outputs:
-            self._step({})
-        outputs, keys = self._outputs.popleft(), self._keys.popleft()
         new_tokens = {}
-        for output in outputs[0].outputs if outputs else ():
-            key = keys[output.request_id]
+        for output in self._passes.collect():
+            key = output.request_id.partition("-")[2]
             if self._ids.get(key) != output.request_id:
                 continue
             if output.new_token_ids:
-                new_tokens[key] = list(output.new_token_ids)
+                new_tokens[key] = output.new_token_ids
             if output.finish_reason is not None:  # it is as long as a sequence may be
                 del self._ids[key]
         return new_tokens
 
-    def _step(self, order: dict[str, int]) -> None:
-        """Let vLLM schedule a step, unless there is nothing to do, and wait for one if it must."""
-        self._scheduler.order = order
-        try:
-            if self.in_flight > 1:
-                outputs, _ = self._core.step_with_batch_queue()
-            else:
-                outputs, executed = self._core.step()
-                self._core.post_step(executed)
-        except Exception:
-            self._lose()
-            self.check()  # if a worker is gone, that is why
-            raise
-        if outputs is not None:
-            self._outputs.append(outputs)
-        elif not order:
-            raise EngineError("vLLM has lost a step")
-
-    def _lose(self) -> None:
-        """Forget all passes that were started."""
-        for of in (self._keys, self._outputs, self._core.batch_queue or []):
-            of.clear()
-
-    def _make_room(self) -> None:
-        """Give vLLM's queue of steps a place more: it waits for the oldest when all are taken."""
-        self._core.batch_queue_size = self.in_flight + 1
-        self._core.batch_queue = deque(maxlen=self.in_flight + 1)
-
     def check(self) -> None:
-        """Find out whether all of vLLM's processes are alive, if it has more than this one.
-
-        Raises:
-            EngineLost: one is not.
-        """
-        if getattr(self._core.model_executor, "is_failed", False):
-            raise EngineLost("a worker process of vLLM has ended, and vLLM ends with it")
+        """Find out whether vLLM is alive; see `VllmPasses.check`."""
+        self._passes.check()
 
     def hold(self, key: str, tokens: int) -> None:
         """End a sequence's request, but keep the KV of so many tokens, in whole blocks."""

@@ -12,9 +12,10 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
 from timely_llm.core.errors import EngineError, TimelyError
+from timely_llm.engines.positions import most_positions
 from timely_llm.engines.track import Limits
-from timely_llm.engines.vllm import BLOCK_TOKENS, most_positions
-from timely_llm.engines.vllm_core import close_core, enter_core
+from timely_llm.engines.vllm import BLOCK_TOKENS
+from timely_llm.engines.vllm_once import close_core, enter_core
 from timely_llm.engines.vllm_options import engine_config
 from timely_llm.engines.vllm_version import reason
 

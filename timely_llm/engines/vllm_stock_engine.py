@@ -17,11 +17,12 @@ from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
 from timely_llm.engines.flights import Flights
 from timely_llm.engines.grammars import Grammars, Matcher
+from timely_llm.engines.positions import most_positions
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Limits
-from timely_llm.engines.vllm import BLOCK_TOKENS, most_positions
+from timely_llm.engines.vllm import BLOCK_TOKENS
 from timely_llm.engines.vllm_choice import SharedGrammar, SharedGrammars
-from timely_llm.engines.vllm_core import close_core, enter_core
+from timely_llm.engines.vllm_once import close_core, enter_core
 from timely_llm.engines.vllm_stock import starting, stock_config
 from timely_llm.policies.contract import Capacity, StepPlan
 

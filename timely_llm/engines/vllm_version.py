@@ -8,7 +8,7 @@ import os
 from importlib import metadata
 from typing import Any
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, first_line
 
 OLDEST = (0, 26)
 NEWEST_TESTED = (0, 32)
@@ -38,9 +38,8 @@ def import_core() -> Any:
 def reason(error: Exception) -> str:
     """Return in one line what vLLM finds wrong: of its options, the first that it refuses."""
     problems = getattr(error, "errors", None)
-    text = problems()[0]["msg"] if callable(problems) else str(error)
-    first = next(iter(text.strip().splitlines()), type(error).__name__)
-    return str(first).removeprefix("Value error, ").rstrip(".")
+    first = first_line(problems()[0]["msg"] if callable(problems) else error)
+    return first.removeprefix("Value error, ").rstrip(".")
 
 
 def installed_version() -> str | None:

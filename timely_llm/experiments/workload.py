@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from timely_llm.engines.contract import Message
 from timely_llm.engines.script_tokenizer import ScriptTokenizer
+from timely_llm.engines.tokenizer_contract import Message
 from timely_llm.skills.checkers import cut
 from timely_llm.skills.durations import Duration
 from timely_llm.skills.skill_set import Argument, Skill, SkillSet

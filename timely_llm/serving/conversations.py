@@ -11,7 +11,8 @@ from timely_llm.core.generation import StreamGeneration
 from timely_llm.core.listener import Listener
 from timely_llm.core.request import ErrorCode, Rejected
 from timely_llm.core.stream import ChatMessage, StreamRequest
-from timely_llm.engines.contract import Decoding, Engine, Message
+from timely_llm.engines.contract import Decoding, Engine
+from timely_llm.engines.tokenizer_contract import Message
 from timely_llm.serving.admission import AdmissionLimits
 from timely_llm.serving.prompts import check_words, common
 from timely_llm.serving.stream_delivery import StreamDelivery

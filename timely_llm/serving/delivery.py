@@ -12,7 +12,7 @@ from timely_llm.core.request import ExecutionReport, ReportState
 from timely_llm.core.segment import Segment
 
 if TYPE_CHECKING:
-    from timely_llm.engines.contract import Tokenizer
+    from timely_llm.engines.tokenizer_contract import Tokenizer
     from timely_llm.skills.stop_checker import Piece, StopChecker
 
 

@@ -9,7 +9,8 @@ from itertools import takewhile
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
-from timely_llm.engines.contract import Engine, Message, Prefix, Tokenizer
+from timely_llm.engines.contract import Engine, Prefix
+from timely_llm.engines.tokenizer_contract import Message, Tokenizer
 from timely_llm.skills.checkers import make_checker
 from timely_llm.skills.execution_time import ExecutionTimes
 from timely_llm.skills.grammar import plan_grammar

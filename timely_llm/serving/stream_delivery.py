@@ -8,7 +8,7 @@ from timely_llm.core.generation import StreamGeneration
 from timely_llm.core.stream import StreamChunk
 
 if TYPE_CHECKING:
-    from timely_llm.engines.contract import Tokenizer
+    from timely_llm.engines.tokenizer_contract import Tokenizer
 
 
 class StreamDelivery:
