@@ -99,11 +99,11 @@ class Ledger(Sequences):
             EngineError: the plan names an unknown sequence or one twice, or breaks a limit.
         """
         check_plan(plan, self._to_compute, self.limits)
-        victims = (
+        victims = [
             self._tracks[key]
             for key in dict.fromkeys(plan.evictable)
             if key in self._tracks and key not in plan.keys and self._can_give(self._tracks[key])
-        )
+        ]
         limits = self.limits
         room = Room(self._free_tokens, self._spare_tokens, self.block_tokens, victims)
         parts: list[Part] = []

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,7 +35,7 @@ class _Flight(NamedTuple):
     admission: Admission
     guessed: Mapping[str, int]
     submitted_s: float
-    keys: tuple[str, ...]
+    keys: frozenset[str]
 
 
 class VllmEngine:
@@ -152,27 +151,30 @@ class VllmEngine:
         for track in admission.evicted:
             self._core.end(track.key)
         guessed = self._guess(plan, admission)
-        self._flights.start(
-            _Flight(admission, guessed, submitted_s, tuple(key for key, _ in plan.entries))
-        )
-        if self._loads:
-            with self._giving_up():
+        self._flights.start(_Flight(admission, guessed, submitted_s, plan.keys))
+        try:
+            if self._loads:
                 self._loads.start(admission)
-        if admission.parts:
-            with self._giving_up():
-                for part in admission.parts:
-                    if self._core.begins(part.track.key):
-                        self._begin(part.track, part.start)
+            for part in admission.parts:
+                if self._core.begins(part.track.key):
+                    self._begin(part.track, part.start)
+            if admission.parts:
                 self._core.submit(_tokens(admission, guessed))
+        except Exception:
+            self._give_up()
+            raise
         self._ledger.start(admission)
 
     def collect(self) -> StepResult:
         """Wait for the oldest step; see `Engine.collect`."""
         admission, guessed, submitted_s, keys = self._flights.first
         new_tokens: dict[str, list[int]] = {}
-        if admission.parts:
-            with self._giving_up():
+        try:
+            if admission.parts:
                 new_tokens = self._core.collect()
+        except Exception:
+            self._give_up()
+            raise
         self._flights.land()
         begun_s = max(submitted_s, self._ended_s) if self.ahead else submitted_s
         self._ended_s = time.perf_counter()
@@ -256,28 +258,21 @@ class VllmEngine:
             self._matchers.get(track.key),
         )  # fmt: skip
 
-    @contextmanager
-    def _giving_up(self) -> Iterator[None]:
-        """Give up the KV of all that are in flight if something goes wrong.
-
-        Nobody knows how far they came.
-        """
-        try:
-            yield
-        except Exception:
-            for flight in self._flights:
-                for part in flight.admission.parts:
-                    if part.live:
-                        self._core.end(part.track.key)
-                        self._ledger.give_up(part.track)
-            self._flights.clear()
-            if self._loads:
-                self._loads.give_up()
-            raise
+    def _give_up(self) -> None:
+        """Give up the KV of all that are in flight: nobody knows how far they came."""
+        for flight in self._flights:
+            for part in flight.admission.parts:
+                if part.live:
+                    self._core.end(part.track.key)
+                    self._ledger.give_up(part.track)
+        self._flights.clear()
+        if self._loads:
+            self._loads.give_up()
 
 
 def _tokens(admission: Admission, guessed: Mapping[str, int]) -> dict[str, int]:
     """Return how many tokens each sequence of a step computes, guessed ones included."""
-    return {
-        part.track.key: part.tokens + guessed.get(part.track.key, 0) for part in admission.parts
-    }
+    tokens = {part.track.key: part.tokens for part in admission.parts}
+    for key, number in guessed.items():
+        tokens[key] += number
+    return tokens

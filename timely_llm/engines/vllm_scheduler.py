@@ -45,16 +45,14 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """Schedule the requests of `order`; see vLLM."""
-        place = {request_id: place for place, request_id in enumerate(self.order)}
-        members = [request for request in self.running if request.request_id in place]
-        resting = [request for request in self.running if request.request_id not in place]
-        self.running = sorted(members, key=lambda request: place[request.request_id])
+        resting = {request.request_id: request for request in self.running}
+        self.running = [resting.pop(name) for name in self.order if name in resting]
         try:
             with self.offers.only(self.order) if self.offers else nullcontext():
                 output = super().schedule(*args, **kwargs)
         finally:
-            self.running += resting
-        self.scheduled = dict(output.num_scheduled_tokens)
+            self.running += resting.values()
+        self.scheduled = output.num_scheduled_tokens
         return output
 
     def has_requests(self) -> bool:

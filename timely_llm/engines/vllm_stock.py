@@ -88,7 +88,8 @@ class StockVllm:
             self._engine = LLMEngine(config, Executor.get_class(config), log_stats=False)
         client = self._engine.engine_core
         # It would end the process's other engines too, whenever its memory is collected.
-        client._finalizer.detach()
+        if hasattr(client, "_finalizer"):  # since 0.31
+            client._finalizer.detach()
         self._core = client.engine_core
         enter_core(self._core)
         self._asked = 0
