@@ -99,6 +99,17 @@ class Generation:
         """Tokens whose KV is its own: what an eviction would free."""
         return self.context_tokens - self.shared_tokens
 
+    def evicted(self) -> None:
+        """Take note that its own KV was given up."""
+        self.to_compute += self.kv_tokens
+        self.context_tokens = self.shared_tokens
+
+    def loaded(self, tokens: int) -> None:
+        """Take note that KV of so many tokens has come from elsewhere; 0: it will not come."""
+        self.loading = False
+        self.to_compute -= tokens
+        self.context_tokens += tokens
+
     @property
     def first(self) -> bool:
         """Whether its next deliverable is the first."""

@@ -151,13 +151,11 @@ class Stepper:
             evicted = self._pool.get(key)
             if evicted is None:
                 self._conversations.evicted(key)
-                continue
-            generation = evicted.generation
-            generation.to_compute += generation.kv_tokens
-            generation.context_tokens = generation.shared_tokens
+            else:
+                evicted.generation.evicted()
         for key, fetched in result.loaded.items():
-            if key not in flight.parts:
-                self._loaded(key, fetched)
+            if key not in flight.parts and key in self._pool:
+                self._pool[key].generation.loaded(fetched)
         rested = result.rested
         for key, part in flight.parts.items():
             if not part.live:
@@ -175,16 +173,6 @@ class Stepper:
                 part.generation.late_ids += tokens
             else:
                 self._take(self._pool[key], tokens)
-
-    def _loaded(self, key: str, tokens: int) -> None:
-        """Take note that KV of a generation has come, or, with 0 tokens, that it will not."""
-        delivery = self._pool.get(key)
-        if delivery is None:
-            return
-        generation = delivery.generation
-        generation.loading = False
-        generation.to_compute -= tokens
-        generation.context_tokens += tokens
 
     def _read_late(self, plan: StepPlan) -> StepPlan:
         """Read the tokens that came after a stop of those who now go on; some end by that."""
