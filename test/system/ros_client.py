@@ -74,10 +74,14 @@ class Client:
         """Wait until the server is there and its segments reach this node."""
         assert self.action.wait_for_server(60)
         self.until(lambda: bool(self.stats))
+        asked = []
         while not self.segments:
-            self.call(srv.SubmitPlan, "submit_plan", request=self.request(task=FIND))
+            answer = self.call(srv.SubmitPlan, "submit_plan", request=self.request(task=FIND))
+            asked.append(answer.request_id)
             end_s = time.monotonic() + 2
             self._until_segment(end_s)
+        for request_id in asked:  # what is left of them is nobody's
+            self.call(srv.CancelRequest, "cancel_request", request_id=request_id)
 
     def wait_for_action(self) -> None:
         """Wait until the server is there; for servers that make no plans for this."""
