@@ -149,6 +149,7 @@ KINDS = (
     "vllm-scheduler-ahead-llama",
     "vllm-scheduler-stages-llama",
     "vllm-scheduler-host-llama",
+    "vllm-scheduler-cache-llama",
     "vllm-llama",
     "vllm-qwen3",
     "vllm-ahead-llama",
@@ -195,6 +196,8 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
             args["async_scheduling"] = True
         if "stages" in kind:
             args["pipeline_parallel_size"] = 2
+        if "cache" in kind:
+            args["enable_prefix_caching"] = True
 
         def make_vllm(**limits: int) -> Engine:
             if "host" in kind:
@@ -218,7 +221,7 @@ class Driver:
     """Runs steps and notes what came of them.
 
     An engine may store and share KV in whole blocks of `block_tokens` only: outside words then
-    cost it the rest of the last block. Tokens whose KV it fetches from elsewhere are counted as
+    cost it the rest of the last block. Tokens whose KV it finds or fetches are counted as
     computed here, and as recomputed if they were.
     """
 

@@ -35,9 +35,14 @@ class Inside(VllmEngine):
     """The engine without a model, and a view of what vLLM does inside."""
 
     def __init__(
-        self, model: Path, guesses: int = 0, kv_transfer_config: Any = None, **limits: int
+        self,
+        model: Path,
+        guesses: int = 0,
+        kv_transfer_config: Any = None,
+        engine_args: Any = None,
+        **limits: int,
     ) -> None:
-        args: dict[str, Any] = {"distributed_executor_backend": NoModel}
+        args: dict[str, Any] = {"distributed_executor_backend": NoModel, **(engine_args or {})}
         if kv_transfer_config is not None:
             args["kv_transfer_config"] = kv_transfer_config
         if guesses:

@@ -50,8 +50,8 @@ class StepResult:
             ahead, from the end of the step before if that was later.
         guessed: tokens that were guessed and computed beside what the plan asked for, by key; those
             that were right are in `tokens`, the others left nothing behind.
-        loaded: tokens whose KV was fetched instead of computed, by key. Also those of sequences
-            that were `loading` and are not any longer: 0 if their KV did not come.
+        loaded: tokens whose KV was found or fetched instead of computed, by key. Also those of
+            sequences that were `loading` and are not any longer: 0 if their KV did not come.
         loading: keys of the plan that computed nothing, since their KV is on its way. They are
             named in `loaded` of a later step, unless they are removed.
     """
@@ -164,10 +164,11 @@ class Engine(Protocol):
         tokens and compute them in the same step, as far as the plan leaves tokens of a step and
         room for KV: nobody gives up KV for a guess.
 
-        An engine that keeps KV elsewhere may fetch it instead of computing it, beyond what an
-        entry asks for if there is room to spare. If it comes later, its sequence computes nothing,
-        in this step and in others until it is there; its memory is taken, and not evictable. A
-        plan of such sequences alone is no forward pass: it only looks whether KV has come.
+        An engine may find KV of the same tokens, or fetch it from elsewhere, instead of computing
+        it, beyond what an entry asks for if there is room to spare. If it comes later, its sequence
+        computes nothing, in this step and in others until it is there; its memory is taken, and not
+        evictable. A plan of such sequences alone is no forward pass: it only looks whether KV has
+        come.
 
         Raises:
             EngineError: the plan is empty, is larger than `capacity` allows, or names a sequence

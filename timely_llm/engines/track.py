@@ -98,7 +98,7 @@ class Part(NamedTuple):
         tokens: tokens that it computes.
         finishes: whether nothing is left to compute after it, so that a new token comes of it.
         era: the sequence's when it was admitted.
-        loaded: tokens before `start` that are not computed but fetched.
+        loaded: tokens before `start` that are not computed but found or fetched.
     """
 
     track: Track

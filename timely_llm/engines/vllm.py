@@ -120,6 +120,8 @@ class VllmEngine:
                 self._core.hold(key, tokens)
             except Exception:
                 self._core.end(key)
+                if self._loads:
+                    self._loads.give_up(self._prefix_keys.values())
                 raise
         prefix = self._ledger.pin(token_ids)
         self._prefix_keys[prefix] = key
@@ -267,7 +269,7 @@ class VllmEngine:
                     self._ledger.give_up(part.track)
         self._flights.clear()
         if self._loads:
-            self._loads.give_up()
+            self._loads.give_up(self._prefix_keys.values())
 
 
 def _tokens(admission: Admission, guessed: Mapping[str, int]) -> dict[str, int]:

@@ -66,6 +66,7 @@ class VllmCore:
             config, tokenizer=None, vocab_size=self.vocabulary
         )
         self.most_guesses: int = config.num_speculative_tokens
+        self._finds: bool = engine_args.get("enable_prefix_caching", False)
         if self.most_guesses:
             self._core.model_executor.collective_rpc("draw_by_seed")
         if config.parallel_config.pipeline_parallel_size > 1 and current_platform.is_cpu():
@@ -128,17 +129,37 @@ class VllmCore:
         self._ids[key] = request_id
 
     def loads(self, ledger: Ledger, begin: Callable[[Track, int], None]) -> Loads | None:
-        """Return what looks after the loads of a KV connector, if there is one."""
-        return Loads(self, ledger, begin) if self._scheduler.offers else None
+        """Return what looks after the loads of a KV connector, or of the prefix cache, if any."""
+        return Loads(self, ledger, begin) if self.connected or self._finds else None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a KV connector."""
+        return self._scheduler.offers is not None
 
     def ask(self, key: str, known: int) -> tuple[int, bool]:
-        """Return what a connector has for a sequence that was begun; see `Offers.ask`."""
+        """Return what there is for a sequence that was begun; see `Offers.ask`."""
+        if not self.connected:
+            return max(self._scheduler.found(self._request(key)) - known, 0), False
         result: tuple[int, bool] = self._scheduler.offers.ask(self._request(key), known)
         return result
 
     def take(self, key: str, tokens: int, later: bool) -> None:
-        """Let a sequence that was begun load what the connector has."""
-        self._scheduler.offers.take(self._ids[key], tokens, later)
+        """Let a sequence that was begun have what there is for it."""
+        if self.connected:
+            self._scheduler.offers.take(self._ids[key], tokens, later)
+            return
+        held = self._scheduler.lend_found(self._request(key))
+        self._release(key)
+        self._held[key] = held
+
+    def forget_found(self, pinned: Iterable[str]) -> None:
+        """Empty the prefix cache but for prefixes, after a step that broke down.
+
+        vLLM enters blocks there before they are computed.
+        """
+        if self._finds:
+            self._scheduler.forget_cached(self._held[key] for key in pinned if key in self._held)
 
     def start(self, keys: Iterable[str]) -> set[str]:
         """Begin loads that come later; return whose vLLM has begun."""

@@ -1,8 +1,8 @@
-"""KV that vLLM's connectors bring back, from the host's memory or elsewhere, instead of computing.
+"""KV that is found in vLLM's prefix cache, or brought back by its connectors, and not computed.
 
-A connector stores KV by what it is of. When a sequence whose KV was given up begins anew, it is
-asked what it has. What it loads at once is there in the same step; what comes later keeps its
-sequence out of the steps until it is there.
+Both store KV by what it is of. When a sequence begins, or goes on without its KV, they are asked
+what they have. What was found, or is loaded at once, is there in the same step; what comes later
+keeps its sequence out of the steps until it is there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Loads:
     """The loads of an engine's sequences, in its books and in vLLM.
 
     Args:
-        core: vLLM, with a connector.
+        core: vLLM, with a connector, or with a prefix cache that is used.
         ledger: the books.
         begin: gives vLLM a sequence.
     """
@@ -84,7 +84,8 @@ class Loads:
         Raises:
             EngineError: it has not, and gets none back in time.
         """
-        self._wait_for_room(admission)
+        if self._core.connected:
+            self._wait_for_room(admission)
         if self._starting:
             begun = self._core.start(self._starting)
             starting, self._starting = self._starting, {}
@@ -98,11 +99,16 @@ class Loads:
         elif self._coming and not admission.parts:
             self._core.turn()
 
-    def give_up(self) -> None:
-        """Forget the loads that a step which broke down was to begin."""
+    def give_up(self, pinned: Iterable[str]) -> None:
+        """Forget the loads that a step which broke down was to begin, and what it left in a cache.
+
+        Args:
+            pinned: keys of prefixes, which were computed before.
+        """
         for key in self._starting:
             self._core.cancel(key)
         self._starting.clear()
+        self._core.forget_found(pinned)
 
     def settle(self, admission: Admission) -> None:
         """Enter what a step brought; parts whose KV could not be loaded are struck out."""

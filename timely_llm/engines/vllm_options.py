@@ -31,7 +31,6 @@ OURS = {
     "scheduler_cls",
     "scheduling_policy",
     "scheduler_reserve_full_isl",
-    "enable_prefix_caching",
     "enable_chunked_prefill",
     "disable_hybrid_kv_cache_manager",
     "skip_tokenizer_init",
@@ -67,6 +66,11 @@ def engine_config(
     guesses = _guesses(engine_args)
     ahead = engine_args.get("async_scheduling", False)
     _check_flights(guesses, ahead, engine_args.get("pipeline_parallel_size", 1))
+    finds = engine_args.get("enable_prefix_caching", False)
+    if not isinstance(finds, bool):
+        raise EngineError(
+            f"engine_args: enable_prefix_caching must be true or false, not {finds!r}"
+        )
     rows = min(limits.max_rows, limits.max_step_tokens)
     args: dict[str, Any] = {
         "model": model,
@@ -77,7 +81,6 @@ def engine_config(
         "max_num_batched_tokens": limits.max_step_tokens + guesses,
         "block_size": block_tokens,
         "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
-        "enable_prefix_caching": True,
         "enable_chunked_prefill": True,
         # Layers with a window keep all KV: blocks are held and lent whole.
         "disable_hybrid_kv_cache_manager": True,
@@ -90,10 +93,12 @@ def engine_config(
         "trust_remote_code": False,
         "enforce_eager": current_platform.is_cpu(),
         **engine_args,
+        "enable_prefix_caching": True,  # blocks are held and lent; the option is for the engine
     }
     args["kv_transfer_config"] = transfer_config(engine_args.get("kv_transfer_config"))
     config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
     check_connector(config)
+    _check_finds(finds, config)
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = SCHEDULERS[scheduler.async_scheduling]
     if ahead and not scheduler.async_scheduling:
@@ -123,6 +128,25 @@ def _check_flights(guesses: int, ahead: object, stages: object) -> None:
         raise EngineError(
             f"engine_args: speculative decoding and {other} exclude each other: what is guessed"
             " depends on the step before"
+        )
+
+
+def _check_finds(finds: bool, config: Any) -> None:
+    """Find out whether prompts can be looked up in vLLM's prefix cache.
+
+    Raises:
+        EngineError: they are to be, and several steps are in flight or there is a KV connector.
+    """
+    if not finds:
+        return
+    if config.max_concurrent_batches > 1:
+        raise EngineError(
+            "engine_args: prefix caching and several steps in flight (async_scheduling, pipeline"
+            " stages) exclude each other: a step is planned before it is known what another found"
+        )
+    if config.kv_transfer_config is not None:
+        raise EngineError(
+            "engine_args: prefix caching and a KV connector exclude each other: leave one out"
         )
 
 

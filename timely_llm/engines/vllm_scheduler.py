@@ -5,6 +5,7 @@ vLLM imports this module by the names of `SCHEDULERS`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -40,6 +41,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         self._lent: dict[str, tuple[Any, int]] = {}
         # vLLM then asks `_mamba_block_aligned_split` about every request that it schedules.
         self.need_mamba_block_aligned_split = True
+        self._find = self.kv_cache_manager.get_computed_blocks
         self.kv_cache_manager.get_computed_blocks = self._known
         self.offers = Offers(self) if self.connector is not None else None
 
@@ -80,6 +82,38 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
     def lend(self, request_id: str, held: Any, tokens: int) -> None:
         """Let a request that is not yet scheduled begin with blocks that are held."""
         self._lent[request_id] = held, tokens
+
+    def found(self, request: Any) -> int:
+        """Return how many of a request's tokens vLLM's prefix cache has, in whole blocks.
+
+        At least one token is left to compute.
+        """
+        return int(self._find(request)[1])
+
+    def lend_found(self, request: Any) -> Any:
+        """Let a request that is not yet scheduled begin with all that the prefix cache has.
+
+        Blocks that it was lent before stay its first ones, whatever is alike.
+
+        Returns:
+            Its blocks, which stay until they are released.
+        """
+        nothing = self.kv_cache_manager.empty_kv_cache_blocks
+        lent, known = self._lent.get(request.request_id, (nothing, 0))
+        first = known // self.block_size
+        found, tokens, _ = self._find(request)
+        both = zip(lent.blocks, found.blocks, strict=True)
+        held = KVCacheBlocks(tuple([*ours[:first], *others[first:]] for ours, others in both))
+        for blocks in held.blocks:
+            self.kv_cache_manager.block_pool.touch(blocks)
+        self.lend(request.request_id, held, tokens)
+        return held
+
+    def forget_cached(self, kept: Iterable[Any]) -> None:
+        """Let the prefix cache find nothing but some held blocks: others may hold no KV."""
+        pool = self.kv_cache_manager.block_pool
+        known = {block.block_id for held in kept for blocks in held.blocks for block in blocks}
+        pool.evict_blocks({block.block_id for block in pool.blocks} - known)
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
         """Finish requests; see vLLM."""

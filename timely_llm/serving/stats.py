@@ -33,7 +33,7 @@ class Stats:
     Attributes:
         guessed_tokens: tokens that the engine guessed and computed; speculative decoding.
         right_guesses: of these, tokens that the model then said too.
-        loaded_tokens: tokens whose KV was fetched from elsewhere instead of computed.
+        loaded_tokens: tokens whose KV was found or fetched instead of computed.
         chunks: tokens of answers that were told.
         duration_error: mean of |true - predicted| / true of the last segments that robots of one
             skill set executed, the one that was heard of last.
