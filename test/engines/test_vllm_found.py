@@ -122,20 +122,24 @@ def test_what_was_evicted_is_found_while_it_is_there(make: Make, drive: type[Dri
 
 
 def test_found_blocks_are_not_given_to_others_of_the_step(make: Make, drive: type[Driver]) -> None:
-    engine = make(kv_tokens=256, max_rows=4, max_model_len=256)
+    engine = make(kv_tokens=320, max_rows=4, max_model_len=330)
     driver = drive(engine)
-    answers = {}
-    for key, ids in (("a", PROMPT), ("b", [300, *PROMPT])):
-        driver.add_ids(key, ids)
-        answers[key] = list(driver.answer(key, 9))
-        engine.remove(key)
-    driver.add_ids("b", [300, *PROMPT])
-    driver.step({"b": 10})
     driver.add_ids("a", PROMPT)
-    driver.step({"b": 91, "a": 100})  # b comes first, and takes blocks
-    assert driver.loaded == {"a": 96, "b": 96}
-    for key, answer in answers.items():
-        assert driver.answer(key, 9) == answer
+    answer = driver.answer("a", 9)
+    blocks = engine.blocks("a")[:3]
+    engine.remove("a")
+    driver.add_ids("other", [9, *range(5, 324)])
+    driver.answer("other", 1)
+    engine.remove("other")
+    driver.add_ids("b", [8, *range(5, 140)])
+    driver.step({"b": 10})
+    pool = engine._core._scheduler.kv_cache_manager.block_pool
+    free = pool.free_block_queue.get_all_free_blocks()
+    assert {block.block_id for block in free[:3]} == set(blocks)  # what b would get next
+    driver.add_ids("a", PROMPT)
+    assert driver.step({"b": 118, "a": 100}).loaded == {"a": 96}
+    assert engine.blocks("a")[:3] == blocks
+    assert driver.answer("a", 9) == answer
 
 
 def test_a_victims_blocks_are_found(make: Make, drive: type[Driver]) -> None:
