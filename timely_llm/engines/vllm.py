@@ -29,13 +29,13 @@ BLOCK_TOKENS = 32
 class _Flight(NamedTuple):
     """A step in flight, how many tokens are guessed in it, and when it was submitted, seconds.
 
-    The keys are those of its plan.
+    The keys are those of its plan, where KV may be on its way.
     """
 
     admission: Admission
     guessed: Mapping[str, int]
     submitted_s: float
-    keys: frozenset[str]
+    keys: tuple[str, ...]
 
 
 class VllmEngine:
@@ -153,7 +153,8 @@ class VllmEngine:
         for track in admission.evicted:
             self._core.end(track.key)
         guessed = self._guess(plan, admission)
-        self._flights.start(_Flight(admission, guessed, submitted_s, plan.keys))
+        keys = tuple(key for key, _ in plan.entries) if self._loads else ()
+        self._flights.start(_Flight(admission, guessed, submitted_s, keys))
         try:
             if self._loads:
                 self._loads.start(admission)
