@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -14,8 +15,12 @@ from test.system.ros_client import LONG, Client
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            found += [int(stat.parent.name)] if parent == pid else []
+    return found
 
 
 def ended(pid: int) -> bool:

@@ -107,22 +107,13 @@ class VllmEngine:
             raise EngineError("collect the submitted steps before a prefix is pinned")
         self._ledger.check_prefix(len(token_ids))
         key = f"\0{len(self._prefix_keys)}"  # the name of no sequence
-        tokens, most = (
-            self._ledger.whole_blocks(len(token_ids)),
-            self._ledger.limits.max_step_tokens,
-        )
-        if tokens:
-            self._core.begin(key, token_ids, 0, None, GREEDY, None)
-            try:
-                for start in range(0, tokens, most):
-                    self._core.submit({key: min(most, tokens - start)})
-                    self._core.collect()
-                self._core.hold(key, tokens)
-            except Exception:
-                self._core.end(key)
-                if self._loads:
-                    self._loads.give_up(self._prefix_keys.values())
-                raise
+        tokens = self._ledger.whole_blocks(len(token_ids))
+        try:
+            self._core.pin(key, token_ids[:tokens], self._ledger.limits.max_step_tokens)
+        except Exception:
+            if self._loads:
+                self._loads.give_up(self._prefix_keys.values())
+            raise
         prefix = self._ledger.pin(token_ids)
         self._prefix_keys[prefix] = key
         return prefix

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from vllm.platforms import current_platform
-from vllm.sampling_params import SamplingParams, StructuredOutputsParams
-from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import RequestStatus
 
-from timely_llm.engines.contract import Decoding
+from timely_llm.engines.contract import GREEDY, Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.track import Limits, Part, Track
-from timely_llm.engines.vllm_choice import (
-    SharedGrammar,
-    SharedGrammars,
-    decoding_params,
-)
+from timely_llm.engines.vllm_choice import SharedGrammars, decoding_params
 from timely_llm.engines.vllm_connectors import only_connector
 from timely_llm.engines.vllm_loads import Loads
 from timely_llm.engines.vllm_once import close_core, enter_core, replace_kernels
 from timely_llm.engines.vllm_options import engine_config
 from timely_llm.engines.vllm_passes import VllmPasses
+from timely_llm.engines.vllm_requests import make_request
 
 
 class VllmCore:
@@ -100,28 +94,10 @@ class VllmCore:
         """
         self._begun += 1
         request_id = f"{self._begun}-{key}"
-        params = SamplingParams(
-            temperature=0.0,
-            max_tokens=self._max_model_len,
-            ignore_eos=True,
-            detokenize=False,
-            extra_args=decoding_params(decoding),
-            structured_outputs=StructuredOutputsParams(grammar="ours") if matcher else None,
-        )
-        asked = EngineCoreRequest(
-            request_id=request_id,
-            prompt_token_ids=list(token_ids),
-            mm_features=None,
-            sampling_params=params,
-            pooling_params=None,
-            arrival_time=time.time(),
-            lora_request=None,
-            cache_salt=None,
-            data_parallel_rank=None,
-        )
-        request = Request.from_engine_core_request(asked, self._core.request_block_hasher)
-        if matcher:
-            request.structured_output_request.grammar = SharedGrammar(matcher)
+        request = make_request(
+            self._core, request_id, token_ids, self._max_model_len, matcher,
+            temperature=0.0, extra_args=decoding_params(decoding),
+        )  # fmt: skip
         held = self._held.get(key) or (self._held[prefix] if prefix else None)
         if known:
             self._scheduler.lend(request_id, held, known)
@@ -235,6 +211,20 @@ class VllmCore:
     def check(self) -> None:
         """Find out whether vLLM is alive; see `VllmPasses.check`."""
         self._passes.check()
+
+    def pin(self, key: str, token_ids: Sequence[int], most: int) -> None:
+        """Compute whole blocks of tokens, so many of them at a time, and hold these."""
+        if not token_ids:
+            return
+        self.begin(key, token_ids, 0, None, GREEDY, None)
+        try:
+            for start in range(0, len(token_ids), most):
+                self.submit({key: min(most, len(token_ids) - start)})
+                self.collect()
+            self.hold(key, len(token_ids))
+        except Exception:
+            self.end(key)
+            raise
 
     def hold(self, key: str, tokens: int) -> None:
         """End a sequence's request, but keep the KV of so many tokens, in whole blocks."""

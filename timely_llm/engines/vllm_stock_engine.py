@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vllm.sampling_params import SamplingParams, StructuredOutputsParams
-from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
-from vllm.v1.request import Request
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
@@ -21,8 +18,9 @@ from timely_llm.engines.positions import most_positions
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.track import Limits
 from timely_llm.engines.vllm import BLOCK_TOKENS
-from timely_llm.engines.vllm_choice import SharedGrammar, SharedGrammars
+from timely_llm.engines.vllm_choice import SharedGrammars
 from timely_llm.engines.vllm_once import close_core, enter_core
+from timely_llm.engines.vllm_requests import make_request
 from timely_llm.engines.vllm_stock import starting, stock_config
 from timely_llm.policies.contract import Capacity, StepPlan
 
@@ -160,19 +158,11 @@ class StockEngine:
 
     def _begin(self, key: str) -> None:
         token_ids, decoding, matcher = self._waiting.pop(key)
-        params = SamplingParams(
-            temperature=decoding.temperature, seed=decoding.seed if decoding.temperature else None,
-            max_tokens=self._limits.max_model_len, ignore_eos=True, detokenize=False,
-            structured_outputs=StructuredOutputsParams(grammar="ours") if matcher else None,
+        request = make_request(
+            self._core, key, token_ids, self._limits.max_model_len, matcher,
+            self.priorities.get(key, 0), temperature=decoding.temperature,
+            seed=decoding.seed if decoding.temperature else None,
         )  # fmt: skip
-        asked = EngineCoreRequest(
-            request_id=key, prompt_token_ids=token_ids, mm_features=None, sampling_params=params,
-            pooling_params=None, arrival_time=time.time(), lora_request=None, cache_salt=None,
-            data_parallel_rank=None, priority=self.priorities.get(key, 0),
-        )  # fmt: skip
-        request = Request.from_engine_core_request(asked, self._core.request_block_hasher)
-        if matcher:
-            request.structured_output_request.grammar = SharedGrammar(matcher)
         self._core.add_request(request)
         self._begun.add(key)
 
