@@ -51,4 +51,4 @@ def make_letters_engine(name: str, in_flight: int = 1, **limits: int) -> Simulat
 
 if __name__ == "__main__":
     registry.make_engine = make_letters_engine  # type: ignore[assignment]
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -27,8 +27,8 @@ from timely_llm.policies.contract import Capacity, StepPlan
 log = logging.getLogger(__name__)
 
 CHILD = "timely_llm.engines.remote_child"
-CLOSE_S = 10.0
-"""How long an engine may take to end, seconds; then its process is killed."""
+CLOSE_S = 4.0
+"""How long an engine may take to end, seconds; then its processes are killed."""
 
 
 @dataclass(eq=False)
@@ -43,7 +43,8 @@ class _Seen:
 class RemoteEngine:
     """Any engine of the registry with a model, in a child process; see `Engine`.
 
-    The child ends with this process, however that ends. One step at a time is in flight.
+    The child ends with the thread that made it, however that ends, also if it hangs itself; so do
+    the processes that it has started. One step at a time is in flight.
 
     Args:
         tokenizer: the model's words.
@@ -66,7 +67,7 @@ class RemoteEngine:
         with theirs:
             # In a session of its own: Ctrl-C is for this process, which then ends the other.
             self._child = subprocess.Popen(
-                [sys.executable, "-m", CHILD, str(theirs.fileno())],
+                [sys.executable, "-m", CHILD, str(theirs.fileno()), str(os.getpid())],
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )  # fmt: skip
@@ -174,12 +175,16 @@ class RemoteEngine:
             del self._sequences[key]
 
     def close(self) -> None:
-        """End the other process."""
+        """End the other process, and all that it has started."""
+        if self._connection.closed:
+            return
         with contextlib.suppress(OSError):
             self._connection.send(("close", ()))
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.wait(CLOSE_S)
-        self._child.kill()
+        # All that it has started are in its group, and may live on without it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
         self._connection.close()
         self._sequences.clear()

@@ -1,6 +1,7 @@
 """The other side of `remote`: an engine that does what comes through a socket.
 
-It ends as soon as the other side has, whatever it is doing.
+It ends as soon as the other side has, whatever it is doing: the kernel sees to it where there is
+one that can, a thread elsewhere. The processes that it has started end with it.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 import sys
 import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
 from timely_llm.core.errors import EngineError, EngineLost, TimelyError
+from timely_llm.core.parent import end_with_parent
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import StepPlan
 
@@ -23,14 +26,16 @@ LOOK_S = 0.5
 """How often the engine is looked at while nobody asks for anything, seconds."""
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: int, parent_pid: int) -> None:
     """Make the engine that is asked for first, then answer calls until `close`.
 
     A call is (name, arguments), an answer (None or the error's kind and text, value, capacity).
 
     Args:
         descriptor: of the socket.
+        parent_pid: the process that started this one.
     """
+    end_with_parent(parent_pid)
     connection = Connection(descriptor)
     threading.Thread(target=_end_with_the_other_side, args=(descriptor,), daemon=True).start()
     from timely_llm.engines.registry import make_engine
@@ -92,9 +97,11 @@ def _end_with_the_other_side(descriptor: int) -> None:
     hangs_up = select.poll()
     hangs_up.register(descriptor, select.POLLRDHUP)
     hangs_up.poll()
+    if os.getpgrp() == os.getpid():  # it leads a group: what it has started is in it
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 
 if __name__ == "__main__":
     with contextlib.suppress(EOFError, OSError):  # nobody is there to be told
-        main(int(sys.argv[1]))
+        main(int(sys.argv[1]), int(sys.argv[2]))

@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
+from timely_llm.core.parent import end_with_parent
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.stage import Progress
 
@@ -111,6 +112,9 @@ def _without_interrupts() -> Iterator[None]:
 
 def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
     """Do one part after another, and end with the parent, whatever ends it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None and parent.pid is not None
+    end_with_parent(parent.pid)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(EOFError, ConnectionError):
         while True:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import TimelyError
+from timely_llm.core.journal import START, is_event
 
 Event = dict[str, Any]
 """One line: {"event": its kind, "t": seconds on the machine's monotonic clock, ...}."""
@@ -17,11 +19,16 @@ class LogError(TimelyError):
 
 
 class LineAssembler:
-    """Makes events of bytes that may be cut anywhere."""
+    """Makes events of bytes that may be cut anywhere.
+
+    A writer that was killed may leave a line half written. It is passed over where the next line
+    begins a new life of the writer.
+    """
 
     def __init__(self) -> None:
         self._rest = b""
         self._lines = 0
+        self._torn: LogError | None = None
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the lines that `data` completes; an unfinished line is kept.
@@ -30,20 +37,30 @@ class LineAssembler:
             LogError: a complete line is not an event.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [self._event(line) for line in lines]
+        events = [event for line in lines if (event := self._event(line)) is not None]
+        if self._torn is not None and not self._rest:
+            raise self._torn
+        return events
 
-    def _event(self, line: bytes) -> Event:
+    def _event(self, line: bytes) -> Event | None:
+        """Return the event of a line, None if it may be torn: the next one tells."""
         self._lines += 1
-        try:
-            event = json.loads(line)
-        except ValueError:
-            event = None
-        if not isinstance(event, dict) or "event" not in event or "t" not in event:
+        event: Event | None = json.loads(line) if is_event(line) else None
+        torn, self._torn = self._torn, None
+        if torn is not None and (event is None or event["event"] != START):
+            raise torn
+        if event is None:
             shown = line[:60].decode(errors="replace")
-            raise LogError(
+            self._torn = LogError(
                 f'line {self._lines} must be a JSON object with "event" and "t", not {shown!r}'
             )
         return event
+
+
+def last_life(events: Sequence[Event]) -> list[Event]:
+    """Return the events of a writer's last life in a log: those from its last start on."""
+    starts = [place for place, event in enumerate(events) if event["event"] == START]
+    return list(events[starts[-1] if starts else 0 :])
 
 
 class LogReader:

@@ -6,23 +6,15 @@ of its own, because code between fork and exec is not safe in a parent that has 
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
+from timely_llm.core.parent import end_with_parent
 
 
 def main(parent_pid: int, command: list[str]) -> None:
-    """Ask the kernel (Linux) to end this process with its parent, then become the command."""
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-            sys.exit(f"prctl failed: {os.strerror(ctypes.get_errno())}")
-    # The parent may have died before the kernel knew.
-    if os.getppid() != parent_pid:
-        sys.exit("the process that started this one is gone")
+    """Tie this process to its parent, then become the command."""
+    end_with_parent(parent_pid)
     os.execvp(command[0], command)
 
 

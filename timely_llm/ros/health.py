@@ -48,6 +48,12 @@ class Health:
             self._seen_s = now
             self._failed_s = -math.inf
             self._late: deque[bool] = deque(maxlen=RECENT)
+            self._problem = ""
+
+    def lost(self, problem: str) -> None:
+        """Take note that the server cannot serve any more, and why."""
+        with self._lock:
+            self._problem = problem
 
     def seen(self, stats: msg.ServerStats, now: float) -> None:
         """Take what the engine's thread has counted; that it did means that it lives."""
@@ -85,6 +91,8 @@ class Health:
         )
 
     def _errors(self, now: float, state: str) -> list[str]:
+        if self._problem:
+            return [self._problem]
         found = []
         if state in ("active", "inactive") and now - self._seen_s > SILENCE_S:
             found.append(f"the engine's thread has not answered for {now - self._seen_s:.0f} s")

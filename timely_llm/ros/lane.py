@@ -91,10 +91,12 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
 
     def ended(self, result: AnyResult) -> None:
         """Publish a result, and hand it to the goal that waits for it."""
-        self._publish_result(result)
-        executor = self._node.executor
-        if result.request_id in self._goals and executor is not None:
-            executor.create_task(self._finish, result)
+        try:
+            self._publish_result(result)
+        finally:
+            executor = self._node.executor
+            if result.request_id in self._goals and executor is not None:
+                executor.create_task(self._finish, result)
 
     def submit(self, message: Any, request_id: str) -> AnyResult | None:
         """Submit the request in a goal or a flat message; return its end if it is not taken."""

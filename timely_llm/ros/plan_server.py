@@ -22,6 +22,7 @@ from timely_llm.core.request import Result
 from timely_llm.ros import observation, qos
 from timely_llm.ros.claim import Claim
 from timely_llm.ros.health import Health
+from timely_llm.ros.last_resort import LastResort, leave
 from timely_llm.ros.parameters import check_changes, declare, read
 from timely_llm.ros.plan_server_setup import PARAMETERS, make_server, slo_classes
 from timely_llm.ros.server_interface import ServerInterface
@@ -37,6 +38,10 @@ SENDING_S = 0.2
 """How long rclpy then may take to send their results."""
 HEALTH_PERIOD_S = 1.0
 NAP_S = 0.002
+LATER = 2.0
+"""So much later than a hang of the engine one of all Python ends the process."""
+ENDING_S = 60.0
+"""The longest end of a process, seconds."""
 
 
 class PlanServer(LifecycleNode):
@@ -46,6 +51,8 @@ class PlanServer(LifecycleNode):
         super().__init__("plan_server")
         self._wall = WallClock()
         self._server: Server | None = None
+        self._former: Server | None = None
+        self._last_resort: LastResort | None = None
         self._starting = False
         self._problem = ""
         self.values: dict[str, Any] = declare(self, PARAMETERS)
@@ -93,9 +100,14 @@ class PlanServer(LifecycleNode):
             ConfigurationError: another server has its name.
             EngineLost: the engine has ended.
         """
-        if self._server is not None and self._server.problem:
-            raise EngineLost(self._server.problem)
         now = self._wall.now()
+        for server in (self._server, self._former):
+            if server is not None and server.problem:
+                self._health.lost(server.problem)
+                self._publish_health(now)
+                raise EngineLost(server.problem)
+        if self._last_resort is not None:
+            self._last_resort.renew()
         self._claim.check()
         if self._server is not None and now >= self._stats_s + self.values["stats_period_s"]:
             self._stats_s = now
@@ -126,13 +138,19 @@ class PlanServer(LifecycleNode):
         """End all requests and the engine; their clients are told."""
         server, self._server = self._server, None
         self.interface.serve(None)
+        if self._last_resort is not None:
+            self._last_resort.rest()
+            self._last_resort = None
         if server is not None:
-            server.close()
+            self._former = None if server.close() else server
 
     # The life cycle.
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load the model and register the skill sets."""
+        if self._former is not None and self._former.running:
+            return self._refuse("the engine of before has not ended yet: try again")
+        self._former = None
         try:
             self.values = values = read(self, PARAMETERS)
             self.interface.streams.slo_classes = slo_classes(values)
@@ -143,6 +161,8 @@ class PlanServer(LifecycleNode):
             log.debug("the server cannot be configured", exc_info=True)
             return self._refuse(f"cannot be configured: {type(error).__name__}: {error}")
         self._server.accept(False)
+        if values["step_timeout_s"]:
+            self._last_resort = LastResort(LATER * values["step_timeout_s"])
         self.interface.plans.max_tokens = values["max_tokens"]
         self.interface.streams.max_tokens = values["max_answer_tokens"]
         self.interface.serve(self._server)
@@ -216,6 +236,7 @@ def _end(node: PlanServer, executor: Executor) -> None:
         spin(executor, node.drain(limit_s), limit_s + FAREWELL_S)
     with undisturbed():
         node.stop()
+        LastResort(ENDING_S).renew()
         spin(executor, node.interface.has_goals, FAREWELL_S)
         spin(executor, timeout_s=SENDING_S)
         executor.remove_node(node)
@@ -223,7 +244,10 @@ def _end(node: PlanServer, executor: Executor) -> None:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the node until it is interrupted; return the exit status."""
+    """Run the node until it is interrupted; return the exit status.
+
+    0: it was asked to end. 1: it cannot serve, now or any more, and has said why.
+    """
 
     def work() -> None:
         with ros(args):
@@ -236,7 +260,7 @@ def main(args: list[str] | None = None) -> int:
                 finally:
                     _end(node, executor)
 
-    return exit_status("plan_server", work)
+    return leave(exit_status("plan_server", work))
 
 
 if __name__ == "__main__":

@@ -39,14 +39,6 @@ DEFAULT_SLO_CLASSES = [
 ]  # fmt: skip
 
 CONFIGURED = (
-    Parameter("engine", "transformers", "what runs the model", choices=tuple(ENGINES)),
-    Parameter("model", "", "folder or Hugging Face id of a causal model; empty: the embedded one"),
-    Parameter("dtype", "float32", "number type of the weights and the KV cache",
-              choices=("float32", "bfloat16", "float16")),
-    Parameter("device", "auto", "where the model runs", choices=("auto", "cpu", "cuda")),
-    Parameter("threads", 1, "CPU threads of the model", 1, 256),
-    Parameter("engine_args", [""], "vllm: more of its options, each as name=value"),
-    Parameter("engine_process", False, "run the engine in a process of its own"),
     Parameter("max_model_len", 2048, "most tokens of one prompt and its answer", 64, 1_000_000),
     Parameter("kv_tokens", 131_072, "tokens of KV cache for all requests", 256, 100_000_000),
     Parameter("max_tokens", 256, "most tokens of a plan whose request says nothing", 1, 4096),
@@ -66,9 +58,6 @@ CONFIGURED = (
     Parameter("lead_s", DEFAULT_LEAD_S,
               "timely, timely+slice, edf, fcfs-segments: resume a suspended plan so many seconds"
               " before its robot will be idle; negative: whenever there is room", -1.0, 3600.0),
-    Parameter("pace", "none", "make every step take as long as on this profile: none,"
-              f" {', '.join(PROFILES)} or measured:FILE"),
-    Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
     Parameter("constrained", False,
               "let the model choose only tokens that a skill set's grammar allows"),
     Parameter("slo_classes", DEFAULT_SLO_CLASSES,
@@ -100,18 +89,34 @@ CONFIGURED = (
               "after deactivation: seconds to finish what is being served", 0.0, 3600.0),
     Parameter("shutdown_drain_s", 1.0,
               "after Ctrl-C: seconds to finish what is being served", 0.0, 3600.0),
-    Parameter("journal", "", "write what the loop does to this file as JSON lines; empty: do not"),
+    Parameter("step_timeout_s", 60.0,
+              "end the server, with status 1, when a step takes longer; ten times as long until the"
+              " first step is done and while a skill set is registered; 0: never", 0.0, 86_400.0),
     Parameter("stats_period_s", 1.0, "seconds between two messages on ~/stats", 0.05, 3600.0),
 )  # fmt: skip
 """Parameters that can be set while the node is not configured."""
 FIXED = (
+    Parameter("engine", "transformers", "what runs the model", choices=tuple(ENGINES)),
+    Parameter("model", "", "folder or Hugging Face id of a causal model; empty: the embedded one"),
+    Parameter("dtype", "float32", "number type of the weights and the KV cache",
+              choices=("float32", "bfloat16", "float16")),
+    Parameter("device", "auto", "where the model runs", choices=("auto", "cpu", "cuda")),
+    Parameter("threads", 1, "CPU threads of the model", 1, 256),
+    Parameter("engine_args", [""], "vllm: more of its options, each as name=value"),
+    Parameter("engine_process", False, "run the engine in a process of its own"),
+    Parameter("pace", "none", "make every step take as long as on this profile: none,"
+              f" {', '.join(PROFILES)} or measured:FILE"),
+    Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
+    Parameter("journal", "", "append what the loop does to this file as JSON lines, each life of"
+              " the server from an event `start` on; empty: do not"),
     Parameter("autostart", True,
               "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
     EXECUTOR,
     Parameter("diagnostics", True, "publish the server's health on /diagnostics, once a second"),
     Parameter("publish_steps", False, "publish every step of the engine on ~/steps"),
 )  # fmt: skip
-"""Parameters that are read once, at the start."""
+"""Parameters that are read once, at the start: among them all that name a file, a model, or an
+option of the engine, since any node can set a parameter of any other."""
 PARAMETERS = tuple(replace(parameter, fixed=False) for parameter in CONFIGURED) + FIXED
 
 
@@ -124,6 +129,7 @@ def make_server(
         TimelyError: the model, a skill set or the journal cannot be used; one sentence why.
     """
     skill_sets = _read_skill_sets([path for path in values["skill_sets"] if path])
+    engine_args = parse_engine_args(values["engine_args"])
     journal: Journal = FileJournal(values["journal"]) if values["journal"] else NoJournal()
 
     def make_loop(watched: Sink) -> Loop:
@@ -138,7 +144,7 @@ def make_server(
             max_rows=values["max_rows"],
             max_step_tokens=values["max_step_tokens"],
             pace=None if values["pace"] == "none" else values["pace"],
-            engine_args=parse_engine_args(values["engine_args"]),
+            engine_args=engine_args,
             process=values["engine_process"],
         )
         admission = AdmissionLimits(values["max_prompt_tokens"], values["constrained"])
@@ -150,14 +156,15 @@ def make_server(
     limits = Limits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"]
     )
-    server = Server(make_loop, sink, clock, limits)
-    server.wait_ready()
+    server = Server(make_loop, sink, clock, limits, values["step_timeout_s"] or math.inf)
     try:
+        server.wait_ready()
         for path, text in skill_sets:
             name, tokens = server.register(text, str(path)).result()
             logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
-    except TimelyError:
+    except Exception:
         server.close()
+        journal.close()
         raise
     journal.write("ready", clock.now())
     return server

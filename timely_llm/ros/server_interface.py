@@ -106,11 +106,13 @@ class ServerInterface:
 
     def ended(self, result: Result) -> None:
         """Publish a result, and hand it to the goal that waits for it."""
-        self._on_end(result)
-        if isinstance(result, StreamResult):
-            self.streams.ended(result)
-        elif isinstance(result, PlanResult):
-            self.plans.ended(result)
+        try:
+            self._on_end(result)
+        finally:
+            if isinstance(result, StreamResult):
+                self.streams.ended(result)
+            elif isinstance(result, PlanResult):
+                self.plans.ended(result)
         if result.error_code not in (ErrorCode.NONE, ErrorCode.CANCELED):
             self._node.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, EngineLost
 from timely_llm.core.generation import PlanGeneration, PlanTally
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
 from timely_llm.engines.contract import Decoding, Engine
 from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.removals import Removals
 
 _WARM_UP = ""  # a key that no request has
 
@@ -45,15 +46,22 @@ class Admission:
 
     Args:
         engine: takes the sequences.
+        removals: frees them.
         prompts: the known skill sets.
         limits: what is taken on.
         whole: deliver whole plans.
     """
 
     def __init__(
-        self, engine: Engine, prompts: Prompts, limits: AdmissionLimits, whole: bool
+        self,
+        engine: Engine,
+        removals: Removals,
+        prompts: Prompts,
+        limits: AdmissionLimits,
+        whole: bool,
     ) -> None:
         self._engine = engine
+        self._removals = removals
         self._prompts = prompts
         self._limits = limits
         self._whole = whole
@@ -64,7 +72,7 @@ class Admission:
         if self._limits.constrained and grammar is not None:
             word = self._engine.tokenizer.encode("a")
             self._engine.add(_WARM_UP, word, None, Decoding(grammar=grammar))
-            self._engine.remove(_WARM_UP)
+            self._removals.remove(_WARM_UP)
 
     def begin(
         self, request: PlanRequest, arrival_s: float, tally: PlanTally, epoch: int = 0
@@ -94,6 +102,8 @@ class Admission:
         decoding = Decoding(request.temperature, request.seed, grammar)
         try:
             generation.to_compute = self._engine.add(generation.key, token_ids, prefix, decoding)
+        except EngineLost:
+            raise
         except EngineError as error:
             raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
         generation.shared_tokens = len(token_ids) - generation.to_compute

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 from timely_llm.core.clock import Clock
 from timely_llm.core.generation import (
     Generation,
@@ -21,12 +24,18 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.core.stream import StreamChunk, StreamResult
 from timely_llm.engines.contract import StepResult
+from timely_llm.serving.failures import in_words
 from timely_llm.serving.sink import Sink
 from timely_llm.serving.stats import Stats
 
+log = logging.getLogger(__name__)
+
 
 class Announcer:
-    """Everything that leaves the loop goes through here, once to each who wants to know."""
+    """Everything that leaves the loop goes through here, once to each who wants to know.
+
+    A journal that raises ends there; the requests go on.
+    """
 
     def __init__(self, sink: Sink, journal: Journal, clock: Clock) -> None:
         self._sink = sink
@@ -42,13 +51,13 @@ class Announcer:
         key, agent, arrival_s = generation.key, generation.request.agent, generation.arrival_s
         if isinstance(generation, PlanGeneration):
             utility = generation.request.time_utility
-            self._journal.write(
+            self._write(
                 "request", arrival_s, id=key, agent=agent, task=generation.request.task,
                 beta=utility.beta, alpha=utility.alpha, ert_s=utility.ert_s,
             )  # fmt: skip
         elif isinstance(generation, StreamGeneration):
             request, slo = generation.request, generation.request.slo
-            self._journal.write(
+            self._write(
                 "stream", arrival_s, id=key, agent=agent, ttft_s=slo.ttft_s, tpot_s=slo.tpot_s,
                 deadline_s=slo.deadline_s if slo.real_time else None, weight=request.weight,
                 words_per_s=request.words_per_s,
@@ -66,9 +75,7 @@ class Announcer:
             return
         self._sink.stepped(result)
         start_s = self._clock.now() - result.duration_s
-        self._journal.write(
-            "step", start_s, s=round(result.duration_s, 6), ids=list(result.computed)
-        )
+        self._write("step", start_s, s=round(result.duration_s, 6), ids=list(result.computed))
 
     def delivered(self, made: Segment | StreamChunk, generation: Generation) -> None:
         """A segment is complete, or a token of an answer came."""
@@ -79,7 +86,7 @@ class Announcer:
         self.stats.chunks += 1
         self._sink.chunk(made)
         if self._written and isinstance(generation, StreamGeneration):
-            self._journal.write(
+            self._write(
                 "chunk", came_s, id=made.request_id, index=made.index, text=made.text,
                 final=made.final, due_s=round(generation.due_s, 6),
                 credit_s=round(generation.listener.credit_s(came_s), 6),
@@ -89,7 +96,7 @@ class Announcer:
         matched_s = self._clock.now()
         self.stats.segments += 1
         self._sink.segment(segment)
-        self._journal.write(
+        self._write(
             "segment", matched_s, id=segment.request_id, index=segment.index,
             epoch=segment.epoch, text=segment.text, predicted_s=round(segment.predicted_s, 6),
             final=segment.final, blocking=generation.state is State.BLOCKED,
@@ -98,24 +105,24 @@ class Announcer:
 
     def reported(self, report: ExecutionReport, generation: Generation) -> None:
         """A robot's word moved the due time of the next segment."""
-        self._journal.write(
+        self._write(
             "report", self._clock.now(), id=generation.key, index=report.index,
             state=report.state.name.lower(), due_s=round(generation.due_s, 6),
         )  # fmt: skip
 
     def completed(self, generation: Generation) -> None:
         """A plan is complete, and its robot still executes it."""
-        self._journal.write("complete", self._clock.now(), id=generation.key)
+        self._write("complete", self._clock.now(), id=generation.key)
 
     def answered(self, generation: Generation, value: str) -> None:
         """A blocking skill's value is in the context, generation goes on."""
-        self._journal.write("answer", self._clock.now(), id=generation.key, value=value)
+        self._write("answer", self._clock.now(), id=generation.key, value=value)
 
     def replanned(self, generation: PlanGeneration, failure: str) -> None:
         """A segment failed, and a new plan is asked for: `generation` is the new epoch's."""
         self.stats.replans += 1
         self.stats.prompt_tokens += generation.prompt_tokens
-        self._journal.write(
+        self._write(
             "replan", self._clock.now(), id=generation.key, epoch=generation.epoch,
             message=failure, due_s=round(generation.due_s, 6),
         )  # fmt: skip
@@ -129,11 +136,24 @@ class Announcer:
 
     def _ended(self, result: Result) -> None:
         self.stats.end(result)
-        self._sink.ended(result)
-        self._journal.write(
-            "end", self._clock.now(), id=result.request_id, code=result.error_code.name.lower(),
-            message=result.error_msg,
-        )  # fmt: skip
+        try:
+            self._sink.ended(result)
+        finally:
+            self._write(
+                "end", self._clock.now(), id=result.request_id,
+                code=result.error_code.name.lower(), message=result.error_msg,
+            )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the journal."""
+        self._journal.close()
+
+    def _write(self, event: str, t: float, **values: Any) -> None:
+        try:
+            self._journal.write(event, t, **values)
+        except Exception as error:
+            log.error("the journal ends here: %s", in_words(error))
+            self._journal = NoJournal()
 
 
 def _plan_result(generation: PlanGeneration, code: ErrorCode, reason: str) -> PlanResult:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import EngineError, RequestError
+from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.core.listener import Listener
 from timely_llm.core.request import ErrorCode, Rejected
@@ -14,10 +15,13 @@ from timely_llm.core.stream import ChatMessage, StreamRequest
 from timely_llm.engines.contract import Decoding, Engine
 from timely_llm.engines.tokenizer_contract import Message
 from timely_llm.serving.admission import AdmissionLimits
+from timely_llm.serving.failures import in_words
 from timely_llm.serving.prompts import check_words, common
+from timely_llm.serving.removals import Removals
 from timely_llm.serving.stream_delivery import StreamDelivery
 from timely_llm.serving.under_way import strike_out
 
+log = logging.getLogger(__name__)
 _Name = tuple[str, str]
 """Whose conversation, and what that agent calls it."""
 
@@ -67,15 +71,22 @@ class Conversations:
 
     Args:
         engine: takes the sequences.
+        removals: frees them.
         limits: what is taken on.
         keeping: what is kept.
         clock: the loop's.
     """
 
     def __init__(
-        self, engine: Engine, limits: AdmissionLimits, keeping: Keeping, clock: Clock
+        self,
+        engine: Engine,
+        removals: Removals,
+        limits: AdmissionLimits,
+        keeping: Keeping,
+        clock: Clock,
     ) -> None:
         self._engine = engine
+        self._removals = removals
         self._clock = clock
         self._limits = limits
         self._keeping = keeping
@@ -108,7 +119,7 @@ class Conversations:
         said = (*(kept.messages if kept else ()), *request.messages)
         try:
             prompt, left = self._enter(request, kept, said)
-        except Rejected:
+        except (Rejected, EngineLost):
             raise
         except (RequestError, EngineError) as error:
             raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
@@ -129,9 +140,14 @@ class Conversations:
         request, said = generation.request, self._said.pop(generation.key)
         usable = code in (ErrorCode.NONE, ErrorCode.CANCELED) and generation.token_ids
         if not (request.conversation and usable and self._keeping.max_conversations):
-            self._engine.remove(generation.key)
+            self._removals.remove(generation.key)
             return
-        strike_out(self._engine, generation)
+        try:
+            strike_out(self._engine, generation)
+        except Exception as error:  # what is not known to be whole is not kept
+            log.warning("a conversation of %r is not kept: %s", request.agent, in_words(error))
+            self._removals.remove(generation.key)
+            return
         name = request.agent, request.conversation
         self._drop(name)
         while len(self._kept) >= self._keeping.max_conversations:
@@ -189,7 +205,7 @@ class Conversations:
         if kept is None or words is None:
             left = self._engine.add(key, whole, None, decoding)
             if kept is not None:
-                self._engine.remove(kept.key)
+                self._removals.remove(kept.key)
             return len(whole), left
         left = self._engine.resume(kept.key, key, words, decoding)
         return kept.tokens + len(words), left
@@ -197,7 +213,7 @@ class Conversations:
     def _drop(self, name: _Name) -> None:
         kept = self._kept.pop(name, None)
         if kept is not None:
-            self._engine.remove(kept.key)
+            self._removals.remove(kept.key)
 
     def _words(self, kept: _Kept, new: Sequence[ChatMessage]) -> list[int] | None:
         """Return the tokens that follow an answer, up to the beginning of the next one.

@@ -33,23 +33,34 @@ class Gate:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._lock = threading.Lock()
-        self._agents: dict[str, str] = {}  # of the requests being served
+        self._requests: dict[str, Request] = {}  # being served
         self._skill_sets: set[str] = set()
         self._open = True
-        self._closed = False
+        self._closed: tuple[ErrorCode, str] | None = None
 
     def __len__(self) -> int:
-        return len(self._agents)
+        return len(self._requests)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._requests
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests that were let in and have not left, in order of arrival."""
+        with self._lock:
+            return list(self._requests.values())
 
     def open(self, wide: bool) -> None:
         """Let requests in from now on, or refuse all."""
         with self._lock:
             self._open = wide
 
-    def close(self) -> None:
-        """Refuse all requests for ever."""
+    def close(
+        self, code: ErrorCode = ErrorCode.SHUTTING_DOWN, reason: str = "the server stops"
+    ) -> None:
+        """Refuse all requests for ever; the first reason stands."""
         with self._lock:
-            self._closed = True
+            self._closed = self._closed or (code, reason)
 
     def know(self, skill_set: str) -> None:
         """Let requests of a skill set in."""
@@ -66,17 +77,17 @@ class Gate:
             problem = self._problem(request)
             if problem is not None:
                 raise problem
-            self._agents[request.request_id] = request.agent
+            self._requests[request.request_id] = request
 
-    def leave(self, request_id: str) -> None:
-        """Take note that a request has ended."""
+    def leave(self, request_id: str) -> bool:
+        """Take note that a request has ended; return whether it had not: one caller ends it."""
         with self._lock:
-            self._agents.pop(request_id, None)
+            return self._requests.pop(request_id, None) is not None
 
     def _problem(self, request: Request) -> Rejected | None:
         limits, agent = self.limits, request.agent
         if self._closed:
-            return Rejected(ErrorCode.SHUTTING_DOWN, "the server stops")
+            return Rejected(*self._closed)
         if not self._open:
             return Rejected(ErrorCode.INACTIVE, "the server is inactive: activate it first")
         if isinstance(request, PlanRequest) and request.skill_set not in self._skill_sets:
@@ -85,17 +96,18 @@ class Gate:
                 ErrorCode.UNKNOWN_SKILL_SET,
                 f"unknown skill set {request.skill_set!r}: registered are {known}",
             )
-        if request.request_id in self._agents:
+        if request.request_id in self._requests:
             return Rejected(
                 ErrorCode.DUPLICATE_REQUEST,
                 f"a request {request.request_id!r} is being served already",
             )
-        if len(self._agents) >= limits.max_requests:
+        if len(self._requests) >= limits.max_requests:
             return Rejected(
                 ErrorCode.QUEUE_FULL,
-                f"{len(self._agents)} requests are being served, the most allowed: try later",
+                f"{len(self._requests)} requests are being served, the most allowed: try later",
             )
-        if sum(other == agent for other in self._agents.values()) >= limits.max_requests_per_agent:
+        its_own = sum(other.agent == agent for other in self._requests.values())
+        if its_own >= limits.max_requests_per_agent:
             return Rejected(
                 ErrorCode.AGENT_LIMIT,
                 f"{limits.max_requests_per_agent} requests of {agent!r} are being served, the"

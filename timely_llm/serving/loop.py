@@ -22,9 +22,11 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.admission import Admission, AdmissionLimits
 from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.conversations import Conversations, Keeping
+from timely_llm.serving.failures import Failures
 from timely_llm.serving.patience import Patience, Watch
 from timely_llm.serving.pool import Delivery, Pool
 from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.removals import Removals
 from timely_llm.serving.reports import Reports
 from timely_llm.serving.sink import Sink
 from timely_llm.serving.stats import Stats
@@ -79,18 +81,23 @@ class Loop:
         self._clock = clock
         self._announcer = Announcer(sink, journal or NoJournal(), clock)
         limits = limits or AdmissionLimits()
-        self._conversations = Conversations(engine, limits, keeping or Keeping(), clock)
-        self._pool = Pool(engine, self._announcer, self._conversations)
+        self._removals = Removals(engine, clock.now)
+        self._conversations = Conversations(
+            engine, self._removals, limits, keeping or Keeping(), clock
+        )
+        self._pool = Pool(self._removals, self._announcer, self._conversations)
         self._watch = Watch(patience or Patience())
         self._watched_s = -math.inf
         self.step_time = step_time or StepTime()
         self.prompts = Prompts(engine)
-        self._admission = Admission(engine, self.prompts, limits, policy.whole_plans)
+        self._admission = Admission(
+            engine, self._removals, self.prompts, limits, policy.whole_plans
+        )
         self._stepper = Stepper(
             engine, self._pool, self._conversations, self._announcer, self.step_time, clock
         )
         self._reports = Reports(
-            self._pool, engine, self.prompts, self._admission, self._announcer,
+            self._pool, engine, self._removals, self.prompts, self._admission, self._announcer,
             self._watch.patience.max_replans,
         )  # fmt: skip
 
@@ -103,6 +110,11 @@ class Loop:
     def stats(self) -> Stats:
         """Counts and recent times."""
         return self._announcer.stats
+
+    @property
+    def failures(self) -> Failures:
+        """Steps that failed, in a row without one between that did not."""
+        return self._stepper.failures
 
     @property
     def free_kv_tokens(self) -> int:
@@ -148,6 +160,9 @@ class Loop:
         except Rejected as error:
             self._announcer.refused(request, error)
             return
+        except Exception:
+            self._removals.remove(request.request_id)
+            raise
         self._pool.put(delivery)
         self._announcer.admitted(delivery.generation)
 
@@ -178,11 +193,20 @@ class Loop:
         self._pool.drain(draining)
 
     def close(self) -> None:
-        """Free the engine."""
-        self._engine.close()
+        """Free the engine, and close the journal."""
+        try:
+            self._engine.close()
+        finally:
+            self._announcer.close()
 
     def turn(self) -> Turn:
-        """Let the policy plan one step, run it, deliver what it made."""
+        """Let the policy plan one step, run it, deliver what it made.
+
+        Raises:
+            EngineLost: the engine has ended.
+            Exception: whatever else breaks the loop itself; it can be turned again.
+        """
+        self._removals.retry()
         now = self._clock.now()
         if now >= self._watched_s + WATCH_S:
             self._give_up(now)

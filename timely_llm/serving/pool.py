@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode
-from timely_llm.engines.contract import Engine
 from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.delivery import PlanDelivery
+from timely_llm.serving.removals import Removals
 from timely_llm.serving.stream_delivery import StreamDelivery
 
 Delivery = PlanDelivery | StreamDelivery
@@ -19,7 +19,7 @@ class Pool:
     """Deliveries by request id, in order of arrival.
 
     Args:
-        engine: where their sequences are.
+        removals: frees their sequences.
         announcer: told of every end.
         conversations: keeps what was said in those that go on.
 
@@ -27,8 +27,10 @@ class Pool:
         draining: a plan that is complete ends, whether or not its robot has executed it.
     """
 
-    def __init__(self, engine: Engine, announcer: Announcer, conversations: Conversations) -> None:
-        self._engine = engine
+    def __init__(
+        self, removals: Removals, announcer: Announcer, conversations: Conversations
+    ) -> None:
+        self._removals = removals
         self._conversations = conversations
         self._announcer = announcer
         self._deliveries: dict[str, Delivery] = {}
@@ -68,7 +70,7 @@ class Pool:
             executed = generation.finished >= len(generation.segments) - 1
             if not executed and not self.draining:
                 generation.state = State.EXECUTING
-                self._engine.remove(generation.key)
+                self._removals.remove(generation.key)
                 self._announcer.completed(generation)
                 return
         self.end(generation, ErrorCode.NONE, "")
@@ -81,11 +83,13 @@ class Pool:
                 self.end(generation, ErrorCode.NONE, "")
 
     def end(self, generation: Generation, code: ErrorCode, reason: str) -> None:
-        """End a request: its memory is free at once, and its client is told."""
+        """End a request: its memory is free at once, and its client is told, whatever happens."""
         generation.state = State.ENDED
-        del self._deliveries[generation.key]
-        if isinstance(generation, StreamGeneration):
-            self._conversations.end(generation, code)
-        else:
-            self._engine.remove(generation.key)
-        self._announcer.ended(generation, code, reason)
+        self._deliveries.pop(generation.key, None)
+        try:
+            if isinstance(generation, StreamGeneration):
+                self._conversations.end(generation, code)
+            else:
+                self._removals.remove(generation.key)
+        finally:
+            self._announcer.ended(generation, code, reason)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from timely_llm.core.errors import EngineError, RequestError
+from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.core.segment import Segment
@@ -14,8 +15,12 @@ from timely_llm.engines.contract import Engine
 from timely_llm.serving.admission import Admission
 from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.delivery import PlanDelivery, correct
+from timely_llm.serving.failures import in_words
 from timely_llm.serving.pool import Pool
 from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.removals import Removals
+
+log = logging.getLogger(__name__)
 
 
 class Reports:
@@ -24,6 +29,7 @@ class Reports:
     Args:
         pool: the requests being served.
         engine: where their sequences are.
+        removals: frees them.
         prompts: the known skill sets.
         admission: makes the generations of new epochs.
         announcer: told of everything.
@@ -34,6 +40,7 @@ class Reports:
         self,
         pool: Pool,
         engine: Engine,
+        removals: Removals,
         prompts: Prompts,
         admission: Admission,
         announcer: Announcer,
@@ -41,6 +48,7 @@ class Reports:
     ) -> None:
         self._pool = pool
         self._engine = engine
+        self._removals = removals
         self._prompts = prompts
         self._admission = admission
         self._announcer = announcer
@@ -91,8 +99,15 @@ class Reports:
         try:
             token_ids, drop = delivery.answer(skill_set.answer_text(value))
             left = self._engine.append(generation.key, token_ids, drop)
+        except EngineLost:
+            raise
         except EngineError as error:
             self._pool.end(generation, ErrorCode.TOO_LONG, str(error))
+            return
+        except Exception as error:  # one generation's trouble is nobody else's
+            log.exception("the answer to %r could not be taken", generation.key)
+            reason = f"its skill's value could not be taken: {in_words(error)}"
+            self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
             return
         tokens = generation.context_tokens + generation.to_compute - drop + len(token_ids)
         generation.to_compute, generation.context_tokens = left, tokens - left
@@ -110,7 +125,7 @@ class Reports:
         skill_set = self._prompts.known(generation.request.skill_set).skill_set
         tally.history += [segment.text for segment in generation.segments[: report.index]]
         plan = text_of(generation.segments)
-        self._engine.remove(generation.key)
+        self._removals.remove(generation.key)
         try:
             task = skill_set.recovery_text(tally.task, plan, reason, "".join(tally.history))
             request = replace(generation.request, task=task, time_utility=URGENT)
@@ -118,6 +133,13 @@ class Reports:
         except RequestError as error:
             failure += f"; no new plan could be asked for: {error}"
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
+            return
+        except EngineLost:
+            raise
+        except Exception as error:
+            log.exception("no new plan could be asked for %r", generation.key)
+            failure += f"; no new plan could be asked for: {in_words(error)}"
+            self._pool.end(generation, ErrorCode.ENGINE_FAILED, failure)
             return
         generation.state = State.ENDED
         self._pool.put(begun)

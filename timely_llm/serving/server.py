@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import sys
 import threading
-from collections import deque
+import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, TypeVar
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineLost, RequestError
@@ -19,26 +20,40 @@ from timely_llm.core.request import (
     Rejected,
     Request,
 )
+from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.gate import Gate, Limits
-from timely_llm.serving.loop import Loop
+from timely_llm.serving.inbox import Inbox, Work
+from timely_llm.serving.loop import Loop, Turn
 from timely_llm.serving.sink import ServerSink, Sink, Watched
+from timely_llm.serving.watchdog import Watchdog
 from timely_llm.skills.skill_set import parse_skill_set
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+MOST_FAILURES = 10
+"""So many turns or steps in a row that fail, without a good step between, end the server."""
+CLOSE_S = 5.0
+"""How long the engine's thread may take to end, seconds."""
 
 
 class Server:
     """Thread-safe face of a loop.
 
     Nothing here blocks for longer than it takes to append to a list: work is done in the loop's
-    thread, between two steps. The sink is called from that thread, but for `accepted`.
+    thread, between two steps. The sink is called from that thread, but for `accepted`, and for the
+    end of requests whose loop does not run any more.
+
+    Every request that is accepted has exactly one end, whatever the engine, the sink or the journal
+    raise. A server that cannot serve any more says why in `problem`, ends all that it has, and
+    refuses what comes.
 
     Args:
         make_loop: makes the loop around the sink it is given; called in the loop's thread.
         sink: takes requests, segments and results.
         clock: the loop's clock.
         limits: when to refuse requests.
+        step_timeout_s: a turn of the loop that takes longer has hung, seconds. Ten times as long
+            until the first step is done, and while a skill set is registered.
 
     Attributes:
         problem: why nothing will be served any more, in one sentence; empty while that is not so.
@@ -50,21 +65,38 @@ class Server:
         sink: ServerSink,
         clock: Clock,
         limits: Limits | None = None,
+        step_timeout_s: float = math.inf,
     ) -> None:
         self._gate = Gate(limits or Limits())
         self._sink = sink
-        self._watched = Watched(sink, self._gate.leave)
+        self._watched = Watched(sink, self._gate)
         self._clock = clock
-        self._inbox: deque[Callable[[], object]] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
+        self._inbox = Inbox()
+        self._lock = threading.Lock()
+        self._promised: set[Future[Any]] = set()
         self._drains: list[tuple[float, Future[None]]] = []
         self._made: Future[Loop] = Future()
+        self._admitted: set[str] = set()
+        self._failures = Failures(log, "the serving loop failed")
+        self._work_failures = Failures(log, "work between two steps failed")
+        self._dropped = Failures(log, "a message was dropped")
+        self._hangs = False
         self.problem = ""
+        self._over = threading.Event()
+        self._watchdog = Watchdog(step_timeout_s)
         self._thread = threading.Thread(
             target=self._run, args=(make_loop,), name="engine", daemon=True
         )
         self._thread.start()
+        threading.Thread(
+            target=self._watchdog.watch, args=(self._thread, self._over, self._thread_hangs),
+            name="watchdog", daemon=True,
+        ).start()  # fmt: skip
+
+    @property
+    def running(self) -> bool:
+        """Whether the engine's thread has not ended yet."""
+        return self._thread.is_alive()
 
     def wait_ready(self, timeout_s: float | None = None) -> None:
         """Wait until the loop is made.
@@ -74,32 +106,39 @@ class Server:
         """
         self._made.result(timeout_s)
 
-    def call(self, work: Callable[[Loop], T]) -> Future[T]:
-        """Run `work` on the loop between two steps; return its future result."""
-        future: Future[T] = Future()
+    def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
+        """Run `work` on the loop between two steps; return its future result.
+
+        Args:
+            work: to be done.
+            slow: whether it may take as long as many steps.
+        """
+        future: Future[T] = self._promise()
 
         def run() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
             try:
-                future.set_result(work(self._made.result()))
+                result = work(self._made.result())
             except Exception as error:
-                future.set_exception(error)
+                _settle(future, error=error)
+            else:
+                _settle(future, result)
 
-        with self._wake:
-            if self._closing:
-                future.set_exception(Rejected(ErrorCode.SHUTTING_DOWN, "the server stops"))
-                return future
-            self._inbox.append(run)
-            self._wake.notify()
+        try:
+            self._inbox.put(Work(run, slow))
+        except Rejected as error:
+            _settle(future, error=error)
         return future
 
     def post(self, work: Callable[[Loop], object]) -> None:
-        """Run `work` on the loop between two steps; a server that stops does not any more."""
-        with self._wake:
-            if not self._closing:
-                self._inbox.append(lambda: work(self._made.result()))
-                self._wake.notify()
+        """Run `work` on the loop between two steps; a server that stops does not any more.
+
+        What it raises is logged and changes nothing else. It is dropped if too much waits.
+        """
+        try:
+            self._inbox.put(Work(lambda: work(self._made.result())))
+        except Rejected as error:
+            if not self._inbox.closed:
+                self._dropped.add(error)
 
     def register(self, skill_set_yaml: str, source: str = "skill set") -> Future[tuple[str, int]]:
         """Pre-store a skill set; return its future (name, tokens of the shared prompt)."""
@@ -113,7 +152,7 @@ class Server:
             self._gate.know(skill_set.name)
             return skill_set.name, tokens
 
-        return self.call(work)
+        return self.call(work, slow=True)
 
     def submit(self, request: Request) -> None:
         """Accept a request; its segments or chunks and its result go to the sink.
@@ -123,13 +162,17 @@ class Server:
         """
         self._gate.enter(request)
         arrival_s = self._clock.now()
-        self._sink.accepted(request)
-        with self._wake:
-            if self._closing:
-                self._gate.leave(request.request_id)
-                raise Rejected(ErrorCode.SHUTTING_DOWN, "the server stops")
-            self._inbox.append(lambda: self._admit(request, arrival_s))
-            self._wake.notify()
+        try:
+            self._sink.accepted(request)
+            self._inbox.put(Work(lambda: self._admit(request, arrival_s)), must=True)
+        except Exception as error:
+            if not self._gate.leave(request.request_id):
+                return  # its end was told meanwhile, with all others
+            if isinstance(error, Rejected):
+                raise
+            log.exception("request %r could not be accepted", request.request_id)
+            reason = f"the request could not be accepted: {in_words(error)}"
+            raise Rejected(ErrorCode.ENGINE_FAILED, reason) from error
 
     def accept(self, accepting: bool) -> None:
         """Accept requests from now on, or refuse them; a new server accepts.
@@ -137,11 +180,9 @@ class Server:
         Whoever waits for a drain waits no longer: what is being served goes on being served.
         """
         self._gate.open(accepting)
-        with self._wake:
-            drains, self._drains = self._drains, []
-        for _, drained in drains:
-            drained.set_result(None)
-        self.post(lambda loop: loop.drain(False))
+        self._let_go()
+        with contextlib.suppress(Rejected):
+            self._inbox.put(Work(lambda: self._made.result().drain(False)), must=True)
 
     def drain(self, timeout_s: float) -> Future[None]:
         """Refuse new requests and make what is left as fast as it goes, nobody suspended.
@@ -153,20 +194,31 @@ class Server:
             Done when nothing is served any more.
         """
         self._gate.open(False)
-        drained: Future[None] = Future()
-        end_s = self._clock.now() + timeout_s
-        with self._wake:
-            if self._closing:
-                drained.set_result(None)
-            else:
-                self._drains.append((end_s, drained))
-                self._inbox.append(lambda: self._made.result().drain(True))
-                self._wake.notify()
+        drained: Future[None] = self._promise()
+        with self._lock:
+            self._drains.append((self._clock.now() + timeout_s, drained))
+        try:
+            self._inbox.put(Work(lambda: self._made.result().drain(True)), must=True)
+        except Rejected:
+            self._let_go()
         return drained
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
-        self.post(lambda loop: loop.report(report))
+
+        def work(loop: Loop) -> None:
+            try:
+                loop.report(report)
+            except RequestError as error:
+                log.warning("%s", error)
+            except EngineLost:
+                raise
+            except Exception as error:
+                self._work_failures.add(error)
+                reason = f"a report could not be taken: {in_words(error)}"
+                loop.cancel(report.request_id, ErrorCode.ENGINE_FAILED, reason)
+
+        self.post(work)
 
     def cancel(
         self,
@@ -177,88 +229,144 @@ class Server:
         """End a request before the next step; the future says whether it was there."""
         return self.call(lambda loop: loop.cancel(request_id, code, reason))
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """End all requests, stop the thread, free the engine."""
+    def close(self, timeout_s: float = CLOSE_S) -> bool:
+        """End all requests, stop the thread, free the engine.
+
+        Returns:
+            Whether the thread has ended; all requests have, and nobody waits any more.
+        """
         self._gate.close()
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join(timeout_s)
+        self._inbox.close()
+        self._thread.join(0.0 if self._hangs else timeout_s)
         if self._thread.is_alive():
-            log.error("the engine did not finish its step within %.0f s", timeout_s)
+            if not self._hangs:
+                log.error("the engine did not finish its step within %.0f s", timeout_s)
+            self._tell_all()
+        return not self._thread.is_alive()
+
+    # In the engine's thread.
 
     def _run(self, make_loop: Callable[[Sink], Loop]) -> None:
+        try:
+            self._live(make_loop)
+        except BaseException as error:
+            self._died(error)
+        finally:
+            self._tell_all()
+            self._over.set()
+
+    def _died(self, error: BaseException) -> None:
+        """Say that something went wrong for which the thread has no way to go on."""
+        log.error("the engine's thread ends", exc_info=error)
+        self._fail(f"the engine's thread has ended: {in_words(error)}")
+
+    def _live(self, make_loop: Callable[[Sink], Loop]) -> None:
         try:
             loop = make_loop(self._watched)
         except BaseException as error:
             self._made.set_exception(error)
             self._gate.close()
-            with self._wake:
-                self._closing = True
-                work = list(self._inbox)
-            for item in work:
-                with contextlib.suppress(Exception):
-                    item()  # tells who waits for it
+            self._inbox.close()
             return
         self._made.set_result(loop)
-        while True:
-            with self._wake:
-                work, closing = list(self._inbox), self._closing
-                self._inbox.clear()
-            for item in work:
-                self._guard(loop, item)
-            if closing:
-                break
-            turn = self._guard(loop, loop.turn)
+        try:
+            self._serve(loop)
+        except BaseException as error:
+            self._died(error)
+        self._watchdog.begins()
+        try:
+            self._end_all(loop, *self._why)
+            self._tell_all()
+        finally:
+            loop.close()
+
+    def _serve(self, loop: Loop) -> None:
+        """Do what comes, and turn, until the server is closed or cannot serve any more."""
+        while not self.problem:
+            closing = self._inbox.closed
+            for work in self._inbox.take():
+                self._watchdog.begins(work.slow)
+                self._do(loop, work)
+            if closing or self.problem:
+                return
+            self._watchdog.begins(slow=not loop.stats.steps)
+            turn, pause_s = self._turn(loop)
             wake_s = self._end_drains(loop)
-            if turn is None or turn.stepped:
-                continue
-            with self._wake:
-                if not self._inbox and not self._closing:
-                    pause_s = min(turn.wake_s, wake_s) - self._clock.now()
-                    self._wake.wait(min(max(pause_s, 0.0), 3600.0))
-        self._end_all(loop, ErrorCode.SHUTTING_DOWN, "the server stops")
-        self._end_drains(loop)
-        loop.close()
+            self._watchdog.rests()
+            if pause_s:
+                self._inbox.rest(pause_s)
+            elif turn is not None and not turn.stepped:
+                self._inbox.wait(min(turn.wake_s, wake_s) - self._clock.now())
+
+    def _do(self, loop: Loop, work: Work) -> None:
+        """Do what somebody has asked for; what goes wrong with it is nobody else's trouble."""
+        try:
+            work.do()
+        except EngineLost as error:
+            self._fail(str(error))
+        except Exception as error:
+            self._work_failures.add(error)
+            self._end_lost(loop)
+
+    def _turn(self, loop: Loop) -> tuple[Turn | None, float]:
+        """Turn the loop; if it breaks, end what it serves and go on, but not for ever.
+
+        Returns:
+            What the turn did, and the seconds to pause, more of them the more has failed.
+        """
+        turn = None
+        steps, failed = loop.stats.steps, self._failures.row + loop.failures.row
+        try:
+            turn = loop.turn()
+        except EngineLost as error:
+            self._fail(str(error))
+            return None, 0.0
+        except Exception as error:
+            self._failures.add(error)
+            reason = f"the server failed: {in_words(error)}"
+            self._end_all(loop, ErrorCode.ENGINE_FAILED, reason)
+            self._end_lost(loop)
+        else:
+            if loop.stats.steps > steps:
+                self._failures.over()
+        for failures, what in ((self._failures, "the serving loop"), (loop.failures, "the engine")):
+            if failures.row >= MOST_FAILURES:
+                self._fail(f"{what} failed {failures.row} times in a row: {failures.last}")
+        if self._failures.row + loop.failures.row <= max(failed, 1):
+            return turn, 0.0
+        return turn, max(self._failures.pause_s, loop.failures.pause_s)
 
     def _end_drains(self, loop: Loop) -> float:
         """Tell who waits for the end of all requests; return when to look again at the latest."""
-        if not self._drains:
+        with self._lock:
+            ends_s = [end_s for end_s, _ in self._drains]
+        if not ends_s:
             return math.inf
-        if any(end_s <= self._clock.now() for end_s, _ in self._drains):
+        if min(ends_s) <= self._clock.now():
             self._end_all(loop, ErrorCode.SHUTTING_DOWN, "the server stops serving")
-        with self._wake:
-            if len(self._gate):
-                return min(end_s for end_s, _ in self._drains)
-            drains, self._drains = self._drains, []
-        for _, drained in drains:
-            drained.set_result(None)
+        if len(self._gate):
+            return min(ends_s)
+        self._let_go()
         return math.inf
 
     def _admit(self, request: Request, arrival_s: float) -> None:
         """Admit a request; whatever goes wrong, its client hears of it."""
+        if request.request_id not in self._gate:
+            return
+        self._admitted.add(request.request_id)
         try:
             self._made.result().admit(request, arrival_s)
-        except Exception as error:
-            log.exception("request %r could not be admitted", request.request_id)
-            code = ErrorCode.INVALID_REQUEST
-            self._watched.ended(request.refused(code, str(error)))
-
-    def _guard(self, loop: Loop, work: Callable[[], T]) -> T | None:
-        """Do work; if the loop itself breaks, end what it serves and go on."""
-        try:
-            return work()
-        except RequestError as error:
-            log.warning("%s", error)
         except EngineLost as error:
-            self._gate.close()
-            self.problem = self.problem or str(error)
-            self._end_all(loop, ErrorCode.ENGINE_FAILED, self.problem)
+            self._watched.ended(request.refused(ErrorCode.ENGINE_FAILED, str(error)))
+            raise
+        except RequestError as error:
+            code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+            self._watched.ended(request.refused(code, str(error)))
         except Exception as error:
-            log.exception("the serving loop failed")
-            reason = f"the server failed: {type(error).__name__}: {error}"
-            self._end_all(loop, ErrorCode.ENGINE_FAILED, reason)
-        return None
+            self._work_failures.add(error)
+            reason = f"the request could not be admitted: {in_words(error)}"
+            if not self._made.result().cancel(request.request_id, ErrorCode.ENGINE_FAILED, reason):
+                self._watched.ended(request.refused(ErrorCode.ENGINE_FAILED, reason))
 
     def _end_all(self, loop: Loop, code: ErrorCode, reason: str) -> None:
         for generation in loop.generations:
@@ -266,3 +374,81 @@ class Server:
                 loop.cancel(generation.key, code, reason)
             except Exception:
                 log.exception("request %r did not end cleanly", generation.key)
+
+    def _end_lost(self, loop: Loop) -> None:
+        """End the requests that were admitted and that the loop has lost by a failure."""
+        served = {generation.key for generation in loop.generations}
+        requests = {request.request_id: request for request in self._gate.requests}
+        self._admitted &= requests.keys()
+        for key in self._admitted - served:
+            reason = f"the server failed: {self._failures.last or self._work_failures.last}"
+            self._watched.ended(requests[key].refused(ErrorCode.ENGINE_FAILED, reason))
+
+    # In any thread.
+
+    def _thread_hangs(self, overdue_s: float) -> None:
+        """Say that the engine's thread hangs or is gone, and tell who waits for it."""
+        if not overdue_s:
+            self._fail("the engine's thread has ended without a word")
+            return
+        self._hangs = True
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        where = "".join(traceback.format_stack(frame)).rstrip() if frame else "nobody knows where"
+        log.error("the engine's thread hangs:\n%s", where)
+        self._fail(
+            f"the engine hangs: a step or a call has taken {overdue_s:.0f} s, longer than"
+            " step_timeout_s allows"
+        )
+        self._tell_all()
+
+    def _fail(self, problem: str) -> None:
+        """Serve nothing any more."""
+        with self._lock:
+            self.problem = self.problem or problem
+        self._gate.close(ErrorCode.ENGINE_FAILED, self.problem)
+        self._inbox.close(ErrorCode.ENGINE_FAILED, self.problem)
+
+    @property
+    def _why(self) -> tuple[ErrorCode, str]:
+        """How requests end that cannot be served any more."""
+        if self.problem:
+            return ErrorCode.ENGINE_FAILED, self.problem
+        return ErrorCode.SHUTTING_DOWN, "the server stops"
+
+    def _tell_all(self) -> None:
+        """End whatever has not ended; after this nobody waits for the engine's thread."""
+        for request in self._gate.requests:
+            self._watched.ended(request.refused(*self._why))
+        self._let_go()
+        with self._lock:
+            promised = list(self._promised)
+        for future in promised:
+            _settle(future, error=Rejected(*self._why))
+
+    def _let_go(self) -> None:
+        """Let nobody wait for a drain any more."""
+        with self._lock:
+            drains, self._drains = self._drains, []
+        for _, drained in drains:
+            _settle(drained, None)
+
+    def _promise(self) -> Future[Any]:
+        """Return a future that is done at the latest when the server has ended."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._promised.add(future)
+        future.add_done_callback(self._keep)
+        return future
+
+    def _keep(self, future: Future[Any]) -> None:
+        with self._lock:
+            self._promised.discard(future)
+
+
+def _settle(future: Future[Any], result: Any = None, error: Exception | None = None) -> None:
+    """Let a future be done; the first result counts."""
+    with contextlib.suppress(InvalidStateError):
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)

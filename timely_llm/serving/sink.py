@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from timely_llm.core.request import Request, Result
 from timely_llm.core.segment import Segment
 from timely_llm.core.stream import StreamChunk
 from timely_llm.engines.contract import StepResult
+from timely_llm.serving.failures import Failures
+from timely_llm.serving.gate import Gate
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Sink(Protocol):
@@ -56,30 +62,43 @@ class ServerSink(Sink, Protocol):
 
 
 class Watched:
-    """Passes deliveries on, and tells when a request has ended.
+    """Passes deliveries of requests on that are being served, and their one end.
+
+    A request has ended when somebody has taken it out of the gate: the loop, or whoever ends
+    requests for a loop that does not run any more. What comes of it later is told to nobody.
 
     Args:
         sink: takes them.
-        ended: told the id of each request that has ended, after the sink.
+        gate: knows who is being served.
     """
 
-    def __init__(self, sink: Sink, ended: Callable[[str], None]) -> None:
+    def __init__(self, sink: Sink, gate: Gate) -> None:
         self._sink = sink
-        self._ended = ended
+        self._gate = gate
+        self._failures = Failures(log, "a step or an end could not be told")
 
     def segment(self, segment: Segment) -> None:
         """Pass a segment on."""
-        self._sink.segment(segment)
+        if segment.request_id in self._gate:
+            self._sink.segment(segment)
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Pass a piece of an answer on."""
-        self._sink.chunk(chunk)
+        if chunk.request_id in self._gate:
+            self._sink.chunk(chunk)
 
     def ended(self, result: Result) -> None:
-        """Pass an end on."""
-        self._sink.ended(result)
-        self._ended(result.request_id)
+        """Pass an end on, if the request has not ended; its place is free, whatever happens."""
+        if self._gate.leave(result.request_id):
+            self._told(self._sink.ended, result)
 
     def stepped(self, result: StepResult) -> None:
         """Pass a step on."""
-        self._sink.stepped(result)
+        self._told(self._sink.stepped, result)
+
+    def _told(self, tell: Callable[[T], None], what: T) -> None:
+        """Tell something that is over; that it could not be told is logged, and changes nothing."""
+        try:
+            tell(what)
+        except Exception as error:
+            self._failures.add(error)

@@ -17,6 +17,7 @@ from timely_llm.policies.contract import StepPlan
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.conversations import Conversations
+from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.pool import Delivery, Pool
 from timely_llm.serving.under_way import UnderWay, strike_out
 
@@ -33,6 +34,9 @@ class Stepper:
         announcer: told of everything.
         step_time: learns from every step.
         clock: the loop's.
+
+    Attributes:
+        failures: of steps.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class Stepper:
         self._guesses = engine.capacity.guesses
         self._flights: deque[UnderWay] = deque()
         self._running: set[str] = set()
+        self.failures = Failures(log, "a step failed")
+        self._undelivered = Failures(log, "the tokens of a request could not be delivered")
 
     @property
     def waits(self) -> bool:
@@ -102,6 +108,8 @@ class Stepper:
         except Exception as error:
             self._fail(error, flight.parts)
             return
+        if not result.waited:
+            self.failures.over()
         self._learn(flight, result)
         self._deliver(flight, result)
 
@@ -198,36 +206,50 @@ class Stepper:
         """Push a generation's new tokens through its stop checker, one by one.
 
         A segment may end in the middle of them: what follows begins the next one. After the end of
-        the text, or a call whose value it waits for, nothing follows.
+        the text, or a call whose value it waits for, nothing follows. One generation's trouble is
+        nobody else's.
         """
         generation = delivery.generation
-        for rest, token_id in zip(range(len(tokens) - 1, -1, -1), tokens, strict=True):
-            try:
-                made = delivery.push(token_id, self._clock.now())
-            except PlanError as error:
-                self._pool.end(generation, ErrorCode.MALFORMED_PLAN, str(error))
-                return
-            except Exception as error:  # one generation's trouble is nobody else's
-                log.exception("tokens of %r could not be delivered", generation.key)
-                reason = f"its tokens could not be read: {type(error).__name__}: {error}"
-                self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
-                return
-            for deliverable in made:
-                self._announcer.delivered(deliverable, generation)
-            if generation.state is State.BLOCKED or (delivery.complete and rest):
-                strike_out(self._engine, generation, rest)
-            elif made and generation.state is State.SUSPENDED:
-                self._stop_late(generation)
-            if delivery.complete:
-                self._pool.complete(generation)
-                return
-            if len(generation.token_ids) >= generation.max_tokens:
-                limit = generation.max_tokens
-                reason = f"the plan is not complete after {limit} tokens, the most it may have"
-                self._pool.end(generation, ErrorCode.TOO_LONG, reason)
-                return
-            if generation.state is State.BLOCKED:
-                return
+        try:
+            for rest, token_id in zip(range(len(tokens) - 1, -1, -1), tokens, strict=True):
+                if not self._goes_on_after(delivery, token_id, rest):
+                    return
+        except EngineLost:
+            raise
+        except PlanError as error:
+            self._pool.end(generation, ErrorCode.MALFORMED_PLAN, str(error))
+        except Exception as error:
+            if generation.state is State.ENDED:
+                raise
+            self._undelivered.add(error)
+            reason = f"its tokens could not be delivered: {in_words(error)}"
+            self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
+
+    def _goes_on_after(self, delivery: Delivery, token_id: int, rest: int) -> bool:
+        """Hand out what a token completes; return whether more of its step are to be read.
+
+        Args:
+            delivery: whose token it is.
+            token_id: the token.
+            rest: how many of the same step follow it.
+        """
+        generation = delivery.generation
+        made = delivery.push(token_id, self._clock.now())
+        for deliverable in made:
+            self._announcer.delivered(deliverable, generation)
+        if generation.state is State.BLOCKED or (delivery.complete and rest):
+            strike_out(self._engine, generation, rest)
+        elif made and generation.state is State.SUSPENDED:
+            self._stop_late(generation)
+        if delivery.complete:
+            self._pool.complete(generation)
+            return False
+        if len(generation.token_ids) >= generation.max_tokens:
+            limit = generation.max_tokens
+            reason = f"the plan is not complete after {limit} tokens, the most it may have"
+            self._pool.end(generation, ErrorCode.TOO_LONG, reason)
+            return False
+        return generation.state is not State.BLOCKED
 
     def _stop_late(self, generation: Generation) -> None:
         """What steps in flight bring a generation that has just been stopped is for later."""
@@ -238,7 +260,7 @@ class Stepper:
 
     def _fail(self, error: Exception, keys: Iterable[str]) -> None:
         """End who takes part in a step that failed, or in one that is in flight."""
-        log.exception("a step failed", exc_info=error)
+        self.failures.add(error)
         failed = dict.fromkeys(keys)
         for flight in self._flights:
             failed |= dict.fromkeys(flight.parts)
