@@ -26,7 +26,10 @@ describe` tells the same at run time.
 
 Parameters of `plan_server` can be set while it is not configured (`ros2 lifecycle set /plan_server
 cleanup`, `ros2 param set ...`, `configure`, `activate`), except for those that say *at the start*;
-all others are read at the start.
+all others are read at the start. Parameters that name a file, a model or an option of the engine
+are among those: any node can set a parameter of any other, and no message may choose what a server
+reads, runs or writes. `ros2 param set` refuses them as read-only; give them by `--ros-args -p`, a
+launch argument or a parameter file.
 
 Topics take `qos_overrides`: `qos_overrides./plan_server/segments.publisher.depth` (and `.history`,
 `.reliability`), with the topic's full name; likewise `stream_chunks`, `stats` and `/diagnostics`

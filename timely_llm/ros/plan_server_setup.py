@@ -10,7 +10,7 @@ from typing import Any
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import ConfigurationError, SkillSetError, TimelyError
+from timely_llm.core.errors import ConfigurationError, SkillSetError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.core.slo import TEXT, SloClass, parse_slo_class

@@ -165,8 +165,11 @@ class Server:
         try:
             self._sink.accepted(request)
             self._inbox.put(Work(lambda: self._admit(request, arrival_s)), must=True)
-        except Exception as error:
-            if not self._gate.leave(request.request_id):
+        except BaseException as error:
+            ended = not self._gate.leave(request.request_id)
+            if not isinstance(error, Exception):
+                raise
+            if ended:
                 return  # its end was told meanwhile, with all others
             if isinstance(error, Rejected):
                 raise
