@@ -1,4 +1,4 @@
-# make demo | test | lint | test-launch | test-colcon | test-vllm | clean
+# make demo | test | lint | test-long | test-launch | test-colcon | test-vllm | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ BUILD_FILES := pyproject.toml setup.py CMakeLists.txt package.xml constraints.tx
 	$(wildcard cmake/* msg/* srv/* action/* scripts/*)
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint test-launch test-colcon test-vllm install clean
+.PHONY: demo test lint test-long test-launch test-colcon test-vllm install clean
 
 demo: install
 	timely-llm demo
@@ -27,6 +27,10 @@ lint: install
 	ruff check .
 	ruff format --check .
 	mypy
+
+# What learns or accumulates, for a million steps; an hour of robots and people under each policy.
+test-long: install
+	python -m pytest -m long --numprocesses 2
 
 test-launch: install
 	python -m pytest test/launch || test $$? -eq 5  # 5: all skipped, and pytest said why

@@ -146,28 +146,42 @@ PLAIN: dict[type[Timely], type[PlainTimely]] = {
 
 
 class PlainStepTime(StepTime):
-    """`StepTime` with arrays."""
+    """`StepTime` in information form: the inverse of the covariance, with arrays."""
 
     def __init__(self, *coefficients: float, forgetting: float = 0.995) -> None:
         super().__init__(*coefficients)
         self._scales = np.array([1.0, 8.0, 128.0, 4096.0])
-        self._spread = np.eye(4)
-        self._weights = np.array(self.coefficients) * self._scales
+        self._information = np.eye(4)
+        self._plain = np.array(self.coefficients) * self._scales
         self._forget_by = forgetting
 
     def observe(
         self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
     ) -> None:
         x = np.array([1.0, rows, prefill_tokens, context_tokens]) / self._scales
-        predicted_s = float(x @ self._weights)
-        error = float(np.clip(seconds - predicted_s, -1.0, 3.0 * max(predicted_s, 1e-3)))
-        spread = self._spread @ x
-        gain = spread / (self._forget_by + x @ spread)
-        self._weights = self._weights + gain * error
-        grown = (self._spread - np.outer(gain, spread)) / self._forget_by
-        cut = np.sqrt(1.0 / np.maximum(np.diag(grown), 1.0))
-        self._spread = grown * np.outer(cut, cut)
+        predicted_s = self.predict_s(rows, prefill_tokens, context_tokens)
+        most_s = max(predicted_s, 1e-3)
+        if self._has_jumped(seconds, predicted_s):
+            self._information = np.eye(4)
+            self._plain = self._plain * min(max(seconds / predicted_s, 0.01), 1.0)
+        error = min(seconds - float(x @ self._plain), most_s)
+        seen = self._forget_by * self._information + np.outer(x, x)
+        self._plain = self._plain + np.linalg.solve(seen, x) * error
+        seen[self.observations % 4, self.observations % 4] += 0.05
+        self._information = seen
+        self.observations += 1
+        self._weights = self._without_negative(np.linalg.inv(seen))
+        self.coefficients = self._weights
+
+    def _without_negative(self, covariance: np.ndarray) -> tuple[float, float, float, float]:
+        weights, left = self._plain, [0, 1, 2, 3]
+        while left and weights[left].min() < 0.0:
+            left.remove(min(left, key=lambda place: float(weights[place])))
+            out = [place for place in range(4) if place not in left]
+            given = covariance[:, out] @ np.linalg.inv(covariance[np.ix_(out, out)])
+            weights = self._plain - given @ self._plain[out]
+        kept = [float(w) if place in left else 0.0 for place, w in enumerate(weights)]
         base, row, prefill, context = (
-            float(w) for w in np.maximum(self._weights / self._scales, 0.0)
+            w / scale for w, scale in zip(kept, self._scales.tolist(), strict=True)
         )
-        self.coefficients = (base, row, prefill, context)
+        return base, row, prefill, context

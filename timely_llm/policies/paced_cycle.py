@@ -59,13 +59,15 @@ class PacedCycle:
         return 0 < self._column == len(self._columns) or now + _TICK_S >= self._end_s
 
     def turn(
-        self, streams: Iterable[StreamGeneration], now: float
+        self, streams: Iterable[StreamGeneration], now: float, *, lazy: bool = False
     ) -> tuple[list[StreamGeneration], float]:
         """Return who should get a token now, and when to ask again if nobody should.
 
         Args:
             streams: everyone; those that were not selected are left out.
             now: the time, seconds.
+            lazy: a column waits until one of all selected streams must have a token, since others
+                could use the time.
         """
         soon_s = now + _TICK_S
         chosen = [stream for stream in streams if stream.key in self.keys]
@@ -75,7 +77,7 @@ class PacedCycle:
         if self._column < len(self._columns):
             members = self._columns[self._column]
             may_s = {s.key: self._begin_s(s, math.inf) for s in chosen if s.key in members}
-            next_s = min(may_s.values())
+            next_s = math.inf if lazy and not joining else min(may_s.values())
             if next_s > soon_s:
                 self._end_s = min(self._end_s, now + self._cycle_s)
             else:
@@ -87,6 +89,15 @@ class PacedCycle:
                     if stream.key not in taken and may_s.get(stream.key, math.inf) <= soon_s
                 ]
         return joining, math.inf if joining else min([next_s, self._end_s, *must_s])
+
+    def needed_s(self, streams: Iterable[StreamGeneration]) -> float:
+        """Return when the first of those selected must have a token begun."""
+        chosen = (stream for stream in streams if stream.key in self.keys)
+        return min((self._begin_s(stream, self._lead_s) for stream in chosen), default=math.inf)
+
+    def may_s(self, stream: StreamGeneration) -> float:
+        """Return when the next token of a stream may be begun, selected or not."""
+        return self._begin_s(stream, math.inf)
 
     def _begin_s(self, stream: StreamGeneration, lead_s: float) -> float:
         """Return when its next token begins, so long before its due time as its credit allows."""

@@ -16,8 +16,10 @@ from timely_llm.core.generation import (
 )
 from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.decode_mask import CYCLE_S, Task, by_rate, period_s, select
+from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.paced_cycle import PacedCycle
 from timely_llm.policies.packing import pack
+from timely_llm.policies.spare_time import fill
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import Timely
 from timely_llm.policies.worst_case import WorstCase
@@ -39,7 +41,11 @@ class TimelySlice(Timely):
     nothing, they give way. Plans that need all of a cycle still leave `least_s` of it: rows beside
     theirs cost little, and the worst-case check guards each step.
 
-    Who is not selected waits; when plans and other streams are done, all are served.
+    Eq. 7 counts whole tokens of a cycle: one that asks for a token in ten seconds counts for ten of
+    them. Who is left out by that is selected too, while all rates together, as they are, need no
+    more than `util` of what plans leave. The others wait, and have the time that nobody else needs:
+    steps in which no plan and no selected stream takes part, until the first of those must have a
+    token, and no longer than `spare_s`; also they get no further ahead than `credit_tokens`.
 
     Attributes:
         even: streams are spread over the columns of a cycle; else they are in front (paper 000).
@@ -47,12 +53,16 @@ class TimelySlice(Timely):
         least_s: seconds of a cycle that are there for streams, whatever plans need.
         credit_tokens: how far a stream may be ahead of its rate; infinite: as in paper 000, an
             engine that has time for it gives all of them more.
+        util: share of what plans leave of the engine's time that may be promised to streams.
+        spare_s: of a step of those that are not selected: so long a plan that arrives may wait.
     """
 
     even: bool = True
     cycle_s: float = CYCLE_S
     least_s: float = 0.1
     credit_tokens: float = 1.0
+    util: float = 0.95
+    spare_s: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -63,6 +73,7 @@ class TimelySlice(Timely):
         self._used: deque[tuple[float, int, float]] = deque()
         self._known: frozenset[str] = frozenset()
         self._cycle = PacedCycle([], -math.inf, 0.0, 0.0, 0.0, even=self.even)
+        self._waiting: tuple[str, ...] = ()
 
     def plan(
         self,
@@ -86,6 +97,8 @@ class TimelySlice(Timely):
             return first
         due, wake_s = self._due(now, streams, plans, batch, step_time, roomy)
         joined = self._allowed(due, batch, now, step_time) if due else []
+        if not joined and not batch and self._waiting:
+            return self._spare(now, streams, step_time, capacity, min(first.wake_s, wake_s))
         plan = pack([*batch, *joined], generations, capacity)
         self._remember(now, batch, step_time)
         # Streams that wait give up their memory before robots do.
@@ -110,7 +123,8 @@ class TimelySlice(Timely):
         idle = not self._cycle.keys and not batch
         if keys != self._known or idle or self._cycle.over(now):
             self._known = keys
-            tasks = self._select(now, streams, plans, step_time, capacity, alone=not batch)
+            tasks, left = self._select(now, streams, plans, step_time, capacity, alone=not batch)
+            self._waiting = tuple(task.key for task in left)
             # A step may be on its way when a token should be begun.
             lead_s = 2.0 * step_time.predict_s(len(tasks) + len(batch))
             self._cycle = PacedCycle(
@@ -118,23 +132,27 @@ class TimelySlice(Timely):
             )
         if not self._cycle.keys and not batch:
             return [], math.inf  # not even one has enough memory
-        return self._cycle.turn(streams, now)
+        return self._cycle.turn(streams, now, lazy=bool(self._waiting) and not batch)
 
     def _select(
         self,
         now: float,
-        streams: Iterable[StreamGeneration],
+        streams: Sequence[StreamGeneration],
         plans: Iterable[PlanGeneration],
         step_time: StepTime,
         capacity: Capacity,
         *,
         alone: bool,
-    ) -> list[Task]:
-        """Return the streams of a cycle, the fastest first; with `alone`, at least one."""
+    ) -> tuple[list[Task], list[Task]]:
+        """Return the streams of a cycle, the fastest first, and the others, worth most first.
+
+        With `alone`, there is at least one of a cycle.
+        """
         later_s = now + self.cycle_s
         room = capacity.free_tokens + sum(p.kv_tokens for p in plans if p.due_s > later_s)
         one_s = step_time.predict_s(1)
         tasks: list[Task] = []
+        rates: dict[str, float] = {}
         # One that is too much even for an empty cycle would end the selection of all others.
         too_much: list[Task] = []
         for stream in streams:
@@ -145,20 +163,59 @@ class TimelySlice(Timely):
                 request.weight,
                 kv_tokens=stream.to_compute + stream.kv_tokens,
             )
+            rates[stream.key] = request.slo.rate
             (tasks if task.columns * one_s < self.cycle_s else too_much).append(task)
         taken, cycle_s = self._left(step_time)
+        rows = max(capacity.max_rows - self.rows, 1)
         chosen, left = select(
-            tasks,
-            step_time.predict_s,
-            cycle_s,
-            rows=max(capacity.max_rows - self.rows, 1),
-            room=room,
-            taken=taken,
+            tasks, step_time.predict_s, cycle_s, rows=rows, room=room, taken=taken
         )
+        begun = {stream.key for stream in streams if stream.kv_tokens}
+        left = sorted(
+            [*left, *too_much], key=lambda t: (t.utility_rate, t.key in begun), reverse=True
+        )
+        if left and len(chosen) < rows:
+            share = EngineShare(
+                step_time.predict_s,
+                [
+                    *(count / self.cycle_s for count in taken.elements()),
+                    *(rates[task.key] for task in chosen),
+                ],
+            )
+            room -= sum(task.kv_tokens for task in chosen)
+            most = self.util * cycle_s / self.cycle_s
+            for task in left.copy():
+                if task.kv_tokens <= room and share.offer(rates[task.key], most):
+                    room -= task.kv_tokens
+                    chosen.append(task)
+                    left.remove(task)
+                    if len(chosen) == rows:
+                        break
         if not chosen and alone:
             room = capacity.free_tokens + sum(plan.kv_tokens for plan in plans)
-            chosen = [task for task in [*left, *too_much] if task.kv_tokens <= room][:1]
-        return by_rate(chosen)
+            chosen = [task for task in left if task.kv_tokens <= room][:1]
+            left = [task for task in left if task not in chosen]
+        return by_rate(chosen), left
+
+    def _spare(
+        self,
+        now: float,
+        streams: Sequence[StreamGeneration],
+        step_time: StepTime,
+        capacity: Capacity,
+        wake_s: float,
+    ) -> StepPlan:
+        """Return a step of streams that are not selected, in time that nobody else needs."""
+        by_key = {stream.key: stream for stream in streams}
+        waiting = [by_key[key] for key in self._waiting]
+        begins_s = [self._cycle.may_s(stream) for stream in waiting]
+        # The selected ones must begin two steps before their tokens are due: one is left to spare.
+        needed_s = self._cycle.needed_s(streams) + step_time.predict_s(
+            max(len(self._cycle.keys), 1)
+        )
+        most_s = min(needed_s - now, self.spare_s)
+        plan = fill(waiting, begins_s, now, most_s, step_time, capacity)
+        return replace(plan, wake_s=min(plan.wake_s, wake_s))
 
     def _left(self, step_time: StepTime) -> tuple[Counter[int], float]:
         """Return columns that plans take, by how many plans do, and the seconds of the cycle."""
