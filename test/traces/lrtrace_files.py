@@ -48,9 +48,7 @@ def drones(count: int = 3) -> list[dict[str, Any]]:
 
 def arms(count: int = 3) -> list[dict[str, Any]]:
     """Return the entries of a file of arms, in bursts of three."""
-    return [
-        arm_job(n, 30.0 + 10 * (n // 3) + 0.001 * (n % 3), n, 2 + n % 2) for n in range(count)
-    ]
+    return [arm_job(n, 30.0 + 10 * (n // 3) + 0.001 * (n % 3), n, 2 + n % 2) for n in range(count)]
 
 
 def compact(entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -227,7 +227,7 @@ def test_a_time_or_a_text_that_is_missing_is_named(tmp_path: Path) -> None:
     ("content", "complaint"),
     [
         ([], r"has 0 jobs: a trace has 1 to 200000"),
-        ({}, "must be a list of jobs as LRTrace publishes it, or an object with `tasks` and `jobs`"),
+        ({}, "must be a list of jobs as LRTrace publishes it, or an object with `tasks` and"),
         ({"tasks": []}, "must be a list of jobs as LRTrace publishes it, or an object"),
         ({"tasks": [], "jobs": []}, "tasks is empty"),
         ({"tasks": {}, "jobs": []}, "tasks must be a list, not {}"),

@@ -110,7 +110,7 @@ def compose(
 @click.option("--limit", type=click.IntRange(1, MAX_REQUESTS), default=MAX_REQUESTS,
               help="First rows of an Azure trace.")  # fmt: skip
 @click.option("--skill-set", "skill_sets", multiple=True, metavar="NAME|FILE",
-              help="What LRTrace's robots can do: drone, arm or a file of your own; by default it is"
+              help="What LRTrace's robots can do: drone, arm or a file of your own; by default"
                    " found by their jobs.")  # fmt: skip
 def import_(
     file: Path, output: Path, kind: str | None, limit: int, skill_sets: tuple[str, ...]

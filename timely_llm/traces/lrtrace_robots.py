@@ -1,4 +1,4 @@
-"""Whose jobs LRTrace's are: robots' skill sets by what is executed, and what their plans look like."""
+"""The robots of LRTrace: their skill sets, and what their plans are like."""
 
 from __future__ import annotations
 
