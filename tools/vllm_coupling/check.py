@@ -49,6 +49,12 @@ class _Comparison:
     def __init__(self, ours: Couplings, facts: Facts, files: Files) -> None:
         self._ours, self._facts, self._files = ours, facts, files
         self._sources = Sources(files)
+        # Read first, in the order in which a wheel has them: others are then found among these.
+        self._texts = {
+            name: files.read(name)
+            for name in files.names()
+            if name.startswith(CALLERS) and not name.startswith(NOT_CALLERS)
+        }
         self._trees: dict[str, ast.Module] = {}
         self._places = {one.name: (one.module, one.name) for one in ours.imports}
         for name, place in facts.classes.items():
@@ -168,9 +174,7 @@ class _Comparison:
         if problem:
             yield f"{text}: our {one.ours}{one.signature} does not fit, {problem} ({one.place})"
 
-    def _is_of(
-        self, receiver: str, within: str, file: str, one: Override, owner: Class
-    ) -> bool:
+    def _is_of(self, receiver: str, within: str, file: str, one: Override, owner: Class) -> bool:
         """Return whether a receiver of vLLM's is the object that our function is put into."""
         if receiver not in ("self", "super()", "cls"):
             return receiver.split(".")[-1] in self._facts.receivers.get(one.owner, ())
@@ -186,15 +190,6 @@ class _Comparison:
                 if file not in self._trees:
                     self._trees[file] = ast.parse(self._texts[file], file)
                 yield file, self._trees[file]
-
-    @cached_property
-    def _texts(self) -> dict[str, str]:
-        """The sources of all files where vLLM may call what is ours."""
-        return {
-            name: self._files.read(name)
-            for name in self._sources.names
-            if name.startswith(CALLERS) and not name.startswith(NOT_CALLERS)
-        }
 
     def _abstract(self) -> Iterator[str]:
         made: dict[str, frozenset[str]] = {}

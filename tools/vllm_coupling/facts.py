@@ -44,5 +44,5 @@ class Facts:
     option_marks: frozenset[str] = frozenset()
 
     def member(self, owner: str, name: str) -> str | None:
-        """Return the class of what an object has under a name, "" for none of vLLM's; None: not said."""
+        """Return the class of what an object has under a name: "" for none, None if nobody says."""
         return self.members.get(owner, {}).get(name)

@@ -216,9 +216,7 @@ class _Reader:
         if owner is None:
             text = ast.unparse(node.value)
             if not self._ours(node.value, text):
-                self._made.unknown.append(
-                    f"{self._at(node)}: {text}.{node.attr}: whose is {text}?"
-                )
+                self._made.unknown.append(f"{self._at(node)}: {text}.{node.attr}: whose is {text}?")
         elif owner:
             known = self._classes.get(within)
             methods = {n.name for n in known.body if isinstance(n, Function)} if known else set()

@@ -97,7 +97,7 @@ class Signature:
         return f"it also needs {', '.join(missing)}" if missing else ""
 
     def shapes(self) -> Sequence[Shape]:
-        """Return the calls that it promises to take: with all arguments, and with the needed ones."""
+        """Return the calls that it promises to take: with all arguments, and with the fewest."""
         needed = frozenset(name for name, must in self.named if must)
         everything = frozenset(name for name, _ in self.named)
         return Shape(self.required, needed), Shape(len(self.positional), everything)

@@ -46,14 +46,18 @@ class WheelFiles:
 
     def __init__(self, archive: ZipFile) -> None:
         self._archive = archive
+        self._texts: dict[str, str] = {}
 
     def names(self) -> list[str]:
-        """Return the names of all Python files."""
-        return [name for name in self._archive.namelist() if name.endswith(".py")]
+        """Return the names of all Python files, as they stand in it."""
+        found = sorted(self._archive.infolist(), key=lambda member: member.header_offset)
+        return [member.filename for member in found if member.filename.endswith(".py")]
 
     def read(self, name: str) -> str:
         """Return the text of a file."""
-        return self._archive.read(name).decode()
+        if name not in self._texts:
+            self._texts[name] = self._archive.read(name).decode()
+        return self._texts[name]
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,9 @@ class Sources:
     def _class(self, module: str, node: ast.ClassDef) -> Class:
         made = Class(node.name, family=[node.name])
         made.takes_fields = any(
-            word in ast.unparse(one) for one in (*node.decorator_list, *node.bases) for word in _FIELDS
+            word in ast.unparse(one)
+            for one in (*node.decorator_list, *node.bases)
+            for word in _FIELDS
         )
         bases = []
         for base in node.bases:

@@ -1,7 +1,8 @@
 """What is said about the objects of vLLM's in `timely_llm/engines/vllm*.py`.
 
 Names, calls and overrides are found in those modules themselves. Whoever lets them use another
-object of vLLM's says here of which class it is; `test/tools/test_vllm_coupling.py` names what lacks.
+object of vLLM's says here of which class it is: `test/tools/test_vllm_coupling.py` names any
+that lacks.
 """
 
 from __future__ import annotations
