@@ -1,4 +1,4 @@
-# make demo | test | lint | test-long | test-launch | test-colcon | test-vllm | clean
+# make demo | test | lint | test-long | test-launch | test-colcon | test-vllm | check-vllm | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ BUILD_FILES := pyproject.toml setup.py CMakeLists.txt package.xml constraints.tx
 	$(wildcard cmake/* msg/* srv/* action/* scripts/*)
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint test-long test-launch test-colcon test-vllm install clean
+.PHONY: demo test lint test-long test-launch test-colcon test-vllm check-vllm install clean
 
 demo: install
 	timely-llm demo
@@ -43,6 +43,11 @@ test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \
 		test/experiments/test_vllm_experiments.py
+
+# Whether the newest published vLLM has all that the engine needs; nothing of it is installed.
+# Of another one: make check-vllm VLLM='--version 0.32.0', or VLLM='--wheel FILE'.
+check-vllm: install
+	python -m tools.vllm_coupling $(VLLM)
 
 # --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
 $(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from test.traces.lrtrace_files import arms, compact, drones, write
 from timely_llm.cli import main
+from timely_llm.resources import resource
 from timely_llm.traces.files import read_trace
 
 
@@ -142,6 +146,52 @@ def test_a_mistake_is_answered_in_one_line(
     monkeypatch.chdir(tmp_path)
     Path("bad.mcap").write_text("not a bag")
     Path("empty").mkdir()
+    assert run(monkeypatch, *words.split()) == status
+    errors = capsys.readouterr().err
+    assert complaint in errors
+    assert len(errors.splitlines()) == 1
+    assert not Path("a.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("entries", "words", "robots"),
+    [
+        (drones(12), "", {"drone": 5}),
+        (arms(12), "", {"arm": 12}),
+        (compact(arms(12)), "", {"arm": 12}),
+        (drones(12), "--skill-set drone", {"drone": 5}),
+        (arms(12), "--skill-set arm.yaml --skill-set drone", {"arm": 12}),
+    ],
+)
+def test_lrtrace_is_imported_with_the_robots_that_it_has(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    entries: Any, words: str, robots: dict[str, int],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(resource("config/skill_sets/arm.yaml"), tmp_path)
+    write(tmp_path, entries)
+    assert run(monkeypatch, "import", "lr.json", "lr.jsonl", *words.split()) == 0
+    assert "12 jobs" in capsys.readouterr().out
+    assert run(monkeypatch, "info", "lr.jsonl", "--json", "info.json") == 0
+    assert json.loads(Path("info.json").read_text())["robots"] == robots
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "complaint"),
+    [
+        ("import lr.json a.jsonl --skill-set drone", 1, "it executes move_to, take, drop, and the"),
+        ("import lr.json a.jsonl --skill-set crane", 2, "neither a file nor one of arm, drone"),
+        ("import lr.csv a.jsonl --skill-set arm", 2, "--skill-set is for robots: an Azure trace"),
+        ("info lr.json", 1, "a published one is imported first, by `timely-llm trace import`"),
+    ],
+)
+def test_a_mistake_with_lrtrace_is_answered_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    words: str, status: int, complaint: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, arms())
+    Path("lr.csv").write_text("")
     assert run(monkeypatch, *words.split()) == status
     errors = capsys.readouterr().err
     assert complaint in errors

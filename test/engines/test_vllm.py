@@ -106,6 +106,30 @@ def test_a_step_is_the_plan_and_nothing_else(inside: Inside, drive: type[Driver]
     assert [list(step) for step in inside.steps[-2:]] == [list(plan) for plan in plans[-2:]]
 
 
+def test_a_step_is_the_plan_if_vllm_also_says_how_much_may_be_found(
+    inside: Inside, drive: type[Driver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 0.33 on, `get_computed_blocks` is called with a second argument."""
+    manager = inside._core._scheduler.kv_cache_manager
+    hook, told = manager.get_computed_blocks, []
+
+    def newer(request: Any) -> Any:
+        told.append(request.request_id)
+        assert hook(request, max_cache_hit_length=None)[1:] == (0, 0)
+        return hook(request, None)
+
+    monkeypatch.setattr(manager, "get_computed_blocks", newer)
+    driver = drive(inside)
+    for key in "ab":
+        driver.add_ids(key, PROMPT)
+    first = len(inside.steps)
+    plans = ({"a": 50}, {"a": 50, "b": 100}, {"a": 1, "b": 1})
+    for plan in plans:
+        driver.step(plan)
+    assert inside.steps[first:] == list(plans)
+    assert len(told) == 2
+
+
 def test_a_suspended_sequence_keeps_its_blocks(inside: Inside, drive: type[Driver]) -> None:
     driver = drive(inside)
     driver.add_ids("a", PROMPT)

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
+import tomllib
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, field_validator
 
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.registry import make_engine
-from timely_llm.engines.vllm_version import check_version, installed_version, reason
+from timely_llm.engines.vllm_version import (
+    NEWEST_COMPARED,
+    NEWEST_TESTED,
+    OLDEST,
+    check_version,
+    installed_version,
+    reason,
+)
 
 
 @pytest.mark.parametrize("version", ["0.25.1", "0.9.2.post2", "0.25.0+cpu"])
@@ -26,11 +36,30 @@ def test_known(version: str, caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-@pytest.mark.parametrize("version", ["0.33.0", "1.0"])
-def test_newer_than_tested(version: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("0.33.0", "known by its names and signatures only: the newest that the engine ran on is"),
+        ("0.33.1+cpu", "known by its names and signatures only"),
+        ("0.34.0", r"newer than the newest known, 0\.33: .*pip install 'vllm>=0\.26,<0\.34'"),
+        ("1.0", r"newer than the newest known, 0\.33"),
+    ],
+)
+def test_newer_than_tested(version: str, said: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         check_version(version)
-    assert version in caplog.text
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"vllm {version} is ")
+    assert re.search(said, record.getMessage())
+
+
+def test_the_extra_ends_where_nothing_is_known() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    (extra,) = project["project"]["optional-dependencies"]["vllm"]
+    oldest = ".".join(map(str, OLDEST))
+    major, minor = NEWEST_COMPARED
+    assert NEWEST_TESTED <= NEWEST_COMPARED
+    assert extra == f"vllm>={oldest},<{major}.{minor + 1}"
 
 
 @pytest.mark.skipif(installed_version() is not None, reason="vLLM is installed")

@@ -1,11 +1,15 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from test.experiments.workloads import job, trace
+from test.traces.lrtrace_files import arms, drones, write
 from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.sources import composed, given, shipped_skill_sets
 from timely_llm.traces.files import write_trace
+from timely_llm.traces.lrtrace import read_lrtrace
 from timely_llm.traces.model import Conversation, Trace, TraceError
 
 
@@ -50,3 +54,30 @@ def test_conversations_alone_are_enough(tmp_path: Path) -> None:
     for path in (tmp_path / "talks.jsonl", tmp_path / "talks"):
         write_trace(talks, path)
         assert given(path).conversations == talks.conversations
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "robot"),
+    [("timelyllm-drone", drones(15), "drone"), ("timelyllm-arm", arms(15), "arm")],
+)
+def test_published_traces_are_served_with_their_own_robots(
+    tmp_path: Path, name: str, entries: list[dict[str, Any]], robot: str
+) -> None:
+    trace = read_lrtrace(write(tmp_path, entries))
+    file = tmp_path / "lr.jsonl"
+    write_trace(trace, file)
+    assert {job.skill_set for job in given(file).jobs} == {robot}
+    chosen = experiment(name)
+    options = chosen.options(trace=file, policies=("timely",), loads=(1,), seeds=1, jobs=1)
+    run = chosen.run(options, lambda done, total: None)
+    tasks = {str(entry["trace_id"]) for entry in entries[10:]}  # the first 10 do not count
+    rows = run.task_rows or run.rows
+    assert {row["task"] for row in rows} == tasks
+    assert all(row["share_served"] == 1.0 for row in rows)
+    segments = {len(job.segment_tokens) for job in trace.jobs}
+    assert max(segments) == (13 if robot == "arm" else 4)
+
+
+def test_a_trace_that_was_not_imported_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="imported first, by `timely-llm trace import`"):
+        given(write(tmp_path, drones()))

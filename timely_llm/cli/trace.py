@@ -19,7 +19,7 @@ from timely_llm.cli.trace_record import record
 from timely_llm.cli.trace_replay import replay
 from timely_llm.core.documents import load_document
 from timely_llm.resources import resource
-from timely_llm.skills.skill_set import load_skill_set
+from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from timely_llm.traces.azure import read_azure
 from timely_llm.traces.compose import compose as compose_trace
 from timely_llm.traces.files import check_kind, read_trace, write_trace
@@ -109,16 +109,30 @@ def compose(
 @click.option("--kind", type=click.Choice(["lrtrace", "azure"]), help="By default by FILE's name.")
 @click.option("--limit", type=click.IntRange(1, MAX_REQUESTS), default=MAX_REQUESTS,
               help="First rows of an Azure trace.")  # fmt: skip
-def import_(file: Path, output: Path, kind: str | None, limit: int) -> None:
+@click.option("--skill-set", "skill_sets", multiple=True, metavar="NAME|FILE",
+              help="What LRTrace's robots can do: drone, arm or a file of your own; by default"
+                   " found by their jobs.")  # fmt: skip
+def import_(
+    file: Path, output: Path, kind: str | None, limit: int, skill_sets: tuple[str, ...]
+) -> None:
     """Turn a published trace into one of this package and write it to OUTPUT.
 
-    FILE is LRTrace's JSON or a CSV of Azure's LLM inference traces.
+    FILE is a JSON file of LRTrace, as published or in the compact form, or a CSV of Azure's LLM
+    inference traces. Jobs of LRTrace's drones become jobs of the skill set drone, those of its arms
+    jobs of the skill set arm.
     """
     check_kind(output)
     kind = kind or {".json": "lrtrace", ".csv": "azure"}.get(file.suffix)
     if kind is None:
         raise click.UsageError(f"{file} is neither .json nor .csv: say --kind lrtrace or azure")
-    _write(read_lrtrace(file) if kind == "lrtrace" else read_azure(file, limit), output)
+    if kind == "azure":
+        if skill_sets:
+            raise click.UsageError("--skill-set is for robots: an Azure trace has none")
+        _write(read_azure(file, limit), output)
+        return
+    made = read_lrtrace(file, [_skill_set(word) for word in skill_sets])
+    _write(made, output)
+    Console(soft_wrap=True).print(Text(printable(made.source)))
 
 
 @trace.command()
@@ -181,6 +195,17 @@ def _agents(words: tuple[str, ...], kinds: set[str], before: dict[str, int]) -> 
 def _shipped(kinds: set[str]) -> list[Path]:
     folder = resource("config/skill_sets")
     return [file for kind in sorted(kinds) if (file := folder / f"{kind}.yaml").is_file()]
+
+
+def _skill_set(word: str) -> SkillSet:
+    """Return the skill set of a name, or of a file."""
+    shipped = {file.stem: file for file in resource("config/skill_sets").glob("*.yaml")}
+    if word not in shipped and not Path(word).is_file():
+        raise click.BadParameter(
+            f"{word!r} is neither a file nor one of {', '.join(sorted(shipped))}",
+            param_hint="--skill-set",
+        )
+    return load_skill_set(shipped.get(word, Path(word)))
 
 
 def _command(output: str) -> str:

@@ -73,7 +73,7 @@ def replay(
     if not live:
         raise click.UsageError(
             "replay needs --live and a running server: in virtual time a trace is replayed by"
-            " `timely-llm experiment timelyllm-drone --trace FILE`"
+            " `timely-llm experiment timelyllm-drone --trace FILE`, or timelyllm-arm for arms"
         )
     need_ros()
     from timely_llm.experiments.document import write_run

@@ -124,10 +124,11 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
                 self.offers.forget(request.request_id)
         return finished
 
-    def _known(self, request: Any) -> tuple[Any, int, int]:
+    def _known(self, request: Any, *_: Any, **__: Any) -> tuple[Any, int, int]:
         """Return the blocks that a request begins with: what it was lent, not whatever is alike.
 
-        A step would otherwise compute fewer tokens than the policy reckoned with.
+        A step would otherwise compute fewer tokens than the policy reckoned with. From vLLM 0.33 on
+        it is also told how much may be found, for outputs that this package does not ask for.
         """
         held, tokens = self._lent.pop(
             request.request_id, (self.kv_cache_manager.empty_kv_cache_blocks, 0)

