@@ -24,7 +24,7 @@ WAIT_S = 30.0
 @pytest.fixture(scope="module", params=["single", "events"])
 def server(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A server that plans for `drone` and waits for `patient`, and who watches it."""
-    skill_sets = f"{PATIENT['skill_sets']}"[:-1] + ",config/skill_sets/drone.yaml]"
+    skill_sets = f"{PATIENT['skill_sets']}"[:-1] + ",test/system/patrol.yaml]"
     parameters = PATIENT | {"skill_sets": skill_sets, "executor": request.param}
     with serving(start, Client, domain, **parameters) as made:
         yield made

@@ -19,10 +19,12 @@ from timely_llm.traces.model import Conversation, Job, Trace
 
 WAIT_S = 40.0
 PATIENT = Path(__file__).with_name("patient.yaml")
+PATROL = Path(__file__).with_name("patrol.yaml")
 SERVER = {
     "engine": "simulated", "pace": "millisecond", "stats_period_s": 0.1, "publish_steps": "true",
+    "skill_sets": f"[{PATROL},config/skill_sets/arm.yaml]",
 }  # fmt: skip
-"""It answers everything with `mf(50);tc(90);tp();mf(50);->True;`."""
+"""It answers every task of a drone with `mf(50);tc(90);tp();mf(50);->True;`."""
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,10 @@ from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.slo import Slo
 from timely_llm.core.stream import ChatMessage
+from timely_llm.engines.example_script import NO_MODEL
 from timely_llm.ros.pending import PlanClientError, PlanTimeout
 from timely_llm.ros.talk_client import TalkClient
 
-TEXT = "mf(50);tc(90);tp();mf(50);->True;"
 WAIT_S = 30.0
 CHAT = [sys.executable, str(ROOT / "scripts" / "timely-llm"), "chat", "--wait", "30"]
 HOW = r"first token \d+\.\d\d s, \d+\.\d tokens/s, largest gap \d\.\d\d s"
@@ -49,7 +49,7 @@ def test_the_text_comes_piece_by_piece(client: TalkClient) -> None:
     answer = client.converse([ChatMessage("system", "Be short."), ChatMessage("user", "Hi.")])
     pieces = list(answer.chunks(WAIT_S))
     result = answer.result(WAIT_S)
-    assert "".join(pieces) == result.text == TEXT
+    assert "".join(pieces) == result.text == NO_MODEL
     assert len(pieces) > 5
     assert (result.error_code, result.agent) == (ErrorCode.NONE, "ann")
 
@@ -121,7 +121,7 @@ def chat(domain: int, words: str, *arguments: str) -> subprocess.CompletedProces
 
 def test_chat_through_a_pipe(server: Talker, domain: int) -> None:
     told = chat(domain, "Hi.\nAnd now?\n", "--max-tokens", "4", "--slo-class", "voice")
-    assert (told.returncode, told.stdout) == (0, "mf(50)\nmf(50)\n")
+    assert (told.returncode, told.stdout) == (0, "This is \nThis is \n")
     for line in told.stderr.splitlines():
         assert re.fullmatch(HOW + r", SLO (met|missed), cut after 4 tokens", line)
 
@@ -204,12 +204,12 @@ def terminal(server: Talker, domain: int) -> Iterator[Terminal]:
 
 def test_an_interrupt_ends_the_answer_and_not_the_chat(terminal: Terminal, server: Talker) -> None:
     terminal.type("Tell me.\n")
-    terminal.until(r"mf\(")
+    terminal.until("This")
     terminal.type("\x03")
     terminal.until(HOW + ", canceled")
     assert server.listed() == {}
     terminal.type("Go on.\n")
-    terminal.until(re.escape(TEXT))
+    terminal.until(re.escape(NO_MODEL))
     terminal.until(r"SLO (met|missed)[^>]*> $")
     assert terminal.status("\x03") == 0
 

@@ -9,9 +9,10 @@ from typing import Any
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Engine
+from timely_llm.engines.example_script import ExampleScript
 from timely_llm.engines.paced import PacedEngine
 from timely_llm.engines.profiles import DEFAULT_PROFILE, step_time_profile
-from timely_llm.engines.simulated import Script, SimulatedEngine, demo_script
+from timely_llm.engines.simulated import Script, SimulatedEngine
 from timely_llm.engines.track import Limits
 
 ENGINES = ("simulated", "transformers", "vllm")
@@ -48,7 +49,7 @@ def make_engine(
         max_step_tokens: most tokens computed in one step.
         pace: name of a profile: what `simulated` keeps to (`DEFAULT_PROFILE` if None), and the
             least time that a step of any other engine takes.
-        script: what `simulated` answers.
+        script: what `simulated` answers; None: that it has no model.
         clock: of `simulated`; the wall's if None.
         engine_args: of `vllm`, more options by their names there.
         process: run it in a process of its own; `simulated` has none.
@@ -67,7 +68,7 @@ def make_engine(
         if process:
             raise EngineError("the engine simulated computes nothing: it needs no process")
         profile = profile or step_time_profile(DEFAULT_PROFILE)
-        return SimulatedEngine(profile, script or demo_script, clock, limits)
+        return SimulatedEngine(profile, script or ExampleScript(tuple), clock, limits)
     engine: Engine
     if process:
         from timely_llm.engines.remote import RemoteEngine

@@ -19,11 +19,6 @@ Script = Callable[[str, str], str | Sequence[str]]
 """(key, prompt text) -> the whole answer; as a sequence of texts, each is one token."""
 
 
-def demo_script(key: str, prompt: str) -> str:
-    """Answer every request with the same short plan for the drone."""
-    return "mf(50);tc(90);tp();mf(50);->True;"
-
-
 class SimulatedEngine:
     """Keeps books as a real engine does, and lets time pass instead of computing.
 

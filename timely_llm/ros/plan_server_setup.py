@@ -15,6 +15,7 @@ from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.core.slo import TEXT, SloClass, parse_slo_class
 from timely_llm.engines.engine_args import parse_engine_args
+from timely_llm.engines.example_script import ExampleScript
 from timely_llm.engines.profiles import PROFILES
 from timely_llm.engines.registry import ENGINES, make_engine
 from timely_llm.policies.contract import Policy
@@ -30,6 +31,7 @@ from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
 from timely_llm.serving.server import Server
 from timely_llm.serving.sink import ServerSink, Sink
+from timely_llm.skills.skill_set import SkillSet
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
@@ -133,6 +135,9 @@ def make_server(
     journal: Journal = FileJournal(values["journal"]) if values["journal"] else NoJournal()
 
     def make_loop(watched: Sink) -> Loop:
+        def served() -> list[SkillSet]:
+            return [known.skill_set for known in loop.prompts.all]
+
         engine = make_engine(
             values["engine"],
             model=values["model"] or resource(EMBEDDED_MODEL),
@@ -146,12 +151,14 @@ def make_server(
             pace=None if values["pace"] == "none" else values["pace"],
             engine_args=engine_args,
             process=values["engine_process"],
+            script=ExampleScript(served),
         )
         admission = AdmissionLimits(values["max_prompt_tokens"], values["constrained"])
-        return Loop(
+        loop = Loop(
             engine, _policy(values), watched, clock, None, journal, _patience(values), admission,
             Keeping(values["max_conversations"], values["conversation_timeout_s"]),
         )  # fmt: skip
+        return loop
 
     limits = Limits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"]
