@@ -23,7 +23,7 @@ class MadeCall:
         call: the skill, with its arguments as they were checked.
         epoch, index: the segment in which it is written.
         duration_s: how long it took.
-        value: what its callable returned, if the plan went on with it.
+        value: what its callable returned, if the plan uses it: in a condition, or if it blocks.
         error: why the plan did not, in one sentence; empty if it did.
     """
 
@@ -70,7 +70,7 @@ class Progress:
         epoch, index: the segment; of a call, the one in which it is written.
         text: the segment's words.
         call: of `call` and `returned`.
-        value: what the call returned, if the plan goes on with it (`returned`).
+        value: what the call returned, if the plan uses it (`returned`).
         duration_s: of the call (`returned`), or of the segment (`finished`, `failed`).
         reason: why the segment failed, in one sentence.
     """

@@ -168,8 +168,8 @@ class PlanRun:
         self._tell("returned", index, call=call, value=made, duration_s=duration_s)
         if reason and not void:
             self._fail(max(self._interpreter.segment, 0), reason)
-        elif value is not None and not void:
-            self._interpreter.resume(value)
+        elif not void:
+            self._interpreter.resume(True if value is None else value)
 
     def _fail(self, index: int, reason: str) -> None:
         """Report a segment as failed; nothing more of its plan is executed."""

@@ -126,7 +126,7 @@ class Server:
         text = self._skill_sets.get(name)
         if text is None:
             known = ", ".join(sorted(self._skill_sets)) or "none"
-            reason = f"unknown skill set {name!r}: registered are {known}"
+            reason = f"unknown skill set {name[:64]!r}: registered are {known}"
             raise Rejected(ErrorCode.UNKNOWN_SKILL_SET, reason)
         return text
 

@@ -86,8 +86,8 @@ class Callables:
                 " which is called with each"
             )
 
-    def make(self, call: SkillCall, term: Term | None, execution: object) -> Value:
-        """Make a call of a plan; return the value with which the plan goes on.
+    def make(self, call: SkillCall, term: Term | None, execution: object) -> Value | None:
+        """Make a call of a plan; return the value with which the plan goes on, if it uses one.
 
         Args:
             call: of a plan whose arguments were checked.

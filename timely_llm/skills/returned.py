@@ -26,10 +26,12 @@ _ALLOWED = {
 _ORDERS = frozenset(("<", ">", "<=", ">="))
 
 
-def used_value(call: SkillCall, returns: Returns, term: Term | None, value: object) -> Value:
-    """Return what a call returned, as its plan goes on with it.
+def used_value(
+    call: SkillCall, returns: Returns, term: Term | None, value: object
+) -> Value | None:
+    """Return what a call returned, as its plan goes on with it; None: the plan does not use it.
 
-    The value of a statement that does not block is not used, whatever it is. The value of a
+    The value of a statement that does not block is not used, whatever it is. That of a
     blocking call and of a term of a condition must be of the kind that the skill set declares; a
     skill that is declared to return nothing may return any kind in a condition. `<`, `>`, `<=` and
     `>=` compare a number with a number or a text with a text. numpy's scalars are taken as what
@@ -49,7 +51,7 @@ def used_value(call: SkillCall, returns: Returns, term: Term | None, value: obje
             value.close()
         raise SkillFailed(f"{call.name} returned a {_kind_name(value)}, so nothing was done")
     if term is None and not call.blocking:
-        return True
+        return None
     plain = _plain(value)
     kind = None if plain is None else kind_of(plain)
     if isinstance(plain, str) and any("\ud800" <= char <= "\udfff" for char in plain):
