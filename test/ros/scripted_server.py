@@ -148,6 +148,8 @@ class ScriptedServer:
             self.task.offer(old[index % len(old)])
 
     def _take_finish(self, report: ExecutionReport) -> None:
+        if report.index <= self._finished:
+            return
         assert report.index == self._finished + 1, "segments are finished one after the other"
         self._finished = report.index
         segment = self._plan[report.index]

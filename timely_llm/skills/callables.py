@@ -74,9 +74,9 @@ class Callables:
             elif otherwise is None:
                 missing.append(name)
         if missing:
-            given = (
-                f" (given: {', '.join(map(str, skills))})" if isinstance(skills, Mapping) else ""
-            )
+            given = ""
+            if isinstance(skills, Mapping):
+                given = f" (given: {', '.join(map(str, skills)) or 'none'})"
             raise ConfigurationError(
                 f"skills of {skill_set.name!r} have no callable: {', '.join(missing)}{given}"
             )

@@ -26,9 +26,7 @@ _ALLOWED = {
 _ORDERS = frozenset(("<", ">", "<=", ">="))
 
 
-def used_value(
-    call: SkillCall, returns: Returns, term: Term | None, value: object
-) -> Value | None:
+def used_value(call: SkillCall, returns: Returns, term: Term | None, value: object) -> Value | None:
     """Return what a call returned, as its plan goes on with it; None: the plan does not use it.
 
     The value of a statement that does not block is not used, whatever it is. That of a
