@@ -208,7 +208,7 @@ def test_conditions_of_the_embedded_model_are_decided(
 ) -> None:
     robot = Robot()
     done = embedded[1].execute(FIND, {"s": lambda name: found}, otherwise=robot, timeout_s=WAIT_S)
-    assert done.plan.startswith("?s('cat')|s('cup'){l('Yes');->True;}")
+    assert done.plan.startswith("?s('cat')|s('cup'){l('Yes');->True;")
     seen = [str(made.call) for made in done.calls if made.call.name == "s"]
     assert seen[:2] == (["s('cat')"] if found else ["s('cat')", "s('cup')"])
     assert ("l('Yes')" in robot.made) is found
