@@ -15,6 +15,10 @@ class PlanError(TimelyError):
     """Generated text is not a plan of the language, or breaks a skill's bounds."""
 
 
+class SkillFailed(TimelyError):
+    """A robot could not do what its plan says; the sentence goes to the model as the reason."""
+
+
 class RequestError(TimelyError):
     """A request cannot be accepted."""
 

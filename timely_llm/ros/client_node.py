@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from timely_llm import msg
+from concurrent.futures import Future
+from typing import Any
+
+from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.request import PlanRequest
 from timely_llm.core.segment import Segment
-from timely_llm.ros import conversions
+from timely_llm.ros import conversions, qos
 from timely_llm.ros.asking_node import AskingNode, Taker
 
 
@@ -33,7 +36,18 @@ class ClientNode(AskingNode[Taker[Segment]]):
             lambda message: task.offer(conversions.segment(message.feedback.segment)),
         )  # fmt: skip
 
+    def ask_skill_set(self, name: str, answered: Future[Any]) -> bool:
+        """Ask the server for a skill set; return whether it is there to be asked."""
+        if not self._skill_sets.service_is_ready():
+            return False
+        sent = self._skill_sets.call_async(srv.GetSkillSet.Request(name=name))
+        sent.add_done_callback(lambda future: answered.set_result(future.result()))
+        return True
+
     def _listen(self, server: str) -> None:
+        self._skill_sets: Any = self._node.create_client(
+            srv.GetSkillSet, f"{server}/get_skill_set", qos_profile=qos.reliable()
+        )
         self._hear(
             msg.Segment, f"{server}/segments", self._taker_of,
             lambda task, message: task.offer(conversions.segment(message)),

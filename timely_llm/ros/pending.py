@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import ErrorCode, Result
+
+if TYPE_CHECKING:
+    from timely_llm.ros.execution import MadeCall
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 
 
 class PlanClientError(TimelyError):
-    """What was asked did not come to its end; `code` says why, as the server sees it."""
+    """What was asked did not come to its end.
+
+    Attributes:
+        code: why, as the server sees it.
+        calls: the calls of skills that `execute` had made until then.
+    """
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.NONE) -> None:
         super().__init__(message)
         self.code = code
+        self.calls: tuple[MadeCall, ...] = ()
 
 
 class PlanTimeout(PlanClientError, TimeoutError):
@@ -45,6 +54,7 @@ class Pending(Generic[AnyResult]):
         self.agent = agent
         self._canceler = canceler
         self._changed = threading.Condition()
+        self._canceling = False
         self._result: AnyResult | None = None
         self._closed = ""
 
@@ -59,9 +69,17 @@ class Pending(Generic[AnyResult]):
         Raises:
             PlanTimeout: the server did not answer in time.
         """
-        if not self.done:
+        self.ask_to_cancel()
+        return self.await_result(timeout_s).error_code is ErrorCode.CANCELED
+
+    def ask_to_cancel(self) -> None:
+        """Ask the server to end the request; does not wait."""
+        with self._changed:
+            ended = self.done
+            self._canceling = self._canceling or not ended
+            self._changed.notify_all()
+        if not ended:
             self._canceler.cancel(self.request_id)
-        return self.result(timeout_s).error_code is ErrorCode.CANCELED
 
     def result(self, timeout_s: float = 60.0) -> AnyResult:
         """Return how the request ended, also if it ended with an error.
@@ -70,6 +88,10 @@ class Pending(Generic[AnyResult]):
             PlanTimeout: it did not end in time.
             PlanClientError: the client was closed before.
         """
+        return self.await_result(timeout_s)
+
+    def await_result(self, timeout_s: float) -> AnyResult:
+        """Return how the request ended, and do nothing to let it end; raises as `result`."""
         with self._changed:
             self._wait(lambda: self.done, timeout_s, "did not end")
             return self._ended()

@@ -93,16 +93,8 @@ class ServerClient(Generic[AnyNode, Task]):
         Raises:
             PlanTimeout: it is not there in time.
         """
-        end_s = time.monotonic() + timeout_s
-        while (left_s := end_s - time.monotonic()) > 0:
-            with contextlib.suppress(TimeoutError):
-                answered: Future[None] = Future()
-                if self._do(partial(self._node.ping, answered)).result(left_s):
-                    answered.result(min(left_s, ANSWER_S))
-                    self._found = True
-                    return
-            time.sleep(min(POLL_S, max(end_s - time.monotonic(), 0.0)))
-        raise PlanTimeout(not_found(self._node.server, timeout_s))
+        self._ask(self._node.ping, timeout_s)
+        self._found = True
 
     def close(self) -> None:
         """Cancel what is open and end the client's thread; nobody waits any more after that."""
@@ -111,11 +103,11 @@ class ServerClient(Generic[AnyNode, Task]):
             tasks = [task for task in self._tasks.values() if not task.done]
         if first:
             for task in tasks:
-                self.cancel(task.request_id)
+                task.ask_to_cancel()
             end_s = time.monotonic() + CLOSE_S
             for task in tasks:
                 with contextlib.suppress(PlanClientError):
-                    task.result(max(end_s - time.monotonic(), 0.0))
+                    task.await_result(max(end_s - time.monotonic(), 0.0))
             self._do(self._node.stop)
             atexit.unregister(self.close)
         if threading.current_thread() is not self._thread:
@@ -128,6 +120,34 @@ class ServerClient(Generic[AnyNode, Task]):
     def cancel(self, request_id: str) -> None:
         """Ask the server to end a request."""
         self._do(lambda: self._node.cancel(request_id))
+
+    def _need_server(self) -> None:
+        """Wait for the server, the first time."""
+        if not self._found:
+            self.wait_for_server(self._find_s)
+
+    def _ask(self, ask: Callable[[Future[Any]], bool], timeout_s: float | None = None) -> Any:
+        """Return what the server answers; a server being discovered may lose a question.
+
+        Args:
+            ask: asks, in the client's thread, and sets the answer; false: nobody is there yet.
+            timeout_s: None: as long as the first request waits for the server.
+
+        Raises:
+            PlanTimeout: it does not answer in time.
+            PlanClientError: the client is closed.
+        """
+        limit_s = self._find_s if timeout_s is None else timeout_s
+        end_s = time.monotonic() + limit_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            if self._closing:
+                raise PlanClientError("the client is closed")
+            with contextlib.suppress(TimeoutError):
+                answered: Future[Any] = Future()
+                if self._do(partial(ask, answered)).result(left_s):
+                    return answered.result(min(left_s, ANSWER_S))
+            time.sleep(min(POLL_S, max(end_s - time.monotonic(), 0.0)))
+        raise PlanTimeout(not_found(self._node.server, limit_s))
 
     def _open(self, task: Task, send: Callable[[], None]) -> Task:
         """Wait for the server if need be, and send a request; return its task.

@@ -68,6 +68,7 @@ class ServerInterface:
         qos.subscribe(node, msg.ExecutionReport, "~/execution_reports", self._on_report)
         for kind, name, callback in (
             (srv.RegisterSkillSet, "~/register_skill_set", self._register),
+            (srv.GetSkillSet, "~/get_skill_set", self._skill_set),
             (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
             (srv.CancelRequest, "~/cancel_request", self._cancel),
             (srv.ListRequests, "~/list_requests", self._list),
@@ -148,6 +149,15 @@ class ServerInterface:
         except TimelyError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
             response.error_code, response.error_msg = int(code), str(error)
+        return response
+
+    def _skill_set(
+        self, request: srv.GetSkillSet.Request, response: srv.GetSkillSet.Response
+    ) -> srv.GetSkillSet.Response:
+        try:
+            response.yaml = self._configured().skill_set(request.name)
+        except Rejected as error:
+            response.error_code, response.error_msg = int(error.code), str(error)
         return response
 
     async def _cancel(

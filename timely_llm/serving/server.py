@@ -74,6 +74,7 @@ class Server:
         self._inbox = Inbox()
         self._lock = threading.Lock()
         self._promised: set[Future[Any]] = set()
+        self._skill_sets: dict[str, str] = {}  # as they were written
         self._drains: list[tuple[float, Future[None]]] = []
         self._made: Future[Loop] = Future()
         self._admitted: set[str] = set()
@@ -150,9 +151,23 @@ class Server:
                 raise RequestError(f"{most} skill sets are registered, the most allowed")
             tokens = loop.register(skill_set)
             self._gate.know(skill_set.name)
+            self._skill_sets[skill_set.name] = skill_set_yaml
             return skill_set.name, tokens
 
         return self.call(work, slow=True)
+
+    def skill_set(self, name: str) -> str:
+        """Return a registered skill set as YAML text.
+
+        Raises:
+            Rejected: none is registered by this name.
+        """
+        text = self._skill_sets.get(name)
+        if text is None:
+            known = ", ".join(sorted(self._skill_sets)) or "none"
+            reason = f"unknown skill set {name[:64]!r}: registered are {known}"
+            raise Rejected(ErrorCode.UNKNOWN_SKILL_SET, reason)
+        return text
 
     def submit(self, request: Request) -> None:
         """Accept a request; its segments or chunks and its result go to the sink.

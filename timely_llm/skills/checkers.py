@@ -50,9 +50,11 @@ class SegmentReader:
         self._plan = make_checker(skill_set) if skill_set.language == "minispec" else None
 
     def read(self, text: str) -> list[Piece]:
-        """Return what a segment's text means."""
+        """Return what a segment's text means; of one with a fault, nothing."""
         if self._plan is not None:
-            return read_on(self._plan, text)
+            pieces = read_on(self._plan, text)
+            self._plan.feed("")  # raises what is wrong after the pieces
+            return pieces
         checker = make_checker(self._skill_set)
         pieces = read_on(checker, text)
         last, _ = checker.finish()
@@ -60,7 +62,7 @@ class SegmentReader:
 
     def read_more(self, text: str) -> list[Piece]:
         """Return what words mean that were added to a segment after it was read."""
-        return [] if self._plan is None else read_on(self._plan, text)
+        return [] if self._plan is None else self.read(text)
 
     def close(self) -> Piece | None:
         """Return the last piece of the plan, if one was open."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall, Value
 from timely_llm.skills.checkers import SegmentReader
 from timely_llm.skills.skill_set import SkillSet
@@ -24,10 +25,16 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Do:
-    """Make this call, then `resume` with what it returns."""
+    """Make this call, then `resume` with what it returns.
+
+    Attributes:
+        index: the segment in which the call is written; a loop goes back to earlier ones.
+        term: what the call's value is compared with; None: the call is a statement.
+    """
 
     call: SkillCall
     index: int
+    term: Term | None = None
 
 
 @dataclass(frozen=True)
@@ -75,10 +82,12 @@ class Interpreter:
     """Executes one plan.
 
     Segments may come twice or out of order; each is used once, in order. A last segment that
-    comes again with a longer text only adds closing brackets.
+    comes again with a longer text only adds closing brackets. What comes after the last one is
+    not looked at.
 
     Raises:
-        PlanError: from `add` and `close`, if a segment's text is no plan.
+        PlanError: from `add`, `complete` and `close`, if a segment's text is no plan, or if one
+            comes again with other words. Nothing of such a segment is executed.
     """
 
     def __init__(self, skill_set: SkillSet) -> None:
@@ -102,18 +111,22 @@ class Interpreter:
 
     def add(self, index: int, text: str, final: bool = False) -> None:
         """Take a segment's text; after the final one and all before it, nothing more comes."""
-        if index == len(self._taken) - 1 and len(text) > len(self._taken[index]):
-            longer, self._taken[index] = text[len(self._taken[index]) :], text
-            self._extend(index, self._reader.read_more(longer))
-        elif index >= len(self._taken) and len(text) >= len(self._waiting.get(index, "")):
-            self._waiting[index] = text
-        while len(self._taken) in self._waiting:
+        if self._closed or (self._last is not None and index > self._last):
+            return
+        known = self._taken[index] if index < len(self._taken) else self._waiting.get(index, "")
+        if not (text.startswith(known) or known.startswith(text)):
+            raise PlanError(f"segment {index} came again with other words")
+        if index >= len(self._taken):
+            self._waiting[index] = max(known, text, key=len)
+        elif len(text) > len(known):
+            self._lengthen(index, text)
+        while len(self._taken) in self._waiting and not self._after_the_last:
             taken = len(self._taken)
             self._taken.append(self._waiting.pop(taken))
             self._extend(taken, self._reader.read(self._taken[taken]))
         if final:
             self._last = index
-        if self._last is not None and len(self._taken) > self._last:
+        if self._after_the_last:
             self.close()
 
     def complete(self, plan: str) -> None:
@@ -121,7 +134,10 @@ class Interpreter:
         if self._closed or self._ended is not None:
             return
         self._waiting.clear()
-        missing = plan[sum(len(text) for text in self._taken) :]
+        taken = "".join(self._taken)
+        if not plan.startswith(taken):
+            raise PlanError("the whole plan does not begin with the segments that came")
+        missing = plan[len(taken) :]
         if missing:
             self.add(len(self._taken), missing)
         self.close()
@@ -134,6 +150,14 @@ class Interpreter:
         last = self._reader.close()
         if last is not None:
             self._extend(len(self._taken) - 1, [last])
+
+    @property
+    def segment(self) -> int:
+        """The newest segment that was begun; -1 before the first.
+
+        Later rounds of a loop belong to the segment that ends the loop.
+        """
+        return self._segment
 
     def events(self) -> list[Event]:
         """Return the segments started and finished since the last call, in order."""
@@ -154,7 +178,8 @@ class Interpreter:
                 case Call(call):
                     return Do(call, index)
                 case If(alternatives):
-                    return Do(alternatives[self._alternative][self._term].call, index)
+                    term = alternatives[self._alternative][self._term]
+                    return Do(term.call, index, term)
                 case Repeat(count):
                     self._next += 1
                     self._frames.append(_Frame(self._next, count))
@@ -174,6 +199,21 @@ class Interpreter:
         if isinstance(op, Call) and op.call.blocking:
             self._value = value
         self._next += 1
+
+    @property
+    def _after_the_last(self) -> bool:
+        return self._last is not None and len(self._taken) > self._last
+
+    def _lengthen(self, index: int, text: str) -> None:
+        """Take what a segment says more than when it was read: the marks that end a plan."""
+        pieces = self._reader.read_more(text[len(self._taken[index]) :])
+        made = [op for piece in pieces for op in piece.ops]
+        if index < len(self._taken) - 1 or not all(
+            isinstance(op, Repeat | BlockEnd) for op in made
+        ):
+            raise PlanError(f"segment {index} came again with other words")
+        self._taken[index] = text
+        self._extend(index, pieces)
 
     def _extend(self, index: int, pieces: list[Piece]) -> None:
         self._ops += [(op, index) for piece in pieces for op in piece.ops]
