@@ -390,7 +390,7 @@ class Server:
         for generation in loop.generations:
             try:
                 loop.cancel(generation.key, code, reason)
-            except Exception:
+            except BaseException:  # the others have an end too
                 log.exception("request %r did not end cleanly", generation.key)
 
     def _end_lost(self, loop: Loop) -> None:
