@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +9,11 @@ from itertools import takewhile
 
 from test.sizes import sizes
 from timely_llm.core.clock import VirtualClock
+from timely_llm.core.documents import load_document
 from timely_llm.engines.profiles import Profile
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.experiments import talks as answers
-from timely_llm.experiments.outcome import Run, Talk
+from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.simulation import (
     LIMITS,
     MAX_TOKENS,
@@ -30,7 +30,6 @@ from timely_llm.experiments.workload import OneTask, skill_set, task_text, works
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.resources import resource
-from timely_llm.core.documents import load_document
 from timely_llm.serving.loop import Loop
 from timely_llm.traces.compose import compose
 from timely_llm.traces.model import TraceError
@@ -109,10 +108,10 @@ def an_hour(policy: Policy) -> Hour:
     for talk in people:
         stage.talk(talk, ask(talk, MAX_TOKENS))
     held: list[Counter[str]] = []
-    outside = [stage, step_time.wrong, step_time, said]
+    outside = [stage, step_time, engine.tokenizer]
 
     def look(done: int, total: int) -> None:
-        if not held and clock.now() > PART_S or done == total:
+        if (not held and clock.now() > PART_S) or done == total:
             held.append(sizes(loop, engine, leave_out=outside))
 
     run = stage.run(loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), look)

@@ -67,9 +67,11 @@ class PacedEngine:
         rows, prefill = planned.count(1), sum(tokens for tokens in planned if tokens > 1)
         context = sum(self._context.get(key, 0) for key in result.computed)
         for key in result.evicted:
-            self._context[key] = self._shared[key]
+            if key in self._context:  # else it was removed since, as in those below
+                self._context[key] = self._shared[key]
         for key, tokens in (*result.loaded.items(), *result.computed.items()):
-            self._context[key] = self._context.get(key, 0) + tokens
+            if key in self._context:
+                self._context[key] += tokens
         due_s = self._started_s + self._profile.step_s(rows, prefill, context)
         while (rest_s := due_s - time.monotonic()) > 0:
             time.sleep(rest_s)

@@ -9,12 +9,17 @@ from collections.abc import Hashable
 ENOUGH = 8
 """Of fewer lengths nothing is learned."""
 _REMEMBERED = 256
+CLASSES = 64
+"""So many classes are remembered; the one of which nothing was seen for longest is forgotten."""
 _LONGER = 1.25
 """Who has more tokens than all that were seen will have so many times what it has."""
 
 
 class AnswerLengths:
-    """Lengths of whole answers, by class."""
+    """Lengths of whole answers, by class.
+
+    Clients make classes: each service level is one. So only the latest ones are kept.
+    """
 
     def __init__(self) -> None:
         self._order: dict[Hashable, deque[int]] = {}
@@ -42,7 +47,13 @@ class AnswerLengths:
 
     def observe(self, of_class: Hashable, tokens: int) -> None:
         """Learn from an answer of so many tokens."""
-        order = self._order.setdefault(of_class, deque())
+        order = self._order.pop(of_class, None)
+        if order is None:
+            order = deque()
+            if len(self._order) == CLASSES:
+                oldest = next(iter(self._order))
+                del self._order[oldest], self._sorted[oldest]
+        self._order[of_class] = order  # now the last one
         if len(order) == _REMEMBERED:
             self._sorted[of_class].remove(order.popleft())
         order.append(tokens)

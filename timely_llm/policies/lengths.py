@@ -13,6 +13,8 @@ Outlook = tuple[tuple[int, float], ...]
 
 _ENOUGH = 8
 _REMEMBERED = 256
+CLASSES = 64
+"""So many classes are remembered; the one of which nothing was seen for longest is forgotten."""
 _SHARES = (1 / 6, 1 / 2, 5 / 6)
 
 
@@ -21,6 +23,7 @@ class Lengths:
 
     What is asked of it is a distribution, not a number: of two lengths that are both common, the
     longer one is no certainty, and the shorter one no promise. Three quantiles stand for it.
+    Clients make classes: each utility is one. So only the latest ones are kept.
 
     Args:
         guess: tokens of a segment, until eight of its class were seen.
@@ -40,7 +43,11 @@ class Lengths:
         Quantiles of the class's lengths that exceed what is out already.
         """
         of_class = _class(generation)
-        known = self._known.setdefault(of_class, {})
+        known = self._known.get(of_class)
+        if known is None:
+            if len(self._known) == CLASSES:
+                self._known.clear()
+            known = self._known[of_class] = {}
         out = generation.segment_tokens
         outlook = known.get(out)
         if outlook is None:
@@ -49,7 +56,13 @@ class Lengths:
 
     def observe(self, of_class: Hashable, tokens: int) -> None:
         """Learn from a segment of so many tokens."""
-        self._seen.setdefault(of_class, deque(maxlen=_REMEMBERED)).append(tokens)
+        seen = self._seen.pop(of_class, None)
+        if seen is None:
+            seen = deque(maxlen=_REMEMBERED)
+            if len(self._seen) == CLASSES:
+                del self._seen[next(iter(self._seen))]
+        seen.append(tokens)
+        self._seen[of_class] = seen  # now the last one
         self._known.pop(of_class, None)
 
     def watch(self, batch: Iterable[PlanGeneration]) -> None:

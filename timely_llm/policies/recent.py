@@ -25,7 +25,9 @@ class Recent:
         return math.sqrt(max(self._square - self.mean * self.mean, 0.0))
 
     def saw(self, value: float, now: float) -> None:
-        """Take it that the number had this value since the last time."""
+        """Take it that the number had this value since the last time; what is none, is left out."""
+        if not math.isfinite(value):
+            return
         if math.isnan(self._seen_s):
             self._begin_s = self._seen_s = now
         gone_s = now - self._seen_s

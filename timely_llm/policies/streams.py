@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.generation import StreamGeneration
+from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.policies.answer_lengths import AnswerLengths
 from timely_llm.policies.engine_share import EngineShare, TokenCost
 from timely_llm.policies.recent import Recent
@@ -113,13 +113,18 @@ class Streams:
         """Return what is known of the streams, brought up to date."""
         before, self._talks = self._talks, {}
         for stream in streams:
-            talk = before.pop(stream.key, None)
-            if talk is None or talk.generation is not stream:
+            talk = before.get(stream.key)
+            if talk is not None and talk.generation is stream:
+                del before[stream.key]
+            else:
                 talk = Talk(stream)
             self._talks[stream.key] = talk
-        for talk in before.values():
-            talk.ended(self.lengths)
         talks = list(self._talks.values())
+        for key, talk in before.items():
+            if talk.generation.state is State.ENDED:
+                talk.ended(self.lengths)
+            else:  # it waits for a step in flight, or for its KV
+                self._talks.setdefault(key, talk)
         for talk in talks:
             talk.look(now, cost, self.lengths, self._options.quantile)
         return talks

@@ -45,7 +45,9 @@ class TimelySlice(Timely):
     them. Who is left out by that is selected too, while all rates together, as they are, need no
     more than `util` of what plans leave. The others wait, and have the time that nobody else needs:
     steps in which no plan and no selected stream takes part, until the first of those must have a
-    token, and no longer than `spare_s`; also they get no further ahead than `credit_tokens`.
+    token, and no longer than `spare_s`. An answer that has begun goes on before another begins, and
+    nobody gets further ahead than `credit_tokens`. While anybody waits, a column does not go before
+    one of the selected streams must have a token: then the others of it have theirs with it.
 
     Attributes:
         even: streams are spread over the columns of a cycle; else they are in front (paper 000).
@@ -54,7 +56,8 @@ class TimelySlice(Timely):
         credit_tokens: how far a stream may be ahead of its rate; infinite: as in paper 000, an
             engine that has time for it gives all of them more.
         util: share of what plans leave of the engine's time that may be promised to streams.
-        spare_s: of a step of those that are not selected: so long a plan that arrives may wait.
+        spare_s: of a step of those that are not selected, or two steps of one row if that is more:
+            so long a plan that arrives may wait.
     """
 
     even: bool = True
@@ -62,13 +65,17 @@ class TimelySlice(Timely):
     least_s: float = 0.1
     credit_tokens: float = 1.0
     util: float = 0.95
-    spare_s: float = 0.1
+    spare_s: float = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 < self.cycle_s < math.inf:
             raise ConfigurationError(
                 f"timely+slice: cycle_s must be above 0 and finite, not {self.cycle_s:g}"
+            )
+        if not 0.0 < self.util <= 1.0:
+            raise ConfigurationError(
+                f"timely+slice: util must be above 0 and at most 1, not {self.util:g}"
             )
         self._used: deque[tuple[float, int, float]] = deque()
         self._known: frozenset[str] = frozenset()
@@ -172,7 +179,7 @@ class TimelySlice(Timely):
         )
         begun = {stream.key for stream in streams if stream.kv_tokens}
         left = sorted(
-            [*left, *too_much], key=lambda t: (t.utility_rate, t.key in begun), reverse=True
+            [*left, *too_much], key=lambda t: (t.key in begun, t.utility_rate), reverse=True
         )
         if left and len(chosen) < rows:
             share = EngineShare(
@@ -210,10 +217,9 @@ class TimelySlice(Timely):
         waiting = [by_key[key] for key in self._waiting]
         begins_s = [self._cycle.may_s(stream) for stream in waiting]
         # The selected ones must begin two steps before their tokens are due: one is left to spare.
-        needed_s = self._cycle.needed_s(streams) + step_time.predict_s(
-            max(len(self._cycle.keys), 1)
-        )
-        most_s = min(needed_s - now, self.spare_s)
+        step_s = step_time.predict_s(max(len(self._cycle.keys), 1))
+        longest_s = max(self.spare_s, 2.0 * step_time.predict_s(1))
+        most_s = min(self._cycle.needed_s(streams) + step_s - now, longest_s)
         plan = fill(waiting, begins_s, now, most_s, step_time, capacity)
         return replace(plan, wake_s=min(plan.wake_s, wake_s))
 

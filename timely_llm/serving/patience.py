@@ -37,6 +37,11 @@ class Patience:
     max_replans: int = 2
 
 
+MAX_AGENTS = 4096
+"""Agents that are remembered; of more, those that were silent for longest are forgotten, and so
+are not held to their silence."""
+
+
 class Watch:
     """Remembers when each agent was last heard of, and whose time is up.
 
@@ -46,16 +51,23 @@ class Watch:
 
     def __init__(self, patience: Patience) -> None:
         self.patience = patience
-        self._heard_s: dict[str, float] = {}
+        self._heard_s: dict[str, float] = {}  # who was silent for longest first
 
     def heard(self, agent: str, now: float) -> None:
         """Take note that an agent said something."""
+        self._heard_s.pop(agent, None)
+        if len(self._heard_s) == MAX_AGENTS:
+            del self._heard_s[next(iter(self._heard_s))]
         self._heard_s[agent] = now
 
     def forget(self, now: float) -> None:
         """Drop agents that were silent for longer than anyone is waited for."""
         oldest_s = now - 2 * self.patience.client_timeout_s
-        self._heard_s = {agent: s for agent, s in self._heard_s.items() if s >= oldest_s}
+        while self._heard_s:
+            agent, heard_s = next(iter(self._heard_s.items()))
+            if heard_s >= oldest_s:
+                return
+            del self._heard_s[agent]
 
     def deadline_s(self, generation: Generation) -> float:
         """Return when the request is given up, unless something happens before."""

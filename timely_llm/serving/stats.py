@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -76,7 +77,8 @@ class Stats:
         self.recomputed_tokens += sum(result.recomputed.values())
         self.guessed_tokens += sum(result.guessed.values())
         self.right_guesses += sum(len(result.tokens[key]) - 1 for key in result.guessed)
-        self._step_s.append(result.duration_s)
+        if 0.0 <= result.duration_s < math.inf:  # a clock may have been set back
+            self._step_s.append(result.duration_s)
 
     def predicted(self, error: float, bias: float) -> None:
         """Enter how well durations are predicted now."""

@@ -41,6 +41,8 @@ class _Factor:
     def learn(self, ratio: float) -> None:
         now = self.total / self.weight
         seen = now + min(max(math.log(ratio) - now, -SURPRISE), SURPRISE)
+        # Beyond what is ever predicted it must not go: it would have to come all the way back.
+        seen = min(max(seen, math.log(FACTOR_LOW)), math.log(FACTOR_HIGH))
         self.total = FORGETTING * self.total + seen
         self.weight = FORGETTING * self.weight + 1.0
 
