@@ -110,7 +110,7 @@ def index_url() -> str:
     found = dict(re.findall(r"^(\S+)\.index-url='(.*)'$", listed, re.MULTILINE))
     for section in (":env:", "download", "install", "global"):
         if section in found:
-            return found[section].rstrip("/")
+            return str(found[section]).rstrip("/")
     return DEFAULT_INDEX
 
 
