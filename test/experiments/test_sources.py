@@ -71,6 +71,7 @@ def test_published_traces_are_served_with_their_own_robots(
     chosen = experiment(name)
     options = chosen.options(trace=file, policies=("timely",), loads=(1,), seeds=1, jobs=1)
     run = chosen.run(options, lambda done, total: None)
+    assert run.setup["robots"] == {"drone": "5 drone", "arm": "15 arm"}[robot]
     tasks = {str(entry["trace_id"]) for entry in entries[10:]}  # the first 10 do not count
     rows = run.task_rows or run.rows
     assert {row["task"] for row in rows} == tasks
