@@ -227,7 +227,8 @@ def _entry(path: Path, label: str, kind: type[_Read], entry: Any) -> _Read:
 
 def _label(entry: Any, number: int) -> str:
     name = entry.get("job_id") if isinstance(entry, dict) else None
-    return f"job {name}" if type(name) is int else f"job number {number}"
+    known = type(name) is int and 0 <= name < 2**63
+    return f"job {name}" if known else f"job number {number}"
 
 
 def _short(value: Any) -> str:
