@@ -7,6 +7,7 @@ from test.experiments.workloads import job, trace
 from test.traces.lrtrace_files import arms, drones, write
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
+from timely_llm.experiments.replay_script import request_of, script
 from timely_llm.experiments.sources import composed, given, shipped_skill_sets
 from timely_llm.traces.files import write_trace
 from timely_llm.traces.lrtrace import read_lrtrace
@@ -70,6 +71,7 @@ def test_published_traces_are_served_with_their_own_robots(
     chosen = experiment(name)
     options = chosen.options(trace=file, policies=("timely",), loads=(1,), seeds=1, jobs=1)
     run = chosen.run(options, lambda done, total: None)
+    assert run.setup["robots"] == {"drone": "5 drone", "arm": "15 arm"}[robot]
     tasks = {str(entry["trace_id"]) for entry in entries[10:]}  # the first 10 do not count
     rows = run.task_rows or run.rows
     assert {row["task"] for row in rows} == tasks
@@ -81,3 +83,19 @@ def test_published_traces_are_served_with_their_own_robots(
 def test_a_trace_that_was_not_imported_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="imported first, by `timely-llm trace import`"):
         given(write(tmp_path, drones()))
+
+
+def test_imported_arms_are_asked_as_arms_of_a_running_server(tmp_path: Path) -> None:
+    trace = read_lrtrace(write(tmp_path, arms(6)))
+    asked = script(trace, shipped_skill_sets(), load=2, speed=1.0, limit=100)
+    assert {job.skill_set for job in asked.trace.jobs} == {"arm"}
+    assert len(asked.trace.agents) == 12
+    assert not asked.left_out
+    request = request_of(asked.trace.jobs[0])
+    assert (request.skill_set, request.task) == ("arm", "Scene: [cup], Task: [A] Move the cup.")
+
+
+def test_arms_have_an_experiment_with_a_real_engine() -> None:
+    options = experiment("timelyllm-arm").options(engine="transformers", seconds=6.0)
+    assert (options.engine, options.loads, options.seeds) == ("transformers", (1,), 1)
+    assert "timely" in options.policies

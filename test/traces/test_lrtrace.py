@@ -179,6 +179,7 @@ def test_tokens_of_tasks_that_were_not_measured_are_estimates(tmp_path: Path) ->
         ({"trigger time": True}, r"job 0: trigger.time: Input should be a valid number"),
         ({"agent_id": None}, "job 0: agent_id: Input should be a valid integer, not None"),
         ({"job_id": 1.5}, "job number 1: job_id: Input should be a valid integer, not 1.5"),
+        ({"job_id": 10**4000}, r"job number 1: job_id: Input should be .*, not 10000"),
         ({"trace_id": -3}, "trace_id: Input should be greater than or equal to 0, not -3"),
         ({"tuf": [1, 1, 1]}, r"job 0: time utility: zero time 1.* must come after ert 1"),
         ({"tuf": [float("nan"), 1, 2]}, "job 0: time utility: beta must be a finite number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def given(path: Path) -> Trace:
         TraceError: it cannot be read.
         ExperimentError: there is nothing in it, or it has too few jobs.
     """
+    return _given(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+def robots(trace: Trace) -> str:
+    """Return of which skill sets a trace's robots are, such as "42 drone", for people."""
+    counts = Counter(kind for kind, _ in {(job.skill_set, job.agent) for job in trace.jobs})
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"
+
+
+@lru_cache(maxsize=1)
+def _given(path: Path, changed_ns: int) -> Trace:
     trace = read_trace(path)
     if path.suffix != ".jsonl" and not any(j.plan or j.segment_tokens for j in trace.jobs):
         trace = recorded_trace(path) if trace.jobs else trace

@@ -16,7 +16,7 @@ from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import WORDS, chosen
 from timely_llm.experiments.simulation import Settings
-from timely_llm.experiments.sources import composed, given
+from timely_llm.experiments.sources import composed, given, robots
 from timely_llm.experiments.stage import Progress
 from timely_llm.experiments.timeline import busiest_window, timeline
 from timely_llm.traces.lines import MAX_REQUESTS
@@ -189,11 +189,13 @@ def setup(options: Options) -> dict[str, Value]:
     one = settings(options, 1, 0)
     error = f"log-normal, sigma {one.prediction_error:g}"
     noise = f"log-normal, sigma {one.true_noise:g}" if one.true_noise else "as in the trace"
+    of_trace = {"robots": robots(given(options.trace))} if options.trace else {}
     return {
         "engine": "simulated, in virtual time, with the serving loop itself",
         "step times": one.profile.source,
         "step times known": not one.learn_step_time,
         "workload": options.trace.name if options.trace else "composed anew for each seed",
+        **of_trace,
         "seeds": f"0 to {options.seeds - 1}",
         "load": "every job is asked so often, 0.2 ms apart, by another robot each time",
         "prompt tokens, shared and computed once": one.shared_tokens,

@@ -156,12 +156,10 @@ def _job(read: _Job, tasks: Mapping[int, _Task] | None, robots: Robots, notes: _
     task = tasks.get(read.trace_id) if tasks else None
     if tasks and task is None:
         raise TraceError(f"its trace_id is {read.trace_id}, and no task has that")
-    text = read.task_input if read.task_input is not None else task and task.task_input
-    tuf = read.tuf or (task and task.tuf)
-    for name, value in (("task_input", text), ("tuf", tuf)):
-        if value is None:
-            raise TraceError(f"it lacks {name}")
-    assert text is not None and tuf is not None
+    text = task.task_input if task and read.task_input is None else read.task_input
+    tuf = task.tuf if task and read.tuf is None else read.tuf
+    if text is None or tuf is None:
+        raise TraceError(f"it lacks {'task_input' if text is None else 'tuf'}")
     skills = tuple(name.split("(")[0] for name, _ in read.exe_time_detail)
     if "" in skills:
         raise TraceError("exe_time_detail has a skill without a name")
@@ -229,7 +227,8 @@ def _entry(path: Path, label: str, kind: type[_Read], entry: Any) -> _Read:
 
 def _label(entry: Any, number: int) -> str:
     name = entry.get("job_id") if isinstance(entry, dict) else None
-    return f"job {name}" if type(name) is int else f"job number {number}"
+    known = type(name) is int and 0 <= name < 2**63
+    return f"job {name}" if known else f"job number {number}"
 
 
 def _short(value: Any) -> str:

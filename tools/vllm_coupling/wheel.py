@@ -110,7 +110,7 @@ def index_url() -> str:
     found = dict(re.findall(r"^(\S+)\.index-url='(.*)'$", listed, re.MULTILINE))
     for section in (":env:", "download", "install", "global"):
         if section in found:
-            return found[section].rstrip("/")
+            return str(found[section]).rstrip("/")
     return DEFAULT_INDEX
 
 
@@ -125,7 +125,7 @@ def releases(index: str) -> dict[Version, str]:
     """
     page = f"{index}/{PACKAGE}/"
     if urllib.parse.urlsplit(page).scheme not in ("http", "https"):
-        raise WheelError(f"the index {_host(page)} is no web server")
+        raise WheelError("the index is no web server")
     request = urllib.request.Request(page, headers={"Accept": JSON})
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         if JSON not in answer.headers.get("Content-Type", ""):
