@@ -7,9 +7,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from test.ros.scripted_server import ScriptedServer
+from test.skills.plans import DRONE
 from timely_llm.cli import ask as command
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.core.request import ErrorCode, PlanResult, ReportState
 from timely_llm.core.segment import Segment
 
 SEGMENT = Segment("r", "a", 0, "mu(50);", predicted_s=2.61)
@@ -59,3 +61,14 @@ def test_every_option_is_described() -> None:
     shown = CliRunner().invoke(command.ask, ["--help"]).output
     for option in ("--skill-set", "--scene", "--urgent", "--pretend", "--json", "--domain"):
         assert option in shown
+
+
+@pytest.mark.parametrize(("pretend", "seconds"), [(False, [0.0, 0.0]), (True, [0.001, 0.001])])
+def test_what_nobody_executed_is_reported_as_skipped(
+    pretend: bool, seconds: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = ScriptedServer(DRONE, ["?iv('cat'){tp();}"])
+    command.follow(server.start(), command.Lines(), 1.0, pretend, "True")
+    finished = [r for r in server.reports if r.state is ReportState.FINISHED]
+    assert [report.duration_s for report in finished] == pytest.approx(seconds)
+    assert (ReportState.STARTED in [r.state for r in server.reports]) is pretend

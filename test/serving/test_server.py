@@ -243,3 +243,17 @@ def test_no_more_skill_sets_than_allowed() -> None:
         server.register(third).result(10)
     server.register(other).result(10)
     server.close()
+
+
+def test_a_registered_skill_set_can_be_read_as_it_was_written() -> None:
+    server = serve(Waiting())
+    assert server.skill_set("drone") == YAML
+    with pytest.raises(
+        Rejected, match=r"unknown skill set 'x{64}': registered are drone"
+    ) as raised:
+        server.skill_set("x" * 5_000_000)
+    assert raised.value.code is ErrorCode.UNKNOWN_SKILL_SET
+    with pytest.raises(RequestError):
+        server.register(YAML.replace("quadcopter", "rocket")).result(10)
+    assert server.skill_set("drone") == YAML, "the one that is in use"
+    server.close()

@@ -301,3 +301,95 @@ def test_a_plan_that_ends_too_early_is_refused() -> None:
     interpreter = Interpreter(DRONE)
     with pytest.raises(PlanError, match="'}' missing"):
         interpreter.add(0, "2{mf(10);", final=True)
+
+
+def test_nothing_of_a_segment_is_executed_if_a_later_part_of_it_is_wrong() -> None:
+    interpreter = Interpreter(DRONE)
+    interpreter.add(0, "mf(10);")
+    with pytest.raises(PlanError, match="unknown skill 'fly'"):
+        interpreter.add(1, "mf(20);fly();")
+    robot = Robot([True], interpreter)
+    robot.go_on()
+    assert robot.names == ["mf(10)"]
+
+
+@pytest.mark.parametrize("again", ["mf(20);", "mf(10);tc(90);", "mf(10);?iv('a'){", "mf(10);->7;"])
+def test_a_segment_that_comes_again_with_other_words_is_refused(again: str) -> None:
+    robot = run_open("mf(10);")
+    with pytest.raises(PlanError, match="segment 0 came again with other words"):
+        robot.interpreter.add(0, again, final=True)
+    robot.go_on()
+    assert robot.names == ["mf(10)"]
+
+
+def test_a_segment_that_waits_and_comes_again_with_other_words_is_refused() -> None:
+    interpreter = Interpreter(DRONE)
+    interpreter.add(1, "mf(10);")
+    with pytest.raises(PlanError, match="segment 1 came again with other words"):
+        interpreter.add(1, "mf(20);")
+
+
+def test_an_older_segment_that_becomes_longer_is_refused() -> None:
+    robot = run_open("mf(10);", "tp();")
+    with pytest.raises(PlanError, match="segment 0 came again with other words"):
+        robot.interpreter.add(0, "mf(10);}", final=True)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_comes_after_the_last_segment_is_not_executed(first: bool) -> None:
+    robot = Robot([True])
+    more = [(0, "mf(10);", True), (1, "mf(500);", False)]
+    for index, text, final in reversed(more) if first else more:
+        robot.interpreter.add(index, text, final)
+    assert robot.go_on() == Ended()
+    assert robot.names == ["mf(10)"]
+
+
+def test_a_whole_plan_that_begins_otherwise_is_refused() -> None:
+    robot = run_open("mf(10);")
+    with pytest.raises(PlanError, match="does not begin with the segments that came"):
+        robot.interpreter.complete("tc(90);mf(10);")
+    robot.go_on()
+    assert robot.names == ["mf(10)"]
+
+
+def test_a_call_of_a_condition_comes_with_its_term() -> None:
+    interpreter = Interpreter(DRONE)
+    interpreter.add(0, "?iv('a')<3{tp();")
+    action = interpreter.next()
+    assert isinstance(action, Do)
+    assert action.term is not None
+    assert (action.term.comparison, action.term.literal) == ("<", 3)
+    interpreter.resume(1)
+    action = interpreter.next()
+    assert isinstance(action, Do)
+    assert (str(action.call), action.term) == ("tp()", None)
+
+
+def test_later_rounds_of_a_loop_belong_to_the_segment_that_ends_it() -> None:
+    robot = Robot([True])
+    for index, text in enumerate(("2{mf(10);", "tp();", "}")):
+        robot.interpreter.add(index, text, final=index == 2)
+    places = []
+    while isinstance(action := robot.interpreter.next(), Do):
+        places.append((str(action.call), action.index, robot.interpreter.segment))
+        robot.interpreter.resume(True)
+    assert places == [
+        ("mf(10)", 0, 0), ("tp()", 1, 1), ("mf(10)", 0, 2), ("tp()", 1, 2),
+    ]  # fmt: skip
+
+
+def test_sixteen_blocks_inside_each_other_are_executed() -> None:
+    deep = "?iv('a'){" * 16 + "tp();" + "}" * 16
+    assert run(deep).names == ["iv('a')"] * 16 + ["tp()"]
+    with pytest.raises(PlanError, match="nested deeper than 16"):
+        run("1{" * 17 + "tp();" + "}" * 17)
+
+
+def run_open(*segments: str) -> Robot:
+    """Return a robot that has executed segments of a plan that goes on."""
+    robot = Robot([True])
+    for index, text in enumerate(segments):
+        robot.interpreter.add(index, text)
+        robot.go_on()
+    return robot

@@ -85,14 +85,19 @@ def worded(task: str, scene: str, urgent: bool) -> str:
 
 
 def follow(asked: PlanTask, printer: Printer, timeout_s: float, pretend: bool, value: str) -> None:
-    """Print a plan while it is made, and report its segments as executed."""
+    """Print a plan while it is made, and let its segments be reported as done.
+
+    Nothing is executed. Without `pretend` they are reported as skipped, with 0 seconds, so that
+    neither the server nor a recording learns how long skills take from what did not happen.
+    """
     began_s = time.monotonic()
     for segment in asked.segments(timeout_s):
         printer.segment(segment, time.monotonic() - began_s)
-        asked.started(segment)
         if pretend:
+            asked.started(segment)
             time.sleep(segment.predicted_s)
-        asked.finished(segment, segment.predicted_s, value if segment.blocking else "")
+        duration_s = segment.predicted_s if pretend else 0.0
+        asked.finished(segment, duration_s, value if segment.blocking else "")
     printer.result(asked.result(timeout_s))
 
 

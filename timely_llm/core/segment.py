@@ -31,7 +31,8 @@ class Segment:
         epoch: raised when a segment failed; segments of an older one than the newest seen are
             ignored.
         text: its words; the texts of all of an epoch's segments in order are its plan's text.
-        calls: the skills named in it, conditions included.
+        calls: the skills named in it, conditions included. They stand inside conditions and loops
+            of this and earlier segments: what is called, and how often, only the text says.
         predicted_s: seconds the robot is expected to be busy with it.
         final: no segment follows. A last segment may be delivered a second time, only to say so
             and to add closing brackets to its text.

@@ -116,6 +116,8 @@ class Interpreter:
         known = self._taken[index] if index < len(self._taken) else self._waiting.get(index, "")
         if not (text.startswith(known) or known.startswith(text)):
             raise PlanError(f"segment {index} came again with other words")
+        if final:
+            self._last = index
         if index >= len(self._taken):
             self._waiting[index] = max(known, text, key=len)
         elif len(text) > len(known):
@@ -124,8 +126,6 @@ class Interpreter:
             taken = len(self._taken)
             self._taken.append(self._waiting.pop(taken))
             self._extend(taken, self._reader.read(self._taken[taken]))
-        if final:
-            self._last = index
         if self._after_the_last:
             self.close()
 
@@ -206,12 +206,12 @@ class Interpreter:
 
     def _lengthen(self, index: int, text: str) -> None:
         """Take what a segment says more than when it was read: the marks that end a plan."""
+        again = PlanError(f"segment {index} came again with other words")
+        if index < len(self._taken) - 1:
+            raise again
         pieces = self._reader.read_more(text[len(self._taken[index]) :])
-        made = [op for piece in pieces for op in piece.ops]
-        if index < len(self._taken) - 1 or not all(
-            isinstance(op, Repeat | BlockEnd) for op in made
-        ):
-            raise PlanError(f"segment {index} came again with other words")
+        if any(not isinstance(op, Repeat | BlockEnd) for piece in pieces for op in piece.ops):
+            raise again
         self._taken[index] = text
         self._extend(index, pieces)
 
