@@ -10,6 +10,7 @@ from typing import Any
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.documents import read_text
 from timely_llm.core.errors import ConfigurationError, SkillSetError, TimelyError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
@@ -30,6 +31,8 @@ from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
 from timely_llm.serving.server import Server
 from timely_llm.serving.sink import ServerSink, Sink
+from timely_llm.skills.reader import read_apart
+from timely_llm.skills.skill_set import parse_skill_set
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
@@ -150,11 +153,11 @@ def make_server(
     limits = Limits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"]
     )
-    server = Server(make_loop, sink, clock, limits)
+    server = Server(make_loop, sink, clock, limits, read_apart)
     server.wait_ready()
     try:
         for path, text in skill_sets:
-            name, tokens = server.register(text, str(path)).result()
+            name, tokens = server.register(text, str(path), parse_skill_set).result()
             logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
     except TimelyError:
         server.close()
@@ -201,11 +204,4 @@ def _policy(values: dict[str, Any]) -> Policy:
 def _read_skill_sets(paths: list[str]) -> list[tuple[Path, str]]:
     shipped = sorted(resource(EMBEDDED_SKILL_SETS).glob("*.yaml"))
     files = [Path(path) for path in paths] or shipped
-    texts = []
-    for path in files:
-        try:
-            texts.append((path, path.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SkillSetError(f"cannot read skill set {path}: {reason}") from error
-    return texts
+    return [(path, read_text(path, "skill set", SkillSetError)) for path in files]

@@ -21,8 +21,9 @@ from timely_llm.core.request import (
 )
 from timely_llm.serving.gate import Gate, Limits
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.registration import Read, Reading, Registered, Registrations
 from timely_llm.serving.sink import ServerSink, Sink, Watched
-from timely_llm.skills.skill_set import parse_skill_set
+from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -39,6 +40,7 @@ class Server:
         sink: takes requests, segments and results.
         clock: the loop's clock.
         limits: when to refuse requests.
+        read: reads the texts of skill sets, in a thread of its own.
 
     Attributes:
         problem: why nothing will be served any more, in one sentence; empty while that is not so.
@@ -50,6 +52,7 @@ class Server:
         sink: ServerSink,
         clock: Clock,
         limits: Limits | None = None,
+        read: Read = parse_skill_set,
     ) -> None:
         self._gate = Gate(limits or Limits())
         self._sink = sink
@@ -58,6 +61,9 @@ class Server:
         self._inbox: deque[Callable[[], object]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._read = read
+        self._reading = Reading()
+        self._registrations = Registrations(self._gate.know)
         self._drains: list[tuple[float, Future[None]]] = []
         self._made: Future[Loop] = Future()
         self.problem = ""
@@ -101,17 +107,45 @@ class Server:
                 self._inbox.append(lambda: work(self._made.result()))
                 self._wake.notify()
 
-    def register(self, skill_set_yaml: str, source: str = "skill set") -> Future[tuple[str, int]]:
-        """Pre-store a skill set; return its future (name, tokens of the shared prompt)."""
+    def register(
+        self, skill_set_yaml: str, source: str = "skill set", read: Read | None = None
+    ) -> Registered:
+        """Pre-store a skill set; return its future (name, tokens of the shared prompt).
 
-        def work(loop: Loop) -> tuple[str, int]:
-            skill_set = parse_skill_set(skill_set_yaml, source)
+        It is read in a thread of its own, and pre-stored between the steps of others.
+
+        Args:
+            skill_set_yaml: the text.
+            source: what errors call it.
+            read: reads it; by default as the server was told.
+        """
+        future: Registered = Future()
+
+        def begin(loop: Loop, skill_set: SkillSet) -> None:
             most = self._gate.limits.max_skill_sets
-            if skill_set.name not in loop.prompts and len(loop.prompts) >= most:
-                raise RequestError(f"{most} skill sets are registered, the most allowed")
-            tokens = loop.register(skill_set)
-            self._gate.know(skill_set.name)
-            return skill_set.name, tokens
+            self._registrations.begin(loop, skill_set, most, future)
+
+        def was_read(outcome: Future[SkillSet]) -> None:
+            error = outcome.exception()
+            if error is not None:
+                future.set_exception(error)
+                return
+            begun = self.call(lambda loop: begin(loop, outcome.result()))
+            begun.add_done_callback(lambda done: _pass_error(done, future))
+
+        try:
+            reads = read or self._read
+            self._reading.begin(lambda: reads(skill_set_yaml, source), was_read)
+        except Rejected as error:
+            future.set_exception(error)
+        return future
+
+    def unregister(self, name: str) -> Future[None]:
+        """Forget a skill set that no request uses; the future says why it cannot be."""
+
+        def work(loop: Loop) -> None:
+            loop.unregister(name)
+            self._gate.forget(name)
 
         return self.call(work)
 
@@ -211,12 +245,15 @@ class Server:
                 break
             turn = self._guard(loop, loop.turn)
             wake_s = self._end_drains(loop)
-            if turn is None or turn.stepped:
+            idle = turn is not None and not turn.stepped
+            registered = self._guard(loop, lambda idle=idle: self._registrations.go_on(idle))  # type: ignore[misc]
+            if not idle or registered or turn is None:
                 continue
             with self._wake:
                 if not self._inbox and not self._closing:
                     pause_s = min(turn.wake_s, wake_s) - self._clock.now()
                     self._wake.wait(min(max(pause_s, 0.0), 3600.0))
+        self._registrations.close()
         self._end_all(loop, ErrorCode.SHUTTING_DOWN, "the server stops")
         self._end_drains(loop)
         loop.close()
@@ -241,7 +278,7 @@ class Server:
             self._made.result().admit(request, arrival_s)
         except Exception as error:
             log.exception("request %r could not be admitted", request.request_id)
-            code = ErrorCode.INVALID_REQUEST
+            code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
             self._watched.ended(request.refused(code, str(error)))
 
     def _guard(self, loop: Loop, work: Callable[[], T]) -> T | None:
@@ -266,3 +303,9 @@ class Server:
                 loop.cancel(generation.key, code, reason)
             except Exception:
                 log.exception("request %r did not end cleanly", generation.key)
+
+
+def _pass_error(done: Future[None], future: Registered) -> None:
+    error = done.exception()
+    if error is not None:
+        future.set_exception(error)
