@@ -348,7 +348,7 @@ def test_closing_tells_those_who_wait_for_a_registration() -> None:
 
 def test_a_skill_set_that_is_unregistered_is_unknown_and_its_memory_is_free() -> None:
     sink = Waiting()
-    server = serve(sink)
+    server = serve(sink, "tp();->True;")
     free = server.call(lambda loop: loop.free_kv_tokens).result(10)
     other = YAML.replace("name: drone", "name: other").replace("small", "large")
     server.register(other).result(10)
@@ -369,7 +369,7 @@ def test_a_skill_set_that_is_unregistered_is_unknown_and_its_memory_is_free() ->
 
 def test_two_skill_sets_with_one_prompt_share_its_memory_until_both_are_gone() -> None:
     sink = Waiting()
-    server = serve(sink)
+    server = serve(sink, "tp();->True;")
     free = server.call(lambda loop: loop.free_kv_tokens).result(10)
     server.register(YAML.replace("name: drone", "name: twin")).result(10)
     assert server.call(lambda loop: loop.free_kv_tokens).result(10) == free

@@ -21,6 +21,7 @@ from timely_llm.core.errors import ConfigurationError, EngineLost, TimelyError
 from timely_llm.core.request import Result
 from timely_llm.ros import observation, qos
 from timely_llm.ros.claim import Claim
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.health import Health
 from timely_llm.ros.parameters import check_changes, declare, read
 from timely_llm.ros.plan_server_setup import PARAMETERS, make_server, slo_classes
@@ -39,7 +40,7 @@ HEALTH_PERIOD_S = 1.0
 NAP_S = 0.002
 
 
-class PlanServer(LifecycleNode):
+class PlanServer(Guarded, LifecycleNode):
     """Serves requests for plans and answers while it is active."""
 
     def __init__(self) -> None:

@@ -68,6 +68,7 @@ class ServerInterface:
         qos.subscribe(node, msg.ExecutionReport, "~/execution_reports", self._on_report)
         for kind, name, callback in (
             (srv.RegisterSkillSet, "~/register_skill_set", self._register),
+            (srv.UnregisterSkillSet, "~/unregister_skill_set", self._unregister),
             (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
             (srv.CancelRequest, "~/cancel_request", self._cancel),
             (srv.ListRequests, "~/list_requests", self._list),
@@ -143,6 +144,16 @@ class ServerInterface:
         try:
             registered = await self._result(lambda server: server.register(request.yaml))
             response.name, response.prompt_tokens = registered
+        except TimelyError as error:
+            code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+            response.error_code, response.error_msg = int(code), str(error)
+        return response
+
+    async def _unregister(
+        self, request: srv.UnregisterSkillSet.Request, response: srv.UnregisterSkillSet.Response
+    ) -> srv.UnregisterSkillSet.Response:
+        try:
+            await self._result(lambda server: server.unregister(request.name))
         except TimelyError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
             response.error_code, response.error_msg = int(code), str(error)

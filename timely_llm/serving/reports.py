@@ -16,6 +16,7 @@ from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.delivery import PlanDelivery, correct
 from timely_llm.serving.pool import Pool
 from timely_llm.serving.prompts import Prompts
+from timely_llm.skills.templates import MAX_CHARACTERS, one_line
 
 
 class Reports:
@@ -54,6 +55,7 @@ class Reports:
         if report.epoch != delivery.generation.epoch:
             return
         generation = delivery.generation
+        report = replace(report, value=report.value[:MAX_CHARACTERS])
         if report.state is ReportState.RETURNED:
             self._pool.end(generation, ErrorCode.NONE, "")
         elif report.state is ReportState.FAILED:
@@ -102,7 +104,7 @@ class Reports:
     def _replan(self, delivery: PlanDelivery, report: ExecutionReport, now: float) -> None:
         """Offer a failed segment to the model, as an urgent request with its history."""
         generation, tally = delivery.generation, delivery.generation.tally
-        reason = report.value.strip() or "no reason given"
+        reason = one_line(report.value, "no reason given")
         failure = f"segment {report.index} failed: {reason}"
         if generation.epoch >= self._max_replans:
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)

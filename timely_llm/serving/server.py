@@ -157,7 +157,11 @@ class Server:
         """
         self._gate.enter(request)
         arrival_s = self._clock.now()
-        self._sink.accepted(request)
+        try:
+            self._sink.accepted(request)
+        except Exception:
+            self._gate.leave(request.request_id)
+            raise
         with self._wake:
             if self._closing:
                 self._gate.leave(request.request_id)
