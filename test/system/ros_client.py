@@ -116,7 +116,7 @@ class Client:
     def _until_segment(self, end_s: float) -> None:
         self.until(lambda: bool(self.segments) or time.monotonic() > end_s)
 
-    def call(self, kind: Any, name: str, **fields: Any) -> Any:
+    def call(self, kind: Any, name: str, /, **fields: Any) -> Any:
         client: Any = self.node.create_client(kind, f"plan_server/{name}")
         assert client.wait_for_service(WAIT_S)
         response = self.result(client.call_async(kind.Request(**fields)))

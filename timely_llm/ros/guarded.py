@@ -101,14 +101,14 @@ class Guarded(Node):
             if not hasattr(service.callback, "__wrapped__"):
                 service.callback = self._answering(service.srv_name, service.callback)
 
-    def create_subscription(  # type: ignore[override] # all that is passed on
+    def create_subscription(
         self, msg_type: Any, topic: str, callback: Callback, *arguments: Any, **options: Any
     ) -> Any:
         """Subscribe; see `rclpy.node.Node`."""
         guarded = self._guard(f"a message on {topic}").wrap(callback)
         return super().create_subscription(msg_type, topic, guarded, *arguments, **options)
 
-    def create_service(  # type: ignore[override]
+    def create_service(
         self, srv_type: Any, srv_name: str, callback: Callback, *arguments: Any, **options: Any
     ) -> Any:
         """Offer a service; see `rclpy.node.Node`."""
