@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, field_validator
 
+from timely_llm.core import document_nodes
+from timely_llm.core.document_nodes import DocumentTooLarge, Size, bounded_load
 from timely_llm.core.documents import load_document, read_document
 from timely_llm.core.errors import TimelyError
 
@@ -49,15 +52,26 @@ def test_a_valid_document_is_returned() -> None:
         ("{1: 2, title: Lunch, prices: []}", "menu: at 1: "),
         ("[]", "menu: must be a mapping with title and prices"),
         ("", "menu: must be a mapping with title and prices"),
-        ("{", "menu: line 1, column 2 is not valid YAML: expected"),
+        ("{", r"menu: line \d, column \d is not valid YAML: (expected|did not find)"),
         ("title: a\ntitle: b: c", "menu: line 2, column 9 is not valid YAML: mapping values"),
         ("title: !!python/name:os.system x", "is not valid YAML: could not determine a cons"),
-        ("title: \0", "menu is not valid YAML: special characters are not allowed"),
+        ("title: \0", r"menu is not valid YAML: (special|control) characters are not allowed"),
         ("title: 2020-13-01", "menu is not valid YAML: month must be in 1..12"),
         ("title: !!bool maybe", "menu is not valid YAML: unreadable"),
         ("title: !!int ''", "menu is not valid YAML: unreadable"),
-        ("title: &a [*a]", "menu: at title: Input should be a valid string"),
-        ("[" * 1000, "menu is not valid YAML: too deeply nested"),
+        ("title: &a [*a]", "menu: line 1, column 12 is not valid YAML: 'a' contains itself"),
+        ("title: 1\n---\ntitle: 2", "menu: line 2, column 1 is not valid YAML: .*another document"),
+        ("title: *a", "menu: line 1, column 8 is not valid YAML: found undefined alias 'a'"),
+        ("[" * 1000, "menu is nested more than 32 levels deep, the most allowed"),
+        ("x" * 300_000, "menu has 300000 characters, at most 262144 are allowed"),
+        (f"{'x' * 900}: 1\ntitle: a\nprices: []", r"menu: at 'x{117}\.\.\.': Extra inputs"),
+        (
+            r'title: "a\0b"',
+            r"menu: the text at title holds '\\x00' at place 1, a control character:",
+        ),
+        (r'{title: a, prices: ["\x1b"]}', r"menu: the text at prices\.0 holds '\\x1b' at place 0"),
+        (r'{title: a, prices: [], "\x07": 1}', r"menu: a key holds '\\x07' at place 0"),
+        ("title: 1" + ":1" * 60, "menu: line 1: a value that is no text has 121 characters, at mo"),
     ],
 )
 def test_a_mistake_gets_one_sentence_with_its_place(text: str, message: str) -> None:
@@ -93,3 +107,66 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\xfd")
     with pytest.raises(MenuError, match=r"cannot read menu .*: 'utf-8' codec can't decode"):
         load_document(path, Menu, "menu", MenuError)
+
+
+MERGES = "a0: &a0 {k: v}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 32)
+)
+LAUGHS = "a0: &a0 [ha, ha]\n" + "".join(
+    f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]\n" for i in range(1, 28)
+)
+
+
+@pytest.mark.parametrize("text", [MERGES, LAUGHS, "- a\n" * 60_000, "[" + "a," * 60_000])
+def test_what_a_document_means_is_no_larger_than_allowed(text: str) -> None:
+    with pytest.raises(MenuError, match="menu has more than 20000 values and keys, the most"):
+        read_document(text, Menu, "menu", MenuError)
+
+
+def test_a_text_that_is_no_unicode_is_refused_by_either_of_the_yaml_libraries_parsers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for loader in (yaml.SafeLoader, document_nodes._Loader):
+        monkeypatch.setattr(document_nodes, "_Loader", loader)
+        for text in ('title: "\\uD800"', "title: \ud800", '"\\uDFFF": 1'):
+            with pytest.raises(MenuError, match=r"^menu[ :].*") as error:
+                read_document(text, Menu, "menu", MenuError)
+            str(error.value).encode()  # it can be sent
+
+
+leaves = st.sampled_from(["1", "x", "'y'", "~", "2020-01-02", "[]", "{}"])
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), leaves, st.booleans()), max_size=6))
+def test_aliases_and_merges_mean_what_they_mean_elsewhere_or_are_too_large(
+    parts: list[tuple[int, int, str, bool]],
+) -> None:
+    lines = [f"a0: &a0 {{k: {parts[0][2] if parts else 1}}}"]
+    for number, (one, other, leaf, merge) in enumerate(parts, start=1):
+        names = f"*a{one % number}, *a{other % number}"
+        value = f"{{<<: [{names}], k{number}: {leaf}}}" if merge else f"{{v: [{names}], w: {leaf}}}"
+        lines.append(f"a{number}: &a{number} {value}")
+    text = "\n".join(lines)
+    meant = yaml.safe_load(text)
+    assert bounded_load(text, Size(100_000, 100)) == meant
+    expanded, depth = measured(meant)
+    try:
+        bounded_load(text, Size(expanded - 1, 100))
+    except DocumentTooLarge:
+        pass
+    else:
+        assert "<<" in text  # a merge counts more than what it leaves
+    if "<<" not in text:
+        assert bounded_load(text, Size(expanded, depth)) == meant
+
+
+def measured(data: object) -> tuple[int, int]:
+    """Return the values and keys of a document without merges, and its levels."""
+    inner: list[object] = []
+    if isinstance(data, dict):
+        inner = [*data.keys(), *data.values()]
+    elif isinstance(data, list):
+        inner = data
+    sizes = [measured(each) for each in inner]
+    return 1 + sum(n for n, _ in sizes), 1 + max((depth for _, depth in sizes), default=0)

@@ -18,13 +18,23 @@ def request(**values: object) -> PlanRequest:
         ({"agent": "x" * 129}, "agent must have 1 to 128 characters, not 129"),
         ({"task": " \n"}, "the task is empty"),
         ({"task": "x" * (MAX_TASK_CHARACTERS + 1)}, "at most 8000 are allowed"),
+        ({"task": "fly \ud800"}, r"the task holds '\\ud800' at place 4, which is no character:"),
+        ({"task": "a\0b"}, r"the task holds '\\x00' at place 1, a control character: allowed are"),
+        ({"task": "\x1b[2J"}, r"the task holds '\\x1b' at place 0, a control character"),
+        ({"agent": "\udfff"}, r"agent holds '\\udfff' at place 0, which is no character"),
+        ({"agent": "a\nERROR b"}, r"agent holds '\\n' at place 1: it must be one line"),
+        ({"request_id": "a\u2028"}, r"request_id holds '\\u2028' at place 1: it must be one"),
+        ({"skill_set": "\ud800"}, r"skill_set holds '\\ud800' at place 0"),
+        ({"skill_set": "x" * 5_000_000}, "skill_set must have 1 to 128 characters, not 5000000"),
         ({"max_tokens": 0}, "max_tokens must be 1 to 4096, not 0"),
     ],
 )
 def test_bad_fields_get_one_clear_sentence(values: dict[str, object], message: str) -> None:
-    with pytest.raises(RequestError, match=message):
+    with pytest.raises(RequestError, match=message) as error:
         request(**values)
+    assert len(str(error.value).encode()) < 300
 
 
 def test_a_request_of_the_largest_size_is_fine() -> None:
+    assert request(task="x\t\n" * (MAX_TASK_CHARACTERS // 3)).max_tokens == 256
     assert request(task="x" * MAX_TASK_CHARACTERS).max_tokens == 256

@@ -111,6 +111,63 @@ def test_a_pinned_prefix_is_computed_once(
     engine.close()
 
 
+def test_a_prefix_is_prepared_in_parts_while_others_go_on(
+    driver: Driver, answers: dict[str, list[int]], tasks: dict[str, str], fixed: str
+) -> None:
+    engine = driver.engine
+    free, shared = engine.capacity.free_tokens, engine.tokenizer.encode(fixed)
+    driver.add_task("a")
+    left, parts = len(shared) + 1, 0
+    while (now := engine.prepare_prefix(shared, 5)) and now < left:
+        left, parts = now, parts + 1
+        assert free - engine.capacity.free_tokens == (
+            driver.whole_blocks(len(shared)) + driver.stored("a")
+        )
+        driver.answer("a", min(len(driver.said["a"]) + 1, ANSWER))
+    assert driver.answer("a") == answers["a"]
+    driver.engine.remove("a")
+    prefix = engine.pin_prefix(shared)
+    assert engine.prepare_prefix(shared, 5) == 0
+    driver.add_task("b", prefix)
+    assert driver.answer("b") == answers["b"]
+    if driver.whole_blocks(len(shared)):  # else it shares nothing
+        with pytest.raises(EngineError, match="1 sequences begin with the prefix: remove them"):
+            engine.unpin_prefix(shared)
+    driver.engine.remove("b")
+    engine.unpin_prefix(shared)
+    assert engine.capacity.free_tokens == free
+    with pytest.raises(EngineError, match="not pinned"):
+        driver.add_task("c", prefix)
+
+
+def test_a_prefix_that_was_unpinned_is_computed_anew(
+    driver: Driver, answers: dict[str, list[int]], fixed: str
+) -> None:
+    engine = driver.engine
+    free, shared = engine.capacity.free_tokens, engine.tokenizer.encode(fixed)
+    for _ in range(3):
+        prefix = engine.pin_prefix(shared)
+        driver.add_task("a", prefix)
+        assert driver.answer("a") == answers["a"]
+        engine.remove("a")
+        engine.unpin_prefix(shared)
+        assert engine.capacity.free_tokens == free
+    engine.unpin_prefix(shared)  # an unknown one is no error
+
+
+def test_a_prefix_that_is_only_prepared_can_be_given_up(driver: Driver, fixed: str) -> None:
+    engine = driver.engine
+    free, shared = engine.capacity.free_tokens, engine.tokenizer.encode(fixed)
+    engine.prepare_prefix(shared, 7)
+    with pytest.raises(EngineError, match="another prefix is being prepared"):
+        engine.pin_prefix(shared[:-1])
+    engine.unpin_prefix(shared)
+    assert engine.capacity.free_tokens == free
+    engine.pin_prefix(shared[:-1])
+    engine.unpin_prefix(shared[:-1])
+    assert engine.capacity.free_tokens == free
+
+
 def test_an_empty_prefix_is_none(driver: Driver, tasks: dict[str, str]) -> None:
     prefix = driver.engine.pin_prefix([])
     assert driver.add("c", tasks["c"], prefix) == len(driver.engine.tokenizer.encode(tasks["c"]))

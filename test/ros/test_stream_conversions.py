@@ -21,6 +21,7 @@ from timely_llm.ros.plan_server_setup import DEFAULT_SLO_CLASSES, slo_classes
 
 CLASSES = {made.name: made for made in SLO_CLASSES}
 NUMBERS = st.floats(0.001, 1000.0)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1)
 
 
 def request_of(kind: Any = msg.StreamRequest, **fields: Any) -> StreamRequest:
@@ -80,7 +81,7 @@ def test_what_is_not_possible_is_named(fields: dict[str, Any], words: str) -> No
 
 @given(
     ttft_s=NUMBERS, tpot_s=NUMBERS, deadline_s=NUMBERS | st.just(math.inf), weight=NUMBERS,
-    words_per_s=st.floats(0.1, 1000.0), turn=st.integers(0, 2**32 - 1), text=st.text(min_size=1),
+    words_per_s=st.floats(0.1, 1000.0), turn=st.integers(0, 2**32 - 1), text=TEXTS,
 )  # fmt: skip
 def test_an_accepted_request_says_everything(
     ttft_s: float, tpot_s: float, deadline_s: float, weight: float, words_per_s: float, turn: int,
@@ -124,3 +125,31 @@ def test_a_wrong_service_level_is_named(texts: list[str], words: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         slo_classes({"slo_classes": texts})
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": "\ud800"}, r"message 0 holds '\\ud800' at place 0, which is no character"),
+        ({"prompt": "a\0"}, r"message 0 holds '\\x00' at place 1, a control character"),
+        ({"conversation": "c\n"}, r"conversation holds '\\n' at place 1: it must be one line"),
+        ({"slo_class": "x" * 100_000}, r"unknown service level 'x{57}\.\.\.': choose one of voice"),
+    ],
+)
+def test_what_is_no_text_is_refused_in_one_short_sentence(
+    fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RequestError, match=words) as error:
+        request_of(**fields)
+    assert len(str(error.value).encode()) < 300
+
+
+def test_too_many_messages_are_not_looked_at() -> None:
+    message = msg.StreamRequest(agent="a", messages=[msg.ChatMessage(role="nobody")] * 300)
+    with pytest.raises(RequestError, match="there must be 1 to 256 messages, not 300"):
+        conversions.stream_request(message, "r", 99, CLASSES)
+
+
+def test_a_code_that_is_not_known_here_is_a_failure_of_the_server() -> None:
+    result = conversions.stream_result_of(msg.StreamResult(request_id="r", error_code=999), "a")
+    assert result.error_code is ErrorCode.ENGINE_FAILED

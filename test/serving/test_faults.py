@@ -313,7 +313,7 @@ def test_whatever_fails_each_request_that_was_accepted_has_one_end(
     assert {name: len(ends) for name, ends in made.sink.ends.items()} == dict.fromkeys(taken, 1)
     assert len(server._gate) == 0
     assert not made.loop.generations
-    assert not server._promised
+    assert not len(server._promises)
     assert made.sink.late == []
     with pytest.raises(Rejected):
         server.submit(request("later"))

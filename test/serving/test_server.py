@@ -1,13 +1,15 @@
 """The loop in its own thread."""
 
+import math
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from test.serving.scripted import DRONE, FIND, PROFILE, request
 from timely_llm.core.clock import WallClock
-from timely_llm.core.errors import ModelError, RequestError
+from timely_llm.core.errors import ModelError, RequestError, SkillSetError
 from timely_llm.core.request import ErrorCode, PlanResult, Rejected, Request, Result
 from timely_llm.core.segment import Segment
 from timely_llm.core.stream import StreamChunk
@@ -17,8 +19,11 @@ from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.serving.gate import Limits
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.prompts import PIECE_TOKENS
+from timely_llm.serving.registration import MAX_WAITING, Read
 from timely_llm.serving.server import Server
 from timely_llm.serving.sink import Sink
+from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 YAML = resource("config/skill_sets/drone.yaml").read_text()
 
@@ -70,7 +75,11 @@ class Waiting:
 
 
 def serve(
-    sink: Waiting, plan: str = FIND, limits: Limits | None = None, lead_s: float = 0.05
+    sink: Waiting,
+    plan: str = FIND,
+    limits: Limits | None = None,
+    lead_s: float = 0.05,
+    read: Read = parse_skill_set,
 ) -> Server:
     clock = WallClock()
 
@@ -78,7 +87,7 @@ def serve(
         engine = SimulatedEngine(PROFILE, lambda key, prompt: plan, clock)
         return Loop(engine, Timely(lead_s=lead_s), watched, clock)
 
-    server = Server(make_loop, sink, clock, limits)
+    server = Server(make_loop, sink, clock, limits, read=read)
     server.wait_ready(10)
     assert server.register(YAML).result(10)[0] == DRONE.name
     return server
@@ -239,7 +248,7 @@ def test_no_more_skill_sets_than_allowed() -> None:
     other = YAML.replace("name: drone", "name: other")
     third = YAML.replace("name: drone", "name: third")
     server.register(other).result(10)
-    with pytest.raises(RequestError, match="2 skill sets are registered, the most allowed"):
+    with pytest.raises(RequestError, match="2 skill sets are registered, the most allowed: unreg"):
         server.register(third).result(10)
     server.register(other).result(10)
     server.close()
@@ -256,4 +265,165 @@ def test_a_registered_skill_set_can_be_read_as_it_was_written() -> None:
     with pytest.raises(RequestError):
         server.register(YAML.replace("quadcopter", "rocket")).result(10)
     assert server.skill_set("drone") == YAML, "the one that is in use"
+    server.close()
+
+
+def test_a_plan_is_served_while_a_skill_set_is_still_being_read() -> None:
+    sink, going_on = Waiting(), threading.Event()
+
+    def slow(text: str, source: str) -> SkillSet:
+        if "name: other" in text:
+            assert going_on.wait(10)
+        return parse_skill_set(text, source)
+
+    server = serve(sink, "tp();->True;", read=slow)
+    registered = server.register(YAML.replace("name: drone", "name: other"))
+    server.submit(request("r"))
+    assert sink.wait_for("r").error_code is ErrorCode.NONE
+    assert not registered.done()
+    going_on.set()
+    assert registered.result(10)[0] == "other"
+    server.submit(replace(request("s"), skill_set="other"))
+    assert sink.wait_for("s").error_code is ErrorCode.NONE
+    server.close()
+
+
+def test_skill_sets_that_wait_to_be_read_are_counted() -> None:
+    going_on = threading.Event()
+
+    def slow(text: str, source: str) -> SkillSet:
+        if text != YAML:
+            assert going_on.wait(10)
+        return parse_skill_set(text, source)
+
+    server = serve(Waiting(), read=slow)
+    waiting = [server.register("- a") for _ in range(MAX_WAITING + 2)]
+    with pytest.raises(Rejected, match="8 skill sets wait to be registered, the most") as refused:
+        waiting[-1].result(0)
+    assert refused.value.code is ErrorCode.QUEUE_FULL
+    going_on.set()
+    for future in waiting[:MAX_WAITING]:
+        with pytest.raises(SkillSetError, match="must be a mapping"):
+            future.result(10)
+    server.close()
+
+
+class Piecewise(SimulatedEngine):
+    """Takes a step of the test's to prepare each part of a prefix."""
+
+    parts: list[int]
+
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        super().prepare_prefix(token_ids, tokens)
+        if self.prefix_known(token_ids):
+            return 0
+        self.parts.append(tokens)
+        return max(len(token_ids) - sum(self.parts), 0)
+
+    def prefix_known(self, token_ids: Sequence[int]) -> bool:
+        return self._ledger.prefix(token_ids) is not None
+
+
+def test_a_long_prompt_is_pre_stored_between_the_steps_of_others() -> None:
+    clock, sink = WallClock(), Waiting()
+    engine = Piecewise(PROFILE, lambda key, prompt: "mf(50);" * 12, clock)
+    engine.parts = []
+
+    def make_loop(watched: Sink) -> Loop:
+        return Loop(engine, Timely(lead_s=math.inf), watched, clock)
+
+    server = Server(make_loop, sink, clock)
+    server.register(YAML).result(10)
+    whole = sum(engine.parts)
+    assert max(engine.parts) <= PIECE_TOKENS < whole
+    engine.parts.clear()
+    server.submit(request("r"))
+    sink.wait_for_segment()
+    other = server.register(YAML.replace("name: drone", "name: other").replace("small", "large"))
+    steps = sink.steps
+    assert other.result(10)[0] == "other"
+    assert sink.steps - steps >= len(engine.parts) - 1 > 3
+    assert sink.wait_for("r").error_code is ErrorCode.NONE
+    server.close()
+
+
+def test_closing_tells_those_who_wait_for_a_registration() -> None:
+    server = serve(Waiting())
+    other = YAML.replace("name: drone", "name: other")
+    held = threading.Event()
+    server.post(lambda loop: held.wait(10))  # the loop is in a step
+    registered = server.register(other)
+    threading.Timer(0.2, held.set).start()
+    server.close()
+    with pytest.raises(Rejected) as refused:
+        registered.result(10)
+    assert refused.value.code is ErrorCode.SHUTTING_DOWN
+
+
+def test_a_skill_set_that_is_unregistered_is_unknown_and_its_memory_is_free() -> None:
+    sink = Waiting()
+    server = serve(sink, "tp();->True;")
+    free = server.call(lambda loop: loop.free_kv_tokens).result(10)
+    other = YAML.replace("name: drone", "name: other").replace("small", "large")
+    server.register(other).result(10)
+    with pytest.raises(RequestError, match="a different skill set is registered as 'other'"):
+        server.register(other.replace("large", "huge")).result(10)
+    server.unregister("other").result(10)
+    assert server.call(lambda loop: loop.free_kv_tokens).result(10) == free
+    with pytest.raises(Rejected, match="unknown skill set 'other': registered are drone"):
+        server.submit(replace(request("r"), skill_set="other"))
+    with pytest.raises(Rejected, match="unknown skill set 'other'") as refused:
+        server.unregister("other").result(10)
+    assert refused.value.code is ErrorCode.UNKNOWN_SKILL_SET
+    server.register(other.replace("large", "huge")).result(10)
+    server.submit(replace(request("r"), skill_set="other"))
+    assert sink.wait_for("r").error_code is ErrorCode.NONE
+    server.close()
+
+
+def test_two_skill_sets_with_one_prompt_share_its_memory_until_both_are_gone() -> None:
+    sink = Waiting()
+    server = serve(sink, "tp();->True;")
+    free = server.call(lambda loop: loop.free_kv_tokens).result(10)
+    server.register(YAML.replace("name: drone", "name: twin")).result(10)
+    assert server.call(lambda loop: loop.free_kv_tokens).result(10) == free
+    server.unregister("twin").result(10)
+    server.submit(request("r"))
+    assert sink.wait_for("r").error_code is ErrorCode.NONE
+    server.unregister("drone").result(10)
+    assert server.call(lambda loop: loop.free_kv_tokens).result(10) > free
+    server.close()
+
+
+def test_a_skill_set_in_use_stays() -> None:
+    sink = Waiting()
+    server = serve(sink)
+    server.submit(request("r"))
+    sink.wait_for_segment()
+    with pytest.raises(Rejected, match=r"1 request uses it: skill set 'drone' can be unregistered"):
+        server.unregister("drone").result(10)
+    server.cancel("r").result(10)
+    server.unregister("drone").result(10)
+    server.close()
+
+
+def test_a_request_that_meets_an_unregistration_is_told_so() -> None:
+    sink = Waiting()
+    server = serve(sink)
+    held = threading.Event()
+    server.post(lambda loop: held.wait(10))
+    gone = server.unregister("drone")
+    server.submit(request("r"))  # the gate does not know yet
+    held.set()
+    gone.result(10)
+    assert sink.wait_for("r").error_code is ErrorCode.UNKNOWN_SKILL_SET
+    server.close()
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\0", "\x1b[2J"])
+def test_a_skill_set_of_the_programs_own_that_is_no_text_is_refused(text: str) -> None:
+    server = serve(Waiting())
+    bad = DRONE.model_copy(update={"name": "bad", "prompt": f"You {text} fly."})
+    with pytest.raises(Rejected, match=r"the skill set holds .* at place 4"):
+        server.call(lambda loop: loop.register(bad)).result(10)
     server.close()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from timely_llm.core.errors import RequestError
+from timely_llm.core.text import name_problem, text_problem
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 MAX_TASK_CHARACTERS = 8_000
@@ -54,6 +55,30 @@ class Rejected(RequestError):
         self.code = code
 
 
+def check_name(what: str, name: str) -> None:
+    """Find out whether a text can be a name in requests.
+
+    Raises:
+        RequestError: it is empty, too long, or no line of characters.
+    """
+    if not 1 <= len(name) <= MAX_ID_CHARACTERS:
+        raise RequestError(f"{what} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(name)}")
+    problem = name_problem(what, name)
+    if problem is not None:
+        raise RequestError(problem)
+
+
+def check_text(what: str, text: str) -> None:
+    """Find out whether a text holds nothing but Unicode characters, tabs and line ends.
+
+    Raises:
+        RequestError: it does not.
+    """
+    problem = text_problem(what, text)
+    if problem is not None:
+        raise RequestError(problem)
+
+
 @dataclass(frozen=True)
 class Request:
     """What a client asks: a plan, or an answer in a conversation.
@@ -77,10 +102,7 @@ class Request:
 
     def __post_init__(self) -> None:
         for name, text in (("request_id", self.request_id), ("agent", self.agent)):
-            if not 1 <= len(text) <= MAX_ID_CHARACTERS:
-                raise RequestError(
-                    f"{name} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(text)}"
-                )
+            check_name(name, text)
         if not 1 <= self.max_tokens <= MAX_TOKENS:
             raise RequestError(f"max_tokens must be 1 to {MAX_TOKENS}, not {self.max_tokens}")
         if not 0.0 <= self.temperature <= 2.0:
@@ -124,6 +146,7 @@ class PlanRequest(Request):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_name("skill_set", self.skill_set)
         if not self.task.strip():
             raise RequestError("the task is empty: say what the robot should do")
         if len(self.task) > MAX_TASK_CHARACTERS:
@@ -131,6 +154,7 @@ class PlanRequest(Request):
                 f"the task has {len(self.task)} characters,"
                 f" at most {MAX_TASK_CHARACTERS} are allowed"
             )
+        check_text("the task", self.task)
 
     def refused(self, code: ErrorCode, message: str) -> PlanResult:
         """Return its result when it is ended before anything was computed."""

@@ -12,8 +12,9 @@ from timely_llm.core.listener import (
     READING_WORDS_PER_S,
     SLOWEST_WORDS_PER_S,
 )
-from timely_llm.core.request import MAX_ID_CHARACTERS, ErrorCode, Request, Result
+from timely_llm.core.request import ErrorCode, Request, Result, check_name, check_text
 from timely_llm.core.slo import MAX_WEIGHT, Slo
+from timely_llm.core.text import clipped
 
 MAX_MESSAGES = 256
 MAX_MESSAGE_CHARACTERS = 65_536
@@ -34,7 +35,19 @@ class ChatMessage:
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
             allowed = ", ".join(get_args(Role))
-            raise RequestError(f"the role of a message must be one of {allowed}, not {self.role!r}")
+            raise RequestError(
+                f"the role of a message must be one of {allowed}, not {clipped(self.role)}"
+            )
+
+
+def check_messages(number: int) -> None:
+    """Find out whether a request may have so many messages.
+
+    Raises:
+        RequestError: it may not.
+    """
+    if not 1 <= number <= MAX_MESSAGES:
+        raise RequestError(f"there must be 1 to {MAX_MESSAGES} messages, not {number}")
 
 
 @dataclass(frozen=True)
@@ -64,10 +77,7 @@ class StreamRequest(Request):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= len(self.messages) <= MAX_MESSAGES:
-            raise RequestError(
-                f"there must be 1 to {MAX_MESSAGES} messages, not {len(self.messages)}"
-            )
+        check_messages(len(self.messages))
         last = self.messages[-1]
         if last.role != "user" or not last.content.strip():
             raise RequestError("the last message must be the user's and say something")
@@ -77,13 +87,12 @@ class StreamRequest(Request):
                 f"the messages have {characters} characters,"
                 f" at most {MAX_MESSAGE_CHARACTERS} are allowed"
             )
+        for number, message in enumerate(self.messages):
+            check_text(f"message {number}", message.content)
         if not 0.0 <= self.weight <= MAX_WEIGHT:
             raise RequestError(f"weight must be 0 to {MAX_WEIGHT:g}, not {self.weight:g}")
-        if len(self.conversation) > MAX_ID_CHARACTERS:
-            raise RequestError(
-                f"the name of a conversation has at most {MAX_ID_CHARACTERS} characters, not"
-                f" {len(self.conversation)}"
-            )
+        if self.conversation:
+            check_name("conversation", self.conversation)
         if self.turn < 0 or (self.turn and not self.conversation):
             raise RequestError("a later turn needs the name of its conversation")
         if not SLOWEST_WORDS_PER_S <= self.words_per_s <= FASTEST_WORDS_PER_S:

@@ -12,7 +12,7 @@ from timely_llm.policies.contract import Capacity, StepPlan
 
 @dataclass(frozen=True)
 class Prefix:
-    """A pinned, shared beginning of prompts: computed once, kept until the engine closes."""
+    """A pinned, shared beginning of prompts: computed once, kept until it is unpinned."""
 
     token_ids: tuple[int, ...]
 
@@ -124,6 +124,32 @@ class Engine(Protocol):
 
         Raises:
             EngineError: it is too long, there is no room for its KV, or a step is in flight.
+        """
+        ...
+
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute a part of a prefix that is pinned later, so that steps can be made in between.
+
+        Room for all of its KV is taken with the first part. One prefix is prepared at a time.
+
+        Args:
+            token_ids: the whole prefix.
+            tokens: the most to compute now, at least 1.
+
+        Returns:
+            How many tokens `pin_prefix` has left to compute.
+
+        Raises:
+            EngineError: as `pin_prefix`, or another prefix is being prepared; nothing of it is kept
+                then.
+        """
+        ...
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Free the KV of a prefix that is pinned or prepared; an unknown one is not an error.
+
+        Raises:
+            EngineError: a sequence begins with it; it stays pinned then.
         """
         ...
 

@@ -45,12 +45,18 @@ class Ledger(Sequences):
             free, limits.max_rows, limits.max_step_tokens, limits.max_model_len, self._guesses
         )
 
-    def check_prefix(self, tokens: int) -> None:
-        """Find out whether a prefix of so many tokens can be pinned.
+    def reserve(self, token_ids: Sequence[int]) -> None:
+        """Take the room of a prefix that will be pinned; once more for the same one is nothing.
 
         Raises:
-            EngineError: it is too long, or there is no room for its KV.
+            EngineError: it is too long, there is no room for its KV, or another prefix is being
+                prepared.
         """
+        ids, tokens = tuple(token_ids), len(token_ids)
+        if ids == self._prepared:
+            return
+        if self._prepared is not None:
+            raise EngineError("another prefix is being prepared: pin it or give it up first")
         if tokens >= self.limits.max_model_len:
             raise EngineError(
                 f"a prefix of {tokens} tokens leaves no room for a task: it must be shorter than"
@@ -61,6 +67,8 @@ class Ledger(Sequences):
                 f"no room to pin a prefix of {tokens} tokens, {self._free_tokens} are free:"
                 f" raise kv_tokens, now {self.limits.kv_tokens}"
             )
+        self._pinned_tokens += self.whole_blocks(tokens)
+        self._prepared = ids
 
     def give_up(self, track: Track) -> None:
         """Enter that a sequence's own KV is gone; the next result tells of it."""

@@ -43,6 +43,14 @@ class PacedEngine:
         """Pin a prefix, at the engine's own pace."""
         return self._engine.pin_prefix(token_ids)
 
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute a part of a prefix, at the engine's own pace; see `Engine.prepare_prefix`."""
+        return self._engine.prepare_prefix(token_ids, tokens)
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Free the KV of a prefix; see `Engine.unpin_prefix`."""
+        self._engine.unpin_prefix(token_ids)
+
     def add(
         self,
         key: str,

@@ -101,6 +101,18 @@ class RemoteEngine:
             self._prefixes[known.token_ids] = known
         return known
 
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute a part of a prefix; see `Engine.prepare_prefix`."""
+        if tuple(token_ids) in self._prefixes:
+            return 0
+        left: int = self._call("prepare_prefix", list(token_ids), tokens)
+        return left
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Free the KV of a prefix; see `Engine.unpin_prefix`."""
+        self._call("unpin_prefix", list(token_ids))
+        self._prefixes.pop(tuple(token_ids), None)
+
     def add(
         self,
         key: str,

@@ -20,7 +20,12 @@ from timely_llm.core.parent import end_with_parent
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import StepPlan
 
-CALLS = frozenset({"pin_prefix", "add", "step", "take_back", "append", "resume", "remove"})
+CALLS = frozenset(
+    {
+        "pin_prefix", "prepare_prefix", "unpin_prefix", "add", "step", "take_back", "append",
+        "resume", "remove",
+    }
+)  # fmt: skip
 """What can be asked for: methods of an engine, and `step`, which is `submit` and `collect`."""
 LOOK_S = 0.5
 """How often the engine is looked at while nobody asks for anything, seconds."""

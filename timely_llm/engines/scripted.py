@@ -48,6 +48,7 @@ class ScriptedEngine:
         self._script = script
         self._answers: dict[str, list[int]] = {}
         self._said: dict[str, int] = {}
+        self._pinned: set[tuple[int, ...]] = set()
 
     @property
     def capacity(self) -> Capacity:
@@ -57,7 +58,20 @@ class ScriptedEngine:
     def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
         """Compute a prefix and keep its KV; see `Engine.pin_prefix`."""
         self._engine.pin_prefix(self._stand_ins(token_ids))
+        self._pinned.add(tuple(token_ids))
         return Prefix(tuple(token_ids))
+
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute a part of a prefix; see `Engine.prepare_prefix`."""
+        return self._engine.prepare_prefix(self._stand_ins(token_ids), tokens)
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Free a prefix, unless the same tokens stand for another; see `Engine.unpin_prefix`."""
+        stand_ins = self._stand_ins(token_ids)
+        others = self._pinned - {tuple(token_ids)}
+        if all(self._stand_ins(other) != stand_ins for other in others):
+            self._engine.unpin_prefix(stand_ins)
+        self._pinned = others
 
     def add(
         self,

@@ -24,6 +24,7 @@ class Sequences:
         self._tracks: dict[str, Track] = {}
         self._prefixes: dict[tuple[int, ...], Prefix] = {}
         self._pinned_tokens = 0
+        self._prepared: tuple[int, ...] | None = None
 
     def __getitem__(self, key: str) -> Track:
         if key not in self._tracks:
@@ -35,10 +36,29 @@ class Sequences:
         return self._prefixes.get(tuple(token_ids))
 
     def pin(self, token_ids: Sequence[int]) -> Prefix:
-        """Enter a prefix that there is room for; see `Ledger.check_prefix`."""
+        """Enter a prefix whose room is reserved; see `Ledger.reserve`."""
         prefix = Prefix(tuple(token_ids))
         self._prefixes[prefix.token_ids] = prefix
-        self._pinned_tokens += self.whole_blocks(len(token_ids))
+        self._prepared = None
+        return prefix
+
+    def unpin(self, token_ids: Sequence[int]) -> Prefix | None:
+        """Forget a prefix, and free the room of one that is reserved; return it if it was pinned.
+
+        Raises:
+            EngineError: a sequence begins with it.
+        """
+        ids = tuple(token_ids)
+        prefix = self._prefixes.get(ids)
+        users = sum(track.prefix == prefix for track in self._tracks.values()) if prefix else 0
+        if users:
+            raise EngineError(f"{users} sequences begin with the prefix: remove them first")
+        if prefix is None and ids != self._prepared:
+            return None
+        if prefix is None:
+            self._prepared = None
+        self._prefixes.pop(ids, None)
+        self._pinned_tokens -= self.whole_blocks(len(ids))
         return prefix
 
     def add(
@@ -150,6 +170,7 @@ class Sequences:
         self._tracks.clear()
         self._prefixes.clear()
         self._pinned_tokens = 0
+        self._prepared = None
 
     def whole_blocks(self, tokens: int) -> int:
         """Return how many of so many tokens fill whole blocks; only these can be shared."""

@@ -63,9 +63,19 @@ class SimulatedEngine:
         """Keep a prefix; it takes no time, as if it had been done before the engine started."""
         known = self._ledger.prefix(token_ids)
         if known is None:
-            self._ledger.check_prefix(len(token_ids))
+            self._ledger.reserve(token_ids)
             known = self._ledger.pin(token_ids)
         return known
+
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Take room for a prefix; see `Engine.prepare_prefix`. It takes no time."""
+        if self._ledger.prefix(token_ids) is None:
+            self._ledger.reserve(token_ids)
+        return 0
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Forget a prefix; see `Engine.unpin_prefix`."""
+        self._ledger.unpin(token_ids)
 
     def add(
         self,

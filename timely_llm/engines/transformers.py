@@ -24,6 +24,7 @@ from timely_llm.engines.transformers_kv import KvPool, PrefixKv
 from timely_llm.engines.transformers_model import PackedModel, choose_device
 from timely_llm.policies.contract import Capacity, StepPlan
 
+_PREFIX = "\0prefix"  # the name of no sequence
 _NO_SLOTS = np.empty(0, dtype=np.int64)
 
 
@@ -69,6 +70,7 @@ class TransformersEngine:
         self._slots: dict[str, np.ndarray] = {}
         self._prefixes: dict[Prefix, PrefixKv] = {}
         self._shared: dict[str, PrefixKv] = {}
+        self._preparing: Track | None = None
         self._pool = self._new_pool(64)
         self._check()
         self._pool = self._new_pool(self._ledger.limits.kv_tokens)
@@ -88,12 +90,39 @@ class TransformersEngine:
         known = self._ledger.prefix(token_ids)
         if known is not None:
             return known
-        self._ledger.check_prefix(len(token_ids))
-        kv = self._compute_prefix(list(token_ids)) if token_ids else None
+        while self.prepare_prefix(token_ids, self._ledger.limits.max_step_tokens):
+            pass
+        kv = self._pool.prefix(self._slots[_PREFIX]) if token_ids else None
+        self._drop_prepared()
         prefix = self._ledger.pin(token_ids)
         if kv is not None:
             self._prefixes[prefix] = kv
         return prefix
+
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute a part of a prefix as of a sequence; see `Engine.prepare_prefix`."""
+        if self._ledger.prefix(token_ids) is not None:
+            return 0
+        self._ledger.reserve(token_ids)
+        track = self._preparing or Track(_PREFIX, list(token_ids), None, 0, 0, 0)
+        self._preparing = track
+        tokens = min(tokens, track.to_compute, self._ledger.limits.max_step_tokens)
+        if tokens:
+            try:
+                self._forward([Part.of(track, track.computed, tokens)])
+            except Exception:
+                self.unpin_prefix(token_ids)
+                raise
+            track.computed += tokens
+        return track.to_compute
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Free the KV of a prefix; see `Engine.unpin_prefix`."""
+        prefix = self._ledger.unpin(token_ids)
+        if prefix is not None:
+            self._prefixes.pop(prefix, None)
+        elif self._preparing is not None and self._preparing.token_ids == list(token_ids):
+            self._drop_prepared()
 
     def add(
         self,
@@ -167,6 +196,7 @@ class TransformersEngine:
         self._slots.clear()
         self._shared.clear()
         self._prefixes.clear()
+        self._preparing = None
         self._choices.clear()
         self._pool = self._new_pool(0)
         self._flights.clear()
@@ -227,16 +257,10 @@ class TransformersEngine:
         self._slots.update((key, member.slots) for key, member in members.items())
         return logits
 
-    def _compute_prefix(self, token_ids: list[int]) -> PrefixKv:
-        """Compute a prefix as a sequence of its own, and return a copy of its KV."""
-        track = Track("", token_ids, None, 0, 0, 0)
-        most = self._ledger.limits.max_step_tokens
-        try:
-            for start in range(0, len(token_ids), most):
-                self._forward([Part.of(track, start, min(most, len(token_ids) - start))])
-            return self._pool.prefix(self._slots[track.key])
-        finally:
-            self._free(track.key)
+    def _drop_prepared(self) -> None:
+        """Give back the KV that a prefix had as a sequence."""
+        self._preparing = None
+        self._free(_PREFIX)
 
     def _take_back(self, parts: Sequence[Part]) -> None:
         """Give the KV of parts back that were computed for nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +36,15 @@ class _Flight(NamedTuple):
     guessed: Mapping[str, int]
     submitted_s: float
     keys: tuple[str, ...]
+
+
+@dataclass
+class _Preparing:
+    """A prefix before it is pinned: the name of its request, and how much of it is computed."""
+
+    token_ids: tuple[int, ...]
+    key: str
+    computed: int = 0
 
 
 class VllmEngine:
@@ -85,6 +94,8 @@ class VllmEngine:
         self._matchers: dict[str, Matcher] = {}
         self._loads = self._core.loads(self._ledger, self._begin)
         self._prefix_keys: dict[Prefix, str] = {}
+        self._preparing: _Preparing | None = None
+        self._pins = 0
         self._flights = Flights[_Flight](self.in_flight)
         self._ended_s = 0.0
 
@@ -103,20 +114,55 @@ class VllmEngine:
         known = self._ledger.prefix(token_ids)
         if known is not None:
             return known
+        while self.prepare_prefix(token_ids, self._ledger.limits.max_step_tokens):
+            pass
+        prepared, self._preparing = self._preparing, None
+        assert prepared is not None
+        self._core.hold(prepared.key, prepared.computed)
+        prefix = self._ledger.pin(token_ids)
+        self._prefix_keys[prefix] = prepared.key
+        return prefix
+
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute a part of a prefix as of a sequence; see `Engine.prepare_prefix`.
+
+        Raises:
+            EngineError: as `pin_prefix`.
+        """
+        if self._ledger.prefix(token_ids) is not None:
+            return 0
         if self._flights:
             raise EngineError("collect the submitted steps before a prefix is pinned")
-        self._ledger.check_prefix(len(token_ids))
-        key = f"\0{len(self._prefix_keys)}"  # the name of no sequence
-        tokens = self._ledger.whole_blocks(len(token_ids))
+        self._ledger.reserve(token_ids)
+        whole = self._ledger.whole_blocks(len(token_ids))
         try:
-            self._core.pin(key, token_ids[:tokens], self._ledger.limits.max_step_tokens)
+            if self._preparing is None:
+                self._pins += 1
+                self._preparing = _Preparing(tuple(token_ids), f"\0{self._pins}")  # no sequence's
+                if whole:
+                    ids = token_ids[:whole]
+                    self._core.begin(self._preparing.key, ids, 0, None, GREEDY, None)
+            most = self._ledger.limits.max_step_tokens
+            tokens = min(tokens, whole - self._preparing.computed, most)
+            if tokens:
+                self._core.submit({self._preparing.key: tokens})
+                self._core.collect()
         except Exception:
+            self.unpin_prefix(token_ids)
             if self._loads:
                 self._loads.give_up(self._prefix_keys.values())
             raise
-        prefix = self._ledger.pin(token_ids)
-        self._prefix_keys[prefix] = key
-        return prefix
+        self._preparing.computed += tokens
+        return whole - self._preparing.computed
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Let the blocks of a prefix go; see `Engine.unpin_prefix`."""
+        prefix = self._ledger.unpin(token_ids)
+        if prefix is not None:
+            self._core.end(self._prefix_keys.pop(prefix))
+        elif self._preparing is not None and self._preparing.token_ids == tuple(token_ids):
+            key, self._preparing = self._preparing.key, None
+            self._core.end(key)
 
     def add(
         self,
@@ -225,6 +271,7 @@ class VllmEngine:
         self._ledger.clear()
         self._matchers.clear()
         self._prefix_keys.clear()
+        self._preparing = None
         self._flights.clear()
         self._core.close()
 

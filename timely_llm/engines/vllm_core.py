@@ -10,7 +10,7 @@ from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 from vllm.v1.request import RequestStatus
 
-from timely_llm.engines.contract import GREEDY, Decoding
+from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.ledger import Ledger
 from timely_llm.engines.track import Limits, Part, Track
@@ -211,20 +211,6 @@ class VllmCore:
     def check(self) -> None:
         """Find out whether vLLM is alive; see `VllmPasses.check`."""
         self._passes.check()
-
-    def pin(self, key: str, token_ids: Sequence[int], most: int) -> None:
-        """Compute whole blocks of tokens, so many of them at a time, and hold these."""
-        if not token_ids:
-            return
-        self.begin(key, token_ids, 0, None, GREEDY, None)
-        try:
-            for start in range(0, len(token_ids), most):
-                self.submit({key: min(most, len(token_ids) - start)})
-                self.collect()
-            self.hold(key, len(token_ids))
-        except Exception:
-            self.end(key)
-            raise
 
     def hold(self, key: str, tokens: int) -> None:
         """End a sequence's request, but keep the KV of so many tokens, in whole blocks."""

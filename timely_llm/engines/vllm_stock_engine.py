@@ -97,6 +97,13 @@ class StockEngine:
             self.remove(_PREFIX)
         return Prefix(tuple(token_ids))
 
+    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
+        """Compute nothing: vLLM keeps no part of a prompt for one that is computed later."""
+        return len(token_ids)
+
+    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
+        """Do nothing: vLLM's prefix cache forgets by itself."""
+
     def add(
         self,
         key: str,

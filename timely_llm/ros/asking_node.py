@@ -17,13 +17,13 @@ from rclpy.action import ActionClient
 from rclpy.context import Context
 from rclpy.exceptions import InvalidHandle
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from timely_llm import msg, srv
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ErrorCode, ExecutionReport, Request
 from timely_llm.ros import conversions, qos
+from timely_llm.ros.guarded import Guarded
 
 POLL_S = 0.1
 ANSWER_S = 0.5
@@ -94,7 +94,7 @@ class AskingNode(ABC, Generic[AnyTaker]):
         """Subscribe to what comes of requests."""
 
     def _make(self, server: str, namespace: str) -> None:
-        self._node = Node(
+        self._node = Guarded(
             f"{self.NAME}_client_{uuid.uuid4().hex[:12]}", context=self._context,
             namespace=namespace, enable_rosout=False, start_parameter_services=False,
         )  # fmt: skip

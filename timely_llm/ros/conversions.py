@@ -181,7 +181,7 @@ def result_of(message: Plan.Result | msg.PlanResult, agent: str) -> PlanResult:
     return PlanResult(
         request_id=message.request_id,
         agent=agent,
-        error_code=ErrorCode(message.error_code),
+        error_code=error_code(message.error_code),
         error_msg=message.error_msg,
         plan=message.plan,
         segments=message.segments,
@@ -193,6 +193,11 @@ def result_of(message: Plan.Result | msg.PlanResult, agent: str) -> PlanResult:
         recomputed_tokens=message.recomputed_tokens,
         epoch=message.epoch,
     )
+
+
+def error_code(number: int) -> ErrorCode:
+    """Return the code of a number; those that are not known here mean that the server failed."""
+    return ErrorCode(number) if number in frozenset(ErrorCode) else ErrorCode.ENGINE_FAILED
 
 
 def step_message(result: StepResult) -> msg.EngineStep:

@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from rclpy.action import ActionClient
-from rclpy.node import Node
 from rclpy.task import Future
 
 from timely_llm import msg
@@ -15,6 +14,7 @@ from timely_llm.action import Plan
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal
 from timely_llm.ros import qos
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.spinning import executor_of, exit_status, ros, spin
 
@@ -26,7 +26,7 @@ PARAMETERS = (
 )
 
 
-class DeliveryProbe(Node):
+class DeliveryProbe(Guarded):
     """Asks for plans and writes the time of each callback."""
 
     def __init__(self) -> None:

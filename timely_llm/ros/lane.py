@@ -20,6 +20,7 @@ from rclpy.node import Node
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, Rejected, Request, Result
 from timely_llm.ros import qos
+from timely_llm.ros.guarded import Guard
 from timely_llm.serving.server import Server
 
 Handle = ServerGoalHandle[Any, Any, Any]
@@ -50,6 +51,7 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
         self._node = node
         self._configured = configured
         self._goals: dict[str, Handle] = {}
+        self._guard = Guard(f"a request of {self.NAME}", node.get_logger)
 
     @abstractmethod
     def accepted(self, request: AnyRequest) -> None:
@@ -96,7 +98,7 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
         finally:
             executor = self._node.executor
             if result.request_id in self._goals and executor is not None:
-                executor.create_task(self._finish, result)
+                executor.create_task(self._guard.wrap(self._finish), result)
 
     def submit(self, message: Any, request_id: str) -> AnyResult | None:
         """Submit the request in a goal or a flat message; return its end if it is not taken."""
@@ -106,6 +108,9 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
         except RequestError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
             return self._refused(message, request_id, code, str(error))
+        except Exception as error:  # its client waits for an answer
+            sentence = self._guard.failed(error)
+            return self._refused(message, request_id, ErrorCode.ENGINE_FAILED, sentence)
         return None
 
     def _refused(self, message: Any, request_id: str, code: ErrorCode, reason: str) -> AnyResult:
@@ -126,22 +131,31 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
         if request_id in self._goals:
             reason = f"a goal {request_id!r} is being served already"
             code = ErrorCode.DUPLICATE_REQUEST
-            self._turn_down(handle, self._refused(handle.request, request_id, code, reason))
+            self._end_goal(handle, self._refused(handle.request, request_id, code, reason))
             return
         self._goals[request_id] = handle
-        refusal = self.submit(handle.request, request_id)
+        try:
+            refusal = self.submit(handle.request, request_id)
+        except Exception as error:  # also what refuses it may fail
+            code, sentence = ErrorCode.ENGINE_FAILED, self._guard.failed(error)
+            refusal = self.RESULT(request_id, handle.request.agent, code, sentence)
         if refusal is not None:
             del self._goals[request_id]
-            self._turn_down(handle, refusal)
+            self._end_goal(handle, refusal)
 
-    def _turn_down(self, handle: Handle, refusal: AnyResult) -> None:
-        result = self._goal_result(refusal)
+    def _end_goal(self, handle: Handle, ended: AnyResult) -> None:
+        try:
+            result = self._goal_result(ended)
+        except Exception as error:  # it ends in any case
+            sentence = self._guard.failed(error)
+            code = int(ErrorCode.ENGINE_FAILED)
+            result = self.ACTION.Result(error_code=code, error_msg=sentence)
         handle.execute(lambda _: _end(handle, result))
 
     def _finish(self, result: AnyResult) -> None:
         handle = self._goals.pop(result.request_id, None)
         if handle is not None:
-            handle.execute(lambda _: _end(handle, self._goal_result(result)))
+            self._end_goal(handle, result)
 
     def _on_cancel(self, handle: Handle) -> CancelResponse:
         request_id = _goal_request_id(handle)

@@ -21,6 +21,7 @@ from timely_llm.core.errors import ConfigurationError, EngineLost, TimelyError
 from timely_llm.core.request import Result
 from timely_llm.ros import observation, qos
 from timely_llm.ros.claim import Claim
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.health import Health
 from timely_llm.ros.last_resort import LastResort, leave
 from timely_llm.ros.parameters import check_changes, declare, read
@@ -44,7 +45,7 @@ ENDING_S = 60.0
 """The longest end of a process, seconds."""
 
 
-class PlanServer(LifecycleNode):
+class PlanServer(Guarded, LifecycleNode):
     """Serves requests for plans and answers while it is active."""
 
     def __init__(self) -> None:

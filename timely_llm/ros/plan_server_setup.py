@@ -10,6 +10,7 @@ from typing import Any
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.documents import read_text
 from timely_llm.core.errors import ConfigurationError, SkillSetError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
@@ -31,7 +32,8 @@ from timely_llm.serving.loop import Loop
 from timely_llm.serving.patience import Patience
 from timely_llm.serving.server import Server
 from timely_llm.serving.sink import ServerSink, Sink
-from timely_llm.skills.skill_set import SkillSet
+from timely_llm.skills.reader import read_apart
+from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 EMBEDDED_MODEL = "models/tiny_planner"
 EMBEDDED_SKILL_SETS = "config/skill_sets"
@@ -163,11 +165,12 @@ def make_server(
     limits = Limits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"]
     )
-    server = Server(make_loop, sink, clock, limits, values["step_timeout_s"] or math.inf)
+    hang_s = values["step_timeout_s"] or math.inf
+    server = Server(make_loop, sink, clock, limits, hang_s, read_apart)
     try:
         server.wait_ready()
         for path, text in skill_sets:
-            name, tokens = server.register(text, str(path)).result()
+            name, tokens = server.register(text, str(path), parse_skill_set).result()
             logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
     except Exception:
         server.close()
@@ -215,11 +218,4 @@ def _policy(values: dict[str, Any]) -> Policy:
 def _read_skill_sets(paths: list[str]) -> list[tuple[Path, str]]:
     shipped = sorted(resource(EMBEDDED_SKILL_SETS).glob("*.yaml"))
     files = [Path(path) for path in paths] or shipped
-    texts = []
-    for path in files:
-        try:
-            texts.append((path, path.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise SkillSetError(f"cannot read skill set {path}: {reason}") from error
-    return texts
+    return [(path, read_text(path, "skill set", SkillSetError)) for path in files]

@@ -7,11 +7,11 @@ import sys
 import time
 
 from rclpy.duration import Duration
-from rclpy.node import Node
 
 from timely_llm import msg
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import qos
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.spinning import exit_status, ros
 
@@ -26,7 +26,7 @@ PARAMETERS = (
 )
 
 
-class RecordProbe(Node):
+class RecordProbe(Guarded):
     """Publishes segments as a server does, faster than any does."""
 
     def __init__(self) -> None:

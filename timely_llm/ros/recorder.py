@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rclpy.event_handler import SubscriptionEventCallbacks
-from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, ReliabilityPolicy
 from rclpy.subscription import MessageInfo
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.processes.children import Interrupts
 from timely_llm.ros import qos
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.rcl_errors import reason
 from timely_llm.ros.recorded_topics import TOPICS, Source, offered_qos
@@ -38,7 +38,7 @@ PARAMETERS = (
 )
 
 
-class Recorder(Node):
+class Recorder(Guarded):
     """Takes every message as it comes, without looking into it.
 
     Attributes:

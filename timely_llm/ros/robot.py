@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from rclpy.action import ActionClient
 from rclpy.action.client import ClientGoalHandle
-from rclpy.node import Node
 from rclpy.task import Future
 
 from timely_llm import msg
@@ -21,13 +20,14 @@ from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.robots.execution import Happening, PlanRun
 from timely_llm.robots.tasks import Task
 from timely_llm.ros import conversions, qos
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.job import Job
 from timely_llm.skills.skill_set import SkillSet
 
 ALIVE_PERIOD_S = 1.0
 
 
-class Robot(Node):
+class Robot(Guarded):
     """One robot; its plans come from the server's action `plan`.
 
     Args:

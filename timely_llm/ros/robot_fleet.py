@@ -6,13 +6,13 @@ import sys
 import time
 
 import numpy as np
-from rclpy.node import Node
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.resources import resource
 from timely_llm.robots.arrivals import Burst, bursts
 from timely_llm.robots.tasks import TaskSet, load_task_set
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.robot import Robot
 from timely_llm.ros.spinning import EXECUTOR, executor_of, exit_status, ros, spin, undisturbed
@@ -40,7 +40,7 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-class RobotFleet(Node):
+class RobotFleet(Guarded):
     """Gives the robots their tasks, in bursts at Poisson times."""
 
     def __init__(self) -> None:

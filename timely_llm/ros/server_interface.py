@@ -69,6 +69,7 @@ class ServerInterface:
         for kind, name, callback in (
             (srv.RegisterSkillSet, "~/register_skill_set", self._register),
             (srv.GetSkillSet, "~/get_skill_set", self._skill_set),
+            (srv.UnregisterSkillSet, "~/unregister_skill_set", self._unregister),
             (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
             (srv.CancelRequest, "~/cancel_request", self._cancel),
             (srv.ListRequests, "~/list_requests", self._list),
@@ -158,6 +159,16 @@ class ServerInterface:
             response.yaml = self._configured().skill_set(request.name)
         except Rejected as error:
             response.error_code, response.error_msg = int(error.code), str(error)
+        return response
+
+    async def _unregister(
+        self, request: srv.UnregisterSkillSet.Request, response: srv.UnregisterSkillSet.Response
+    ) -> srv.UnregisterSkillSet.Response:
+        try:
+            await self._result(lambda server: server.unregister(request.name))
+        except TimelyError as error:
+            code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+            response.error_code, response.error_msg = int(code), str(error)
         return response
 
     async def _cancel(

@@ -13,9 +13,11 @@ from types import FrameType
 import rclpy
 from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
 from rclpy.experimental import EventsExecutor
+from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
 from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.ros.guarded import Guard
 from timely_llm.ros.parameters import Parameter
 from timely_llm.ros.rcl_errors import reason
 
@@ -29,6 +31,9 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {
 EXECUTOR = Parameter(
     "executor", "single", "how the node waits for messages", choices=tuple(EXECUTORS)
 )
+
+
+_GUARD = Guard("the executor", lambda: get_logger("timely_llm"))
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
@@ -84,7 +89,13 @@ def spin(
     """
     end_s = time.monotonic() + timeout_s
     while rclpy.ok() and while_true() and time.monotonic() < end_s:
-        executor.spin_once(timeout_sec=min(poll_s(), max(end_s - time.monotonic(), 0.0)))
+        left_s = min(poll_s(), max(end_s - time.monotonic(), 0.0))
+        try:
+            executor.spin_once(timeout_sec=left_s)
+        except ExternalShutdownException:
+            raise
+        except Exception as error:  # of rclpy itself, such as a message that cannot be read
+            _GUARD.failed(error)
 
 
 @contextlib.contextmanager

@@ -10,9 +10,16 @@ from timely_llm import msg
 from timely_llm.action import Converse
 from timely_llm.core.errors import RequestError
 from timely_llm.core.listener import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S
-from timely_llm.core.request import ErrorCode
 from timely_llm.core.slo import TEXT, VOICE, Slo, SloClass
-from timely_llm.core.stream import ChatMessage, StreamChunk, StreamRequest, StreamResult
+from timely_llm.core.stream import (
+    ChatMessage,
+    StreamChunk,
+    StreamRequest,
+    StreamResult,
+    check_messages,
+)
+from timely_llm.core.text import clipped
+from timely_llm.ros import conversions
 
 
 def stream_request(
@@ -36,8 +43,10 @@ def stream_request(
     given = slo_classes.get(message.slo_class or TEXT.name)
     if given is None:
         raise RequestError(
-            f"unknown service level {message.slo_class!r}: choose one of {', '.join(slo_classes)}"
+            f"unknown service level {clipped(message.slo_class)}: choose one of"
+            f" {', '.join(slo_classes)}"
         )
+    check_messages(len(message.messages) + bool(message.prompt))  # before each is looked at
     said = [ChatMessage(m.role, m.content) for m in message.messages]
     if message.prompt:
         said.append(ChatMessage("user", message.prompt))
@@ -145,7 +154,7 @@ def stream_result_of(message: Converse.Result | msg.StreamResult, agent: str) ->
     return StreamResult(
         request_id=message.request_id,
         agent=agent,
-        error_code=ErrorCode(message.error_code),
+        error_code=conversions.error_code(message.error_code),
         error_msg=message.error_msg,
         text=message.text,
         cut=message.cut,

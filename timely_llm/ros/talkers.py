@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import time
 
-from rclpy.node import Node
-
 from timely_llm.action import Converse
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
@@ -15,6 +13,7 @@ from timely_llm.core.stream import StreamRequest
 from timely_llm.resources import resource
 from timely_llm.robots.people import people
 from timely_llm.robots.questions import load_question_set
+from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import Parameter, declare
 from timely_llm.ros.rcl_errors import reason
 from timely_llm.ros.spinning import executor_of, exit_status, ros, spin, undisturbed
@@ -55,7 +54,7 @@ class TalkersLine(TalkNode):
         self.send(goal, request, talker)
 
 
-class Talkers(Node):
+class Talkers(Guarded):
     """Lets people ask, and ends when they have asked long enough and been answered."""
 
     def __init__(self) -> None:

@@ -13,6 +13,8 @@ from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.serving.prompts import Prompts
 from timely_llm.serving.removals import Removals
 
+MAX_TOKEN_CHARACTERS = 8
+"""Characters of a token, in the mean of a long text: texts of any language have fewer."""
 _WARM_UP = ""  # a key that no request has
 
 
@@ -27,6 +29,22 @@ class AdmissionLimits:
 
     max_prompt_tokens: float = math.inf
     constrained: bool = False
+
+    def check_characters(self, characters: int, what: str = "the prompt") -> None:
+        """Find out whether a text of so many characters can be within the limit.
+
+        So no text is made tokens for that cannot be taken: that would hold up the steps of others.
+
+        Raises:
+            Rejected: it is too long.
+        """
+        most = MAX_TOKEN_CHARACTERS * self.max_prompt_tokens
+        if characters > most:
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"{what} has {characters} characters, at most {most:g} are taken where prompts may"
+                f" have {self.max_prompt_tokens:g} tokens",
+            )
 
     def check(self, tokens: int, what: str = "the prompt") -> None:
         """Find out whether a prompt of so many tokens is taken.
@@ -89,6 +107,7 @@ class Admission:
             Rejected: it cannot be taken, and why; the engine does not know it then.
         """
         known = self._prompts.known(request.skill_set)
+        self._limits.check_characters(len(request.task), "the task")
         token_ids, prefix = self._prompts.build(request)
         generation = PlanGeneration(
             request.request_id, request, arrival_s, len(token_ids), len(token_ids),

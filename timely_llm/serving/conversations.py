@@ -112,6 +112,8 @@ class Conversations:
         Raises:
             Rejected: it cannot be taken, and why; the engine does not know it then.
         """
+        what = "the conversation" if len(request.messages) > 1 else "the message"
+        self._limits.check_characters(sum(len(m.content) for m in request.messages), what)
         for message in request.messages:
             check_words(self._engine.tokenizer, "a message", message.content)
         key = request.request_id

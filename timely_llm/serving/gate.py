@@ -67,6 +67,11 @@ class Gate:
         with self._lock:
             self._skill_sets.add(skill_set)
 
+    def forget(self, skill_set: str) -> None:
+        """Refuse requests of a skill set from now on."""
+        with self._lock:
+            self._skill_sets.discard(skill_set)
+
     def enter(self, request: Request) -> None:
         """Let a request in, until it leaves.
 

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import EngineError, RequestError
-from timely_llm.core.generation import Generation, PlanTally, State
+from timely_llm.core.errors import EngineError, EngineLost, RequestError
+from timely_llm.core.generation import Generation, PlanGeneration, PlanTally, State
 from timely_llm.core.journal import Journal, NoJournal
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, Rejected, Request
 from timely_llm.core.stream import StreamRequest
@@ -25,7 +25,7 @@ from timely_llm.serving.conversations import Conversations, Keeping
 from timely_llm.serving.failures import Failures
 from timely_llm.serving.patience import Patience, Watch
 from timely_llm.serving.pool import Delivery, Pool
-from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.prompts import PIECE_TOKENS, Pieces, Prompts, in_one
 from timely_llm.serving.removals import Removals
 from timely_llm.serving.reports import Reports
 from timely_llm.serving.sink import Sink
@@ -127,22 +127,58 @@ class Loop:
         return len(self._conversations)
 
     def register(self, skill_set: SkillSet) -> int:
-        """Pre-store a skill set; return the tokens of its shared prompt.
+        """Pre-store a skill set, all at once; return the tokens of its shared prompt.
 
         Raises:
             RequestError: its name is taken by a different one.
             EngineError: there is no room for it, even without the conversations that are kept.
         """
-        self._stepper.settle()
-        try:
-            tokens = self.prompts.register(skill_set)
-        except EngineError:
-            if not self._conversations.kv_tokens:
+        return in_one(self.registering(skill_set, 2**31))
+
+    def registering(self, skill_set: SkillSet, piece_tokens: int = PIECE_TOKENS) -> Pieces:
+        """Pre-store a skill set in pieces, so that others can be served in between.
+
+        Raises:
+            RequestError, EngineError: from a piece, as `register`.
+        """
+        for last_try in (not self._conversations.kv_tokens, True):
+            try:
+                pieces = self.prompts.pieces(skill_set, piece_tokens)
+                while True:
+                    self._stepper.settle()
+                    try:
+                        next(pieces)
+                    except StopIteration as done:
+                        self._admission.warm_up(skill_set.name)
+                        tokens: int = done.value
+                        return tokens
+                    yield
+            except EngineLost:
                 raise
-            self._conversations.forget(math.inf)
-            tokens = self.prompts.register(skill_set)
-        self._admission.warm_up(skill_set.name)
-        return tokens
+            except EngineError:
+                if last_try:
+                    raise
+                self._conversations.forget(math.inf)
+        raise AssertionError("the second try ends it")
+
+    def unregister(self, name: str) -> None:
+        """Forget a skill set and free the memory of its prompt.
+
+        Raises:
+            Rejected: it is not known, or requests that use it are being served.
+        """
+        self.prompts.known(name)
+        users = sum(
+            isinstance(g, PlanGeneration) and g.request.skill_set == name for g in self.generations
+        )
+        if users:
+            requests = "1 request uses it" if users == 1 else f"{users} requests use it"
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"{requests}: skill set {name!r} can be unregistered when they have ended",
+            )
+        self._stepper.settle()
+        self.prompts.unregister(name)
 
     def admit(self, request: Request, arrival_s: float | None = None) -> None:
         """Take a request into the pool; one that the engine cannot take ends at once.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from timely_llm.core.errors import RequestError
+from timely_llm.core.errors import EngineError, RequestError
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
+from timely_llm.core.text import clipped, text_problem
 from timely_llm.engines.contract import Engine, Prefix
 from timely_llm.engines.tokenizer_contract import Message, Tokenizer
 from timely_llm.skills.checkers import make_checker
@@ -16,6 +17,11 @@ from timely_llm.skills.execution_time import ExecutionTimes
 from timely_llm.skills.grammar import plan_grammar
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import StopChecker
+
+PIECE_TOKENS = 64
+"""Tokens of a prompt that are computed at a time while others are served."""
+Pieces = Generator[None, None, int]
+"""Work in pieces; between two of them others may be served. It returns a number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -69,34 +75,82 @@ class Prompts:
             known = ", ".join(sorted(self._known)) or "none"
             raise Rejected(
                 ErrorCode.UNKNOWN_SKILL_SET,
-                f"unknown skill set {name!r}: registered are {known}",
+                f"unknown skill set {clipped(name)}: registered are {known}",
             )
         return self._known[name]
 
     def register(self, skill_set: SkillSet) -> int:
+        """Pre-store a skill set, all at once; see `pieces`."""
+        return in_one(self.pieces(skill_set, 2**31))
+
+    def pieces(self, skill_set: SkillSet, piece_tokens: int = PIECE_TOKENS) -> Pieces:
         """Pre-store a skill set: compute and keep the KV of what all its prompts begin with.
+
+        Args:
+            skill_set: what a robot can do.
+            piece_tokens: computed at a time.
 
         Returns:
             Tokens of the shared beginning.
 
         Raises:
-            RequestError: another skill set of this name is registered, or its text spells a
-                control token of the model.
+            RequestError: another skill set of this name is registered, its text is no Unicode,
+                or it spells a control token of the model.
+            EngineError: there is no room for it.
         """
         known = self._known.get(skill_set.name)
-        if known is not None and known.skill_set != skill_set:
+        if known is not None:
+            self._check_same(known, skill_set)
+            return len(known.prefix.token_ids)
+        text = skill_set.prompt_text()
+        check_words(self._engine.tokenizer, "the skill set", text)
+        # What two prompts with different tasks have in common is the fixed part, whatever
+        # the model's chat template does.
+        prompts = []
+        for task in ("A task.", "1: other words"):
+            yield
+            prompts.append(self._encode(skill_set, task))
+        token_ids = common(*prompts)
+        pinned = False
+        try:
+            left = len(token_ids) + 1
+            while (now := self._engine.prepare_prefix(token_ids, piece_tokens)) and now < left:
+                left = now
+                yield
+            prefix, pinned = self._engine.pin_prefix(token_ids), True
+        finally:
+            if not pinned:
+                self._unpin(token_ids)
+        self._known[skill_set.name] = Known(skill_set, prefix, ExecutionTimes(skill_set))
+        return len(token_ids)
+
+    def unregister(self, name: str) -> None:
+        """Forget a skill set, what was learned of its durations, and the KV of its prompt.
+
+        Raises:
+            Rejected: it is not known.
+            EngineError: a request uses it.
+        """
+        known = self.known(name)
+        del self._known[name]
+        try:
+            self._unpin(known.prefix.token_ids)
+        except EngineError:
+            self._known[name] = known
+            raise
+
+    def _unpin(self, token_ids: Sequence[int]) -> None:
+        """Free the KV of a prompt, unless another skill set has the same one."""
+        if all(known.prefix.token_ids != tuple(token_ids) for known in self._known.values()):
+            self._engine.unpin_prefix(token_ids)
+
+    @staticmethod
+    def _check_same(known: Known, skill_set: SkillSet) -> None:
+        if known.skill_set != skill_set:
             raise RequestError(
-                f"a different skill set is registered as {skill_set.name!r}: choose another name"
+                f"a different skill set is registered as {skill_set.name!r}: unregister it first,"
+                " or choose another name"
             )
-        if known is None:
-            check_words(self._engine.tokenizer, "the skill set", skill_set.prompt_text())
-            # What two prompts with different tasks have in common is the fixed part, whatever
-            # the model's chat template does.
-            prompts = [self._encode(skill_set, task) for task in ("A task.", "1: other words")]
-            prefix = self._engine.pin_prefix(common(*prompts))
-            known = Known(skill_set, prefix, ExecutionTimes(skill_set))
-            self._known[skill_set.name] = known
-        return len(known.prefix.token_ids)
 
     def build(self, request: PlanRequest) -> tuple[list[int], Prefix | None]:
         """Return the prompt's token ids and the pinned prefix that they begin with.
@@ -118,12 +172,25 @@ class Prompts:
         return self._engine.tokenizer.encode_chat(messages)
 
 
+def in_one(pieces: Pieces) -> int:
+    """Do all pieces of a work; return what it returns."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as done:
+            tokens: int = done.value
+            return tokens
+
+
 def check_words(tokenizer: Tokenizer, what: str, text: str) -> None:
     """Find out whether a text is nothing but words.
 
     Raises:
-        Rejected: it spells a control token of the model.
+        Rejected: it is no Unicode, or spells a control token of the model.
     """
+    problem = text_problem(what, text)
+    if problem is not None:
+        raise Rejected(ErrorCode.INVALID_REQUEST, problem)
     control = tokenizer.control_text(text)
     if control is not None:
         raise Rejected(

@@ -19,6 +19,7 @@ from timely_llm.serving.failures import in_words
 from timely_llm.serving.pool import Pool
 from timely_llm.serving.prompts import Prompts
 from timely_llm.serving.removals import Removals
+from timely_llm.skills.templates import MAX_CHARACTERS, one_line
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Reports:
         if report.epoch != delivery.generation.epoch:
             return
         generation = delivery.generation
+        report = replace(report, value=report.value[:MAX_CHARACTERS])
         if report.state is ReportState.RETURNED:
             self._pool.end(generation, ErrorCode.NONE, "")
         elif report.state is ReportState.FAILED:
@@ -117,7 +119,7 @@ class Reports:
     def _replan(self, delivery: PlanDelivery, report: ExecutionReport, now: float) -> None:
         """Offer a failed segment to the model, as an urgent request with its history."""
         generation, tally = delivery.generation, delivery.generation.tally
-        reason = report.value.strip() or "no reason given"
+        reason = one_line(report.value, "no reason given")
         failure = f"segment {report.index} failed: {reason}"
         if generation.epoch >= self._max_replans:
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)

@@ -9,8 +9,8 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from typing import TypeVar
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineLost, RequestError
@@ -24,9 +24,11 @@ from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.gate import Gate, Limits
 from timely_llm.serving.inbox import Inbox, Work
 from timely_llm.serving.loop import Loop, Turn
+from timely_llm.serving.promises import Promises, settle
+from timely_llm.serving.registration import Read, Reading, Registered, Registrations
 from timely_llm.serving.sink import ServerSink, Sink, Watched
 from timely_llm.serving.watchdog import Watchdog
-from timely_llm.skills.skill_set import parse_skill_set
+from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -54,6 +56,7 @@ class Server:
         limits: when to refuse requests.
         step_timeout_s: a turn of the loop that takes longer has hung, seconds. Ten times as long
             until the first step is done, and while a skill set is registered.
+        read: reads the texts of skill sets, in a thread of its own.
 
     Attributes:
         problem: why nothing will be served any more, in one sentence; empty while that is not so.
@@ -66,6 +69,7 @@ class Server:
         clock: Clock,
         limits: Limits | None = None,
         step_timeout_s: float = math.inf,
+        read: Read = parse_skill_set,
     ) -> None:
         self._gate = Gate(limits or Limits())
         self._sink = sink
@@ -73,7 +77,10 @@ class Server:
         self._clock = clock
         self._inbox = Inbox()
         self._lock = threading.Lock()
-        self._promised: set[Future[Any]] = set()
+        self._promises = Promises()
+        self._read = read
+        self._reading = Reading()
+        self._registrations = Registrations()
         self._skill_sets: dict[str, str] = {}  # as they were written
         self._drains: list[tuple[float, Future[None]]] = []
         self._made: Future[Loop] = Future()
@@ -114,20 +121,20 @@ class Server:
             work: to be done.
             slow: whether it may take as long as many steps.
         """
-        future: Future[T] = self._promise()
+        future: Future[T] = self._promises.make()
 
         def run() -> None:
             try:
                 result = work(self._made.result())
             except Exception as error:
-                _settle(future, error=error)
+                settle(future, error=error)
             else:
-                _settle(future, result)
+                settle(future, result)
 
         try:
             self._inbox.put(Work(run, slow))
         except Rejected as error:
-            _settle(future, error=error)
+            settle(future, error=error)
         return future
 
     def post(self, work: Callable[[Loop], object]) -> None:
@@ -141,20 +148,52 @@ class Server:
             if not self._inbox.closed:
                 self._dropped.add(error)
 
-    def register(self, skill_set_yaml: str, source: str = "skill set") -> Future[tuple[str, int]]:
-        """Pre-store a skill set; return its future (name, tokens of the shared prompt)."""
+    def register(
+        self, skill_set_yaml: str, source: str = "skill set", read: Read | None = None
+    ) -> Registered:
+        """Pre-store a skill set; return its future (name, tokens of the shared prompt).
 
-        def work(loop: Loop) -> tuple[str, int]:
-            skill_set = parse_skill_set(skill_set_yaml, source)
+        It is read in a thread of its own, and pre-stored between the steps of others.
+
+        Args:
+            skill_set_yaml: the text.
+            source: what errors call it.
+            read: reads it; by default as the server was told.
+        """
+        future: Registered = self._promises.make()
+
+        def begin(loop: Loop, skill_set: SkillSet) -> None:
+            def ready() -> None:
+                self._gate.know(skill_set.name)
+                self._skill_sets.setdefault(skill_set.name, skill_set_yaml)
+
             most = self._gate.limits.max_skill_sets
-            if skill_set.name not in loop.prompts and len(loop.prompts) >= most:
-                raise RequestError(f"{most} skill sets are registered, the most allowed")
-            tokens = loop.register(skill_set)
-            self._gate.know(skill_set.name)
-            self._skill_sets[skill_set.name] = skill_set_yaml
-            return skill_set.name, tokens
+            self._registrations.begin(loop, skill_set, most, future, ready)
 
-        return self.call(work, slow=True)
+        def was_read(outcome: Future[SkillSet]) -> None:
+            error = outcome.exception()
+            if error is not None:
+                settle(future, error=error)
+                return
+            begun = self.call(lambda loop: begin(loop, outcome.result()))
+            begun.add_done_callback(lambda done: _pass_error(done, future))
+
+        try:
+            reads = read or self._read
+            self._reading.begin(lambda: reads(skill_set_yaml, source), was_read)
+        except Rejected as error:
+            settle(future, error=error)
+        return future
+
+    def unregister(self, name: str) -> Future[None]:
+        """Forget a skill set that no request uses; the future says why it cannot be."""
+
+        def work(loop: Loop) -> None:
+            loop.unregister(name)
+            self._gate.forget(name)
+            self._skill_sets.pop(name, None)
+
+        return self.call(work)
 
     def skill_set(self, name: str) -> str:
         """Return a registered skill set as YAML text.
@@ -212,7 +251,7 @@ class Server:
             Done when nothing is served any more.
         """
         self._gate.open(False)
-        drained: Future[None] = self._promise()
+        drained: Future[None] = self._promises.make()
         with self._lock:
             self._drains.append((self._clock.now() + timeout_s, drained))
         try:
@@ -310,11 +349,24 @@ class Server:
             self._watchdog.begins(slow=not loop.stats.steps)
             turn, pause_s = self._turn(loop)
             wake_s = self._end_drains(loop)
+            idle = turn is not None and not turn.stepped
+            registered = self._go_on_registering(idle)
             self._watchdog.rests()
             if pause_s:
                 self._inbox.rest(pause_s)
-            elif turn is not None and not turn.stepped:
+            elif turn is not None and idle and not registered:
                 self._inbox.wait(min(turn.wake_s, wake_s) - self._clock.now())
+
+    def _go_on_registering(self, idle: bool) -> bool:
+        """Pre-store a piece of a skill set if it is time for one; return whether one was."""
+        if not self._registrations:
+            return False
+        self._watchdog.begins(slow=True)
+        try:
+            return self._registrations.go_on(idle)
+        except EngineLost as error:
+            self._fail(str(error))
+            return False
 
     def _do(self, loop: Loop, work: Work) -> None:
         """Do what somebody has asked for; what goes wrong with it is nobody else's trouble."""
@@ -438,35 +490,17 @@ class Server:
         for request in self._gate.requests:
             self._watched.ended(request.refused(*self._why))
         self._let_go()
-        with self._lock:
-            promised = list(self._promised)
-        for future in promised:
-            _settle(future, error=Rejected(*self._why))
+        self._promises.break_all(Rejected(*self._why))
 
     def _let_go(self) -> None:
         """Let nobody wait for a drain any more."""
         with self._lock:
             drains, self._drains = self._drains, []
         for _, drained in drains:
-            _settle(drained, None)
-
-    def _promise(self) -> Future[Any]:
-        """Return a future that is done at the latest when the server has ended."""
-        future: Future[Any] = Future()
-        with self._lock:
-            self._promised.add(future)
-        future.add_done_callback(self._keep)
-        return future
-
-    def _keep(self, future: Future[Any]) -> None:
-        with self._lock:
-            self._promised.discard(future)
+            settle(drained, None)
 
 
-def _settle(future: Future[Any], result: Any = None, error: Exception | None = None) -> None:
-    """Let a future be done; the first result counts."""
-    with contextlib.suppress(InvalidStateError):
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+def _pass_error(done: Future[None], future: Registered) -> None:
+    error = done.exception()
+    if error is not None:
+        settle(future, error=error)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Quantiles = dict[Annotated[float, Field(ge=0, le=1)], Positive]
+Quantiles = Annotated[dict[Annotated[float, Field(ge=0, le=1)], Positive], Field(max_length=256)]
 
 
 class Duration(BaseModel):
@@ -36,7 +36,7 @@ class Duration(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    polynomial: tuple[Finite, ...] | None = None
+    polynomial: Annotated[tuple[Finite, ...], Field(max_length=16)] | None = None
     spread: Quantiles | None = None
     step_s: Positive | None = None
     steps: tuple[int, int] | None = None

@@ -48,7 +48,7 @@ class RuleChecker:
         self._skill_set = skill_set
         self._times = times or ExecutionTimes(skill_set)
         self._budget = budget or Budget()
-        self._rules = [Rule(number, text) for number, text in enumerate(skill_set.rules, start=1)]
+        self._rules = list(skill_set.compiled_rules)
         self._open = self._rules  # those that more text could let match, or match otherwise
         self._lead = ""
         self._said = ""

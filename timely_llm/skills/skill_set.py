@@ -10,16 +10,28 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from timely_llm.core.documents import load_document, read_document
+from timely_llm.core.document_nodes import Size
+from timely_llm.core.documents import read_document, read_text
 from timely_llm.core.errors import SkillSetError
+from timely_llm.core.text import clipped, name_problem
 from timely_llm.skills.durations import Duration, Finite
-from timely_llm.skills.rules import MAX_RULES, Rule
+from timely_llm.skills.rules import MAX_CHARACTERS, MAX_RULES, Rule
 from timely_llm.skills.templates import NOTHING, check_template, fill, filled, one_line
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 LITERALS = frozenset(("True", "False", "true", "false"))
+MAX_SIZE = Size(nodes=10_000, depth=16)
+"""The largest skill set as a document; it is checked in less than 0.1 s."""
+MAX_SKILLS = 256
+MAX_ARGUMENTS = 16
+MAX_LINES = 64
+"""Lines of guidance, and examples."""
+MAX_PROMPT_CHARACTERS = 32_768
+"""Characters of the shared part of the prompt, all its lines together."""
+_Word = Annotated[str, Field(max_length=64)]
+_Line = Annotated[str, Field(max_length=2000)]
 
 
 class _Strict(BaseModel):
@@ -29,12 +41,20 @@ class _Strict(BaseModel):
 class Argument(_Strict):
     """One argument of a skill: its type, unit and bounds."""
 
-    name: str
+    name: _Word
     type: Literal["integer", "number", "text"]
-    unit: str = ""
+    unit: _Word = ""
     minimum: Finite | None = None
     maximum: Finite | None = None
     maximum_length: Annotated[int, Field(ge=1, le=10_000)] = 200
+
+    @field_validator("name", "unit")
+    @classmethod
+    def _stands_in_a_line(cls, name: str) -> str:
+        problem = name_problem("it", name)
+        if problem is not None:
+            raise ValueError(problem)
+        return name
 
     @model_validator(mode="after")
     def _bounds_are_ordered(self) -> Argument:
@@ -83,8 +103,8 @@ class Skill(_Strict):
     call, and the value is appended to the model's context (paper 001 §8).
     """
 
-    description: str
-    arguments: tuple[Argument, ...] = ()
+    description: _Line
+    arguments: Annotated[tuple[Argument, ...], Field(max_length=MAX_ARGUMENTS)] = ()
     duration: Duration
     returns: Literal["nothing", "boolean", "number", "text"] = "nothing"
     blocking: bool = False
@@ -125,19 +145,20 @@ class SkillSet(_Strict):
     """
 
     name: str
-    description: str = ""
+    description: _Line = ""
     language: Literal["minispec", "regex", "sentence", "paragraph"] = "minispec"
     prompt: str
-    skills: dict[str, Skill] = {}
-    rules: tuple[str, ...] = ()
+    skills: Annotated[dict[str, Skill], Field(max_length=MAX_SKILLS)] = {}
+    rules: Annotated[tuple[str, ...], Field(max_length=MAX_RULES)] = ()
     words_per_s: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 5.0
-    guidance: tuple[str, ...] = ()
-    examples: tuple[Example, ...] = ()
-    answer_format: str = "=> {value}\n"
-    recovery_format: str = (
+    guidance: Annotated[tuple[str, ...], Field(max_length=MAX_LINES)] = ()
+    examples: Annotated[tuple[Example, ...], Field(max_length=MAX_LINES)] = ()
+    answer_format: _Line = "=> {value}\n"
+    recovery_format: _Line = (
         "{task}\n[E] You provided me with plan {plan}, but I failed because {reason}."
         " Execution history: {done}"
     )
+    _rules: tuple[Rule, ...] = PrivateAttr(())
 
     @field_validator("answer_format")
     @classmethod
@@ -151,21 +172,31 @@ class SkillSet(_Strict):
 
     @field_validator("rules")
     @classmethod
-    def _rules_are_patterns(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
-        for number, rule in enumerate(rules[: MAX_RULES + 1], start=1):
-            if number > MAX_RULES:
-                raise ValueError(f"at most {MAX_RULES} rules are allowed, not {len(rules)}")
-            try:
-                Rule(number, rule)
-            except ValueError as error:
-                raise ValueError(f"rule {number}: {error}") from None
+    def _rules_are_short(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
+        characters = sum(map(len, rules))
+        if characters > MAX_CHARACTERS:
+            raise ValueError(
+                f"all rules together have {characters} characters, at most {MAX_CHARACTERS} are"
+                " allowed"
+            )
         return rules
+
+    @model_validator(mode="after")
+    def _prompt_is_short(self) -> SkillSet:
+        characters = len(self.prompt_text())
+        if characters > MAX_PROMPT_CHARACTERS:
+            raise ValueError(
+                f"prompt, skills, guidance and examples have {characters} characters together, at"
+                f" most {MAX_PROMPT_CHARACTERS} are allowed"
+            )
+        return self
 
     @model_validator(mode="after")
     def _language_has_its_words(self) -> SkillSet:
         if (self.language == "regex") != bool(self.rules):
             raise ValueError("language regex needs rules, and rules need language regex")
-        calls = any(Rule(n, rule).calls_skills for n, rule in enumerate(self.rules, start=1))
+        self._rules = tuple(_rule(n, text) for n, text in enumerate(self.rules, start=1))
+        calls = any(rule.calls_skills for rule in self._rules)
         if not self.skills and (self.language == "minispec" or calls):
             raise ValueError("skills: at least one is needed for plans that call skills")
         return self
@@ -175,12 +206,17 @@ class SkillSet(_Strict):
         for name in (self.name, *self.skills):
             if not IDENTIFIER.match(name):
                 raise ValueError(
-                    f"name {name!r} must start with a letter and hold at most 64 letters,"
+                    f"name {clipped(name)} must start with a letter and hold at most 64 letters,"
                     " digits and _"
                 )
             if name in LITERALS:
                 raise ValueError(f"name {name!r} means a value in plans: choose another")
         return self
+
+    @property
+    def compiled_rules(self) -> tuple[Rule, ...]:
+        """The rules, ready to match."""
+        return self._rules
 
     def prompt_text(self) -> str:
         """Return the fixed part of the prompt: shared, pre-stored, computed once."""
@@ -227,7 +263,7 @@ def parse_skill_set(text: str, source: str = "skill set") -> SkillSet:
     Raises:
         SkillSetError: one line naming the place in `source` and what is allowed there.
     """
-    return read_document(text, SkillSet, source, SkillSetError)
+    return read_document(text, SkillSet, source, SkillSetError, max_size=MAX_SIZE)
 
 
 def load_skill_set(path: str | Path) -> SkillSet:
@@ -236,4 +272,11 @@ def load_skill_set(path: str | Path) -> SkillSet:
     Raises:
         SkillSetError: the file cannot be read or is not a valid skill set.
     """
-    return load_document(path, SkillSet, "skill set", SkillSetError)
+    return parse_skill_set(read_text(path, "skill set", SkillSetError), str(path))
+
+
+def _rule(number: int, pattern: str) -> Rule:
+    try:
+        return Rule(number, pattern)
+    except ValueError as error:
+        raise ValueError(f"rules: rule {number}: {error}") from None

@@ -1,0 +1,175 @@
+"""YAML within bounds: how large a document is, aliases and merges written out, is known first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+_Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TEXT = "tag:yaml.org,2002:str"
+MAX_SCALAR = 100
+"""Characters of the longest value that is no text: a number, a date, a truth value."""
+
+
+class DocumentTooLarge(Exception):
+    """A document is larger than allowed; the message goes on where its name ends."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a document is.
+
+    Attributes:
+        nodes: values and keys, each alias counted as all that it stands for.
+        depth: levels of lists and mappings within each other, aliases written out.
+    """
+
+    nodes: int
+    depth: int
+
+
+def bounded_load(text: str, most: Size) -> Any:
+    """Return what a YAML document means.
+
+    The document is composed from its parser's events and not by PyYAML, whose composer for C
+    overflows the stack where brackets are deep. Merges and aliases cost nothing before they are
+    constructed: until then only their sizes are added up.
+
+    Raises:
+        DocumentTooLarge: it is larger than `most`.
+        Exception: it is no YAML; PyYAML lets every kind out.
+    """
+    loader = _Loader(text)
+    try:
+        node = _Composer(loader, most).document()
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+class _Composer:
+    """Makes nodes of events, and adds up what they stand for.
+
+    Args:
+        loader: where the events come from; it also says which tag a node has.
+        most: how large the document may be.
+    """
+
+    def __init__(self, loader: Any, most: Size) -> None:
+        self._loader = loader
+        self._most = most
+        self._events = 0
+        self._anchors: dict[str, tuple[yaml.Node, Size] | None] = {}
+
+    def document(self) -> yaml.Node | None:
+        """Return the only document's node; None if there is none."""
+        events = self._all()
+        next(events)  # the stream begins
+        if isinstance(next(events), yaml.StreamEndEvent):
+            return None
+        node, _ = self._node(events, next(events), 1)
+        next(events)  # the document ends
+        if not isinstance(extra := next(events), yaml.StreamEndEvent):
+            raise yaml.composer.ComposerError(
+                None, None, "but found another document", extra.start_mark
+            )
+        return node
+
+    def _all(self) -> Iterator[Any]:
+        while self._loader.check_event():
+            self._events += 1
+            if self._events > 2 * self._most.nodes + 8:
+                raise self._too_large()
+            yield self._loader.get_event()
+
+    def _node(self, events: Iterator[Any], event: Any, depth: int) -> tuple[yaml.Node, Size]:
+        """Return the node that begins with an event, and its size.
+
+        Args:
+            events: what follows it.
+            event: its first one.
+            depth: of the level that it stands on.
+        """
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, depth)
+        if depth > self._most.depth:
+            raise self._too_deep()
+        anchor = event.anchor
+        if anchor is not None:
+            if anchor in self._anchors:
+                raise yaml.composer.ComposerError(
+                    None, None, f"found duplicate anchor {anchor[:40]!r}", event.start_mark
+                )
+            self._anchors[anchor] = None
+        if isinstance(event, yaml.ScalarEvent):
+            node: yaml.Node = self._scalar(event)
+            size = Size(1, 1)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node, size = self._collection(events, event, depth, yaml.SequenceNode)
+        else:
+            node, size = self._collection(events, event, depth, yaml.MappingNode)
+        if anchor is not None:
+            self._anchors[anchor] = node, size
+        return node, size
+
+    def _alias(self, event: Any, depth: int) -> tuple[yaml.Node, Size]:
+        if event.anchor not in self._anchors:
+            raise yaml.composer.ComposerError(
+                None, None, f"found undefined alias {event.anchor[:40]!r}", event.start_mark
+            )
+        known = self._anchors[event.anchor]
+        if known is None:
+            raise yaml.composer.ComposerError(
+                None, None, f"{event.anchor[:40]!r} contains itself", event.start_mark
+            )
+        if depth + known[1].depth - 1 > self._most.depth:
+            raise self._too_deep()
+        return known
+
+    def _scalar(self, event: Any) -> yaml.ScalarNode:
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._loader.resolve(yaml.ScalarNode, event.value, event.implicit)
+        if tag != _TEXT and len(event.value) > MAX_SCALAR:
+            raise DocumentTooLarge(
+                f": line {event.start_mark.line + 1}: a value that is no text has"
+                f" {len(event.value)} characters, at most {MAX_SCALAR} are allowed"
+            )
+        return yaml.ScalarNode(
+            tag, event.value, event.start_mark, event.end_mark, style=event.style
+        )
+
+    def _collection(
+        self, events: Iterator[Any], event: Any, depth: int, kind: type[Any]
+    ) -> tuple[yaml.Node, Size]:
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = self._loader.resolve(kind, None, event.implicit)
+        made: list[yaml.Node] = []
+        nodes, levels = 1, 0
+        end = yaml.SequenceEndEvent if kind is yaml.SequenceNode else yaml.MappingEndEvent
+        while not isinstance(inner := next(events), end):
+            node, size = self._node(events, inner, depth + 1)
+            made.append(node)
+            nodes, levels = nodes + size.nodes, max(levels, size.depth)
+            if nodes > self._most.nodes:
+                raise self._too_large()
+        values: Any = made
+        if kind is yaml.MappingNode:
+            values = list(zip(made[::2], made[1::2], strict=True))
+        node = kind(tag, values, event.start_mark, inner.end_mark, flow_style=event.flow_style)
+        return node, Size(nodes, levels + 1)
+
+    def _too_large(self) -> DocumentTooLarge:
+        return DocumentTooLarge(
+            f" has more than {self._most.nodes} values and keys, the most allowed; an alias counts"
+            " as all that it stands for"
+        )
+
+    def _too_deep(self) -> DocumentTooLarge:
+        return DocumentTooLarge(
+            f" is nested more than {self._most.depth} levels deep, the most allowed"
+        )

@@ -1,0 +1,150 @@
+"""Nodes whose callbacks' exceptions end nothing.
+
+rclpy lets an exception of a callback end `spin`, and with the events executor the process. That
+holds for its own callbacks too: a parameter of an unknown type is enough.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.node import Node
+
+from timely_llm.core.errors import first_line
+from timely_llm.core.request import ErrorCode
+from timely_llm.core.text import sendable
+
+REPEAT_S = 5.0
+"""A callback that fails again and again is logged that often, seconds."""
+MAX_SENTENCE = 300
+MAX_TRACEBACK = 4000
+Callback = Callable[..., Any]
+Logger = Callable[[], Any]
+
+
+class Guard:
+    """Logs what goes wrong in one callback, and goes on.
+
+    Args:
+        what: what the log calls the callback.
+        logger: returns the node's logger.
+    """
+
+    def __init__(self, what: str, logger: Logger) -> None:
+        self._what = what
+        self._logger = logger
+        self._logged_s = -REPEAT_S
+        self._passed_over = 0
+
+    def failed(self, error: Exception) -> str:
+        """Log an error; return the sentence about it."""
+        words = " ".join(first_line(error).split())
+        sentence = sendable(f"{self._what} failed: {type(error).__name__}: {words}")
+        if len(sentence) > MAX_SENTENCE:
+            sentence = sentence[: MAX_SENTENCE - 3] + "..."
+        now = time.monotonic()
+        if now < self._logged_s + REPEAT_S:
+            self._passed_over += 1
+            return sentence
+        times = f" (and {self._passed_over} times before)" if self._passed_over else ""
+        self._logged_s, self._passed_over = now, 0
+        self._logger().error(sentence + times)
+        trace = "".join(traceback.format_exception(error))
+        self._logger().debug(sendable(trace[-MAX_TRACEBACK:]))
+        return sentence
+
+    def wrap(self, callback: Callback, otherwise: Callable[..., Any] | None = None) -> Callback:
+        """Return the callback, which now raises nothing.
+
+        Args:
+            callback: a function, or one that makes a coroutine.
+            otherwise: what is returned after an error, given the sentence and the arguments.
+        """
+
+        def answer(error: Exception, arguments: tuple[Any, ...]) -> Any:
+            sentence = self.failed(error)
+            return None if otherwise is None else otherwise(sentence, *arguments)
+
+        if inspect.iscoroutinefunction(callback):
+
+            @wraps(callback)
+            async def guarded_coroutine(*arguments: Any) -> Any:
+                try:
+                    return await callback(*arguments)
+                except Exception as error:
+                    return answer(error, arguments)
+
+            return guarded_coroutine
+
+        @wraps(callback)
+        def guarded(*arguments: Any) -> Any:
+            try:
+                return callback(*arguments)
+            except Exception as error:
+                return answer(error, arguments)
+
+        return guarded
+
+
+class Guarded(Node):
+    """A node that logs what its callbacks raise, and answers the calls of its services anyway."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        for service in self.services:  # those of a life cycle are made in another way
+            if not hasattr(service.callback, "__wrapped__"):
+                service.callback = self._answering(service.srv_name, service.callback)
+
+    def create_subscription(
+        self, msg_type: Any, topic: str, callback: Callback, *arguments: Any, **options: Any
+    ) -> Any:
+        """Subscribe; see `rclpy.node.Node`."""
+        guarded = self._guard(f"a message on {topic}").wrap(callback)
+        return super().create_subscription(msg_type, topic, guarded, *arguments, **options)
+
+    def create_service(
+        self, srv_type: Any, srv_name: str, callback: Callback, *arguments: Any, **options: Any
+    ) -> Any:
+        """Offer a service; see `rclpy.node.Node`."""
+        guarded = self._answering(srv_name, callback)
+        return super().create_service(srv_type, srv_name, guarded, *arguments, **options)
+
+    def create_timer(  # type: ignore[override]
+        self, timer_period_sec: float, callback: Callback, *arguments: Any, **options: Any
+    ) -> Any:
+        """Call something from time to time; see `rclpy.node.Node`."""
+        guarded = self._guard("a timer").wrap(callback)
+        return super().create_timer(timer_period_sec, guarded, *arguments, **options)
+
+    def add_waitable(self, waitable: Any) -> None:
+        """Take in an action's server or client; see `rclpy.node.Node`."""
+        waitable.execute = self._guard("an action's message").wrap(waitable.execute)
+        super().add_waitable(waitable)
+
+    def _guard(self, what: str) -> Guard:
+        return Guard(what, self.get_logger)
+
+    def _answering(self, name: str, callback: Callback) -> Callback:
+        return self._guard(f"a call of {name}").wrap(callback, failure)
+
+
+def failure(sentence: str, request: Any, response: Any) -> Any:
+    """Return the answer to a call that failed: a new response that says so where it can."""
+    answer = type(response)()
+    fields = type(response).get_fields_and_field_types()
+    if "error_code" in fields:
+        answer.error_code = int(ErrorCode.ENGINE_FAILED)
+    if "error_msg" in fields:
+        answer.error_msg = sentence
+    refused = SetParametersResult(successful=False, reason=sentence)
+    if fields.get("result") == "rcl_interfaces/SetParametersResult":
+        answer.result = refused
+    if fields.get("results") == "sequence<rcl_interfaces/SetParametersResult>":
+        answer.results = [refused] * len(request.parameters)
+    return answer
