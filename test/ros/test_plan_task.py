@@ -11,6 +11,7 @@ from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, Repo
 from timely_llm.core.segment import Segment
 from timely_llm.ros.pending import PlanClientError, PlanTimeout
 from timely_llm.ros.plan_task import PlanTask, calls_of
+from timely_llm.skills.skill_set import SkillSet
 
 A, B, C = (Segment("r", "me", i, text) for i, text in enumerate(("mu(50);", "tp();", "->True;")))
 FINAL = replace(C, final=True)
@@ -30,6 +31,9 @@ class Post:
 
     def cancel(self, request_id: str) -> None:
         self.canceled.append(request_id)
+
+    def skill_set(self, name: str) -> SkillSet:
+        raise PlanClientError(f"unknown skill set {name!r}")
 
 
 @pytest.fixture

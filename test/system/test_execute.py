@@ -191,6 +191,35 @@ def test_a_result_that_waits_for_a_value_says_so(patient: PlanClient) -> None:
     assert task.cancel(WAIT_S)
 
 
+SLOW = """
+import time
+from timely_llm.ros.client import PlanClient
+
+def drive(distance):
+    print("driving", flush=True)
+    time.sleep(60)
+    print("arrived", flush=True)
+
+with PlanClient("interrupted", find_s=30.0) as client:
+    client.execute("Look.", {"mf": drive}, otherwise=print)
+"""
+
+
+def test_ctrl_c_in_a_skill_cancels_the_request(
+    start: Start, server: Client, tmp_path: Path
+) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    process = start(str(script))
+    server.until(lambda: "driving" in process.output)
+    assert len(server.listed()) == 1
+    process.interrupt()
+    assert process.wait(WAIT_S) != 0
+    assert process.output.rstrip().endswith("KeyboardInterrupt")
+    assert "arrived" not in process.output
+    server.until_listed({})
+
+
 @pytest.fixture(scope="module")
 def embedded(start: Start, server: Client, domain: int) -> Iterator[tuple[Any, PlanClient]]:
     """A server of its own namespace with the embedded model, which is impatient."""
