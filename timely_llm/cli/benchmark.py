@@ -137,6 +137,36 @@ def record(rates: tuple[float, ...], seconds: float, json_file: Path | None) -> 
 
 
 @benchmark.command()
+@click.option("--attack", "attacks", multiple=True, help="Name of an attack; all by default.")
+@click.option("--engine", "name", type=click.Choice(["transformers", "simulated", "vllm"]),
+              default="transformers", help="The server's engine.")  # fmt: skip
+@click.option("--executor", "executors", type=click.Choice(["single", "events"]), multiple=True,
+              default=("single", "events"), help="The server's executor.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1, 1000), default=3, help="Of each attack.")
+@JSON
+def attack(
+    attacks: tuple[str, ...], name: str, executors: tuple[str, ...], rounds: int,
+    json_file: Path | None,
+) -> None:  # fmt: skip
+    """A real server and inputs made to hurt it: what is answered, what does it cost a plan?"""
+    need_ros()
+    check_output(json_file, "--json")
+    from timely_llm.benchmarks.attack import rows
+    from timely_llm.benchmarks.attacks import ATTACKS
+
+    known = [made.name for made in ATTACKS]
+    for wrong in (attack for attack in attacks if attack not in known):
+        raise click.BadParameter(f"{wrong!r} is none of: {'; '.join(known)}", param_hint="--attack")
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        return [
+            row for executor in executors for row in rows(attacks, name, executor, rounds, progress)
+        ]
+
+    show("attack", work, json_file)
+
+
+@benchmark.command()
 @click.option("--robots", type=click.IntRange(1, 512), default=64)
 @click.option("--minutes", type=click.FloatRange(0.1, 10_000), default=10.0)
 @click.option("--policy", type=click.Choice(list(POLICIES)), default=DEFAULT_POLICY)

@@ -13,6 +13,7 @@ FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
 TALKERS = (sys.executable, "-m", "timely_llm.ros.talkers")
 RECORDER = (sys.executable, "-m", "timely_llm.ros.recorder")
 PROBE = (sys.executable, "-m", "timely_llm.ros.delivery_probe")
+ATTACK_PROBE = (sys.executable, "-m", "timely_llm.ros.attack_probe")
 RECORD_PROBE = (sys.executable, "-m", "timely_llm.ros.record_probe")
 
 

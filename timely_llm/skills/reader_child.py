@@ -13,7 +13,7 @@ MEMORY = 256 * 1024 * 1024
 """What reading may add to the memory of this process, bytes."""
 CPU_S = 5
 """Processor time after which it is ended, seconds."""
-NICE = 10
+NICE = 19
 
 
 def main() -> None:
