@@ -1,23 +1,26 @@
 """The journal."""
 
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.journal import FileJournal
+from timely_llm.core.journal import FileJournal, is_event
+from timely_llm.processes.log_reader import LogReader, last_life
 
 
 def test_each_event_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = FileJournal(path)
     journal.write("step", 1.25, ids=["a"])
-    assert json.loads(path.read_text().splitlines()[-1]) == {
-        "event": "step",
-        "t": 1.25,
-        "ids": ["a"],
-    }
+    start, step = map(json.loads, path.read_text().splitlines())
+    assert start["event"] == "start"
+    assert step == {"event": "step", "t": 1.25, "ids": ["a"]}
     journal.write("end", 2.0)
     assert len(path.read_text().splitlines()) == 3
 
@@ -31,3 +34,65 @@ def test_a_full_disk_ends_the_journal_and_nothing_else() -> None:
     journal = FileJournal("/dev/full")
     for _ in range(3):
         journal.write("step", 1.0)
+
+
+def test_a_second_life_follows_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    for t in (1.0, 2.0):
+        journal = FileJournal(path)
+        journal.write("step", t)
+        journal.close()
+        journal.write("step", 9.0)  # of a life that is over
+    events = LogReader(path).read()
+    assert [e["event"] for e in events] == ["start", "step", "start", "step"]
+    assert [(e["event"], e["t"]) for e in last_life(events)][1:] == [("step", 2.0)]
+
+
+@given(cut=st.integers(0, 200))
+def test_a_line_that_was_torn_is_passed_over(cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "journal.jsonl")
+        journal = FileJournal(path)
+        for number in range(4):
+            journal.write("step", float(number))
+        journal.close()
+        whole = path.read_bytes()
+        path.write_bytes(whole[: max(len(whole) - cut, len(whole.splitlines(True)[0]))])
+        before = path.read_bytes()
+        FileJournal(path).close()
+        assert path.read_bytes().startswith(before), "nothing is taken away"
+        events = LogReader(path).read()
+        assert events[-1]["event"] == "start"
+        left = before[: before.rfind(b"\n") + 1].splitlines()
+        complete = [json.loads(line) for line in left]
+        torn = before[len(b"".join(line + b"\n" for line in left)) :]
+        if is_event(torn):  # only its newline was missing
+            complete.append(json.loads(torn))
+        assert events[:-1] == complete
+
+
+@pytest.mark.parametrize(
+    "content", ["# Notes\n", "[1, 2]\n", '{"event": 1}\n', "\0" * 100, '{"a": 1, "t": 2}', "\n"]
+)
+def test_a_file_of_another_kind_is_not_touched(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "precious"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError, match="its first line is no event"):
+        FileJournal(path)
+    assert path.read_text() == content
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(ConfigurationError, match="it is not a file"):
+            FileJournal(path)
+
+
+def test_one_process_writes_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    journal = FileJournal(path)
+    with pytest.raises(ConfigurationError, match="another process is writing it"):
+        FileJournal(path)
+    journal.close()
+    FileJournal(path).close()

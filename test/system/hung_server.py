@@ -45,6 +45,7 @@ def main() -> int:
 
     def submit_or_break(engine: SimulatedEngine, plan: StepPlan) -> None:
         if any(key.startswith("stuck") for key in plan.keys):
+            print("it breaks now", flush=True)
             breaks()
         submit(engine, plan)
 

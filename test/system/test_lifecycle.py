@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from test.system.conftest import Process, Start
 from test.system.ros_client import FIND, PATIENT, Client
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
+from timely_llm.resources import resource
+
+DRONE = resource("config/skill_sets/drone.yaml")
 
 
 class Manager:
@@ -60,7 +64,11 @@ class Manager:
 
 @pytest.fixture(params=["single", "events"])
 def managed(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Manager]:
-    made = PATIENT | {"autostart": False, "executor": request.param, "drain_timeout_s": 0.5}
+    skill_sets = [Path(__file__).with_name("patient.yaml"), DRONE]
+    made = PATIENT | {
+        "autostart": False, "executor": request.param, "drain_timeout_s": 0.5,
+        "skill_sets": f"[{', '.join(map(str, skill_sets))}]",
+    }  # fmt: skip
     server = start("plan_server", **made)
     client = Client(domain)
     client.wait_for_action()
@@ -92,11 +100,11 @@ def test_before_it_is_active_a_server_says_so(managed: Manager) -> None:
 def test_parameters_can_be_set_until_it_is_configured(managed: Manager) -> None:
     assert "policy must be one of" in managed.set("policy", "best")
     assert "read-only" in managed.set("autostart", True)
-    assert managed.set("skill_sets", ["/no/such.yaml"]) == ""
+    assert managed.set("slo_classes", ["voice:rate=8", "voice:rate=9"]) == ""
     assert not managed.change("configure")
     assert managed.state == "unconfigured"
-    managed.client.until(lambda: "cannot read skill set /no/such.yaml" in managed.server.output)
-    assert managed.set("skill_sets", [""]) == ""
+    managed.client.until(lambda: "names a service level twice" in managed.server.output)
+    assert managed.set("slo_classes", [""]) == ""
     assert managed.change("configure")
     assert "can be set only while the node is not configured" in managed.set("policy", "fcfs")
     assert managed.change("activate")
@@ -108,6 +116,32 @@ def test_parameters_can_be_set_until_it_is_configured(managed: Manager) -> None:
     assert managed.change("configure")
     assert managed.change("activate")
     assert managed.code(task=FIND) is ErrorCode.NONE
+
+
+def test_no_message_names_a_file_a_model_or_an_option_of_the_engine(
+    managed: Manager, tmp_path: Path
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for state in ("configure", "cleanup", ""):
+        for name, value in (
+            ("journal", str(victim)),
+            ("model", str(tmp_path)),
+            ("engine", "vllm"),
+            ("engine_args", ["trust_remote_code=true"]),
+            ("engine_process", True),
+            ("dtype", "float16"),
+            ("device", "cuda"),
+            ("threads", 2),
+            ("pace", f"measured:{victim}"),
+            ("skill_sets", [str(victim)]),
+        ):
+            assert managed.set(name, value) == f"Trying to set a read-only parameter: {name}."
+        assert not state or managed.change(state)
+    assert managed.change("configure")
+    assert managed.change("activate")
+    assert managed.code(task=FIND) is ErrorCode.NONE
+    assert victim.read_text() == "mine"
 
 
 def test_deactivation_lets_plans_finish_for_a_while(managed: Manager) -> None:

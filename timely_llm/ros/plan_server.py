@@ -136,9 +136,8 @@ class PlanServer(Guarded, LifecycleNode):
         return lambda: not drained.done()
 
     def stop(self) -> None:
-        """End all requests and the engine; their clients are told."""
+        """End all requests and the engine; their clients are told, and who comes later is too."""
         server, self._server = self._server, None
-        self.interface.serve(None)
         if self._last_resort is not None:
             self._last_resort.rest()
             self._last_resort = None
@@ -191,6 +190,7 @@ class PlanServer(Guarded, LifecycleNode):
     def on_cleanup(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Free the engine; parameters can be set again."""
         self.stop()
+        self.interface.serve(None)
         return SUCCESS
 
     on_shutdown = on_cleanup
