@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from timely_llm.engines.tokenizer_contract import Message
 
 _PIECES = re.compile(r"[A-Za-z_]{1,4}|[0-9]{1,3}|\s{1,4}|.", re.DOTALL)
 _EOS = 0
+_LEAD = b"\1"  # so that a piece that begins with zeros is another number than one that does not
+
+
+@lru_cache(maxsize=65_536)
+def _number(piece: str) -> int:
+    return int.from_bytes(_LEAD + piece.encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=65_536)
+def _text(token_id: int) -> str:
+    """Return the text of a number; that of the end is empty."""
+    size = (token_id.bit_length() + 7) // 8
+    return token_id.to_bytes(size)[len(_LEAD) :].decode("utf-8", "surrogatepass")
 
 
 class ScriptTokenizer:
-    """Cuts text into pieces of one to four characters and numbers them as it meets them.
+    """Cuts text into pieces of one to four characters, each of which is its own number.
 
-    Text and token ids of one tokenizer stand for each other exactly, whatever the text is.
+    Text and token ids stand for each other exactly, whatever the text is, and nothing is kept of
+    texts: a server that reads new words for ever does not grow.
     """
 
     def __init__(self) -> None:
         self.eos_ids = frozenset({_EOS})
-        self._pieces = [""]
-        self._ids: dict[str, int] = {}
 
     @property
     def eos_id(self) -> int:
@@ -38,7 +51,7 @@ class ScriptTokenizer:
 
     def ids(self, pieces: Iterable[str]) -> list[int]:
         """Return the token ids of texts that are one token each."""
-        return [self._id(piece) for piece in pieces]
+        return list(map(_number, pieces))
 
     def control_text(self, text: str) -> str | None:
         """Return None: no text stands for the token that ends an answer."""
@@ -46,18 +59,11 @@ class ScriptTokenizer:
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of token ids."""
-        return "".join(self._pieces[token_id] for token_id in token_ids)
+        return "".join(map(_text, token_ids))
 
     def stream(self) -> ScriptStream:
         """Return a new decoder for one generation."""
         return ScriptStream(self)
-
-    def _id(self, piece: str) -> int:
-        token_id = self._ids.get(piece)
-        if token_id is None:
-            token_id = self._ids[piece] = len(self._pieces)
-            self._pieces.append(piece)
-        return token_id
 
 
 class ScriptStream:

@@ -118,7 +118,9 @@ class Deadline(StreamOptions):
         self.lengths.watch([*first, *ahead])
         batch: list[Generation] = [*first, *ahead]
         choice = Choice()
-        if streams:
+        if not streams:
+            self.streams.rest()
+        else:
             beside = self._beside(now, first, ahead, [*pressing, *waiting], step_time, capacity)
             choice = self.streams.choose(now, streams, beside, step_time)
             batch += choice.streams

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -54,6 +55,12 @@ class Task:
         self.utility_rate = utility * tpot_s
         self.prefill_s = prefill_s
         self.kv_tokens = kv_tokens
+
+    def with_columns(self, columns: int) -> Task:
+        """Return the same with other columns."""
+        made = copy(self)
+        made.columns = columns
+        return made
 
 
 @lru_cache(maxsize=1024)
@@ -141,6 +148,37 @@ def select(
     most = len(fitting) if rows is None else min(rows, len(fitting))
     number = bisect_left(range(1, most + 1), True, key=too_long)
     return fitting[:number], [*fitting[number:], *passed_over]
+
+
+def filling(
+    chosen: Sequence[Task], left: Iterable[Task], step_s: StepSeconds, cycle_s: float, room: int
+) -> list[Task]:
+    """Return tasks that do not fit, with as many columns as there is time for.
+
+    Args:
+        chosen: who is selected.
+        left: the others, the best one first.
+        step_s: seconds of a step by its rows.
+        cycle_s: the cycle must be shorter.
+        room: tokens of KV that the others may need.
+    """
+    columns = Counter(task.columns for task in chosen)
+    prefill_s = sum(task.prefill_s for task in chosen)
+    found = []
+    for task in left:
+        if task.kv_tokens > room:
+            continue
+        before_s = prefill_s + task.prefill_s
+
+        def too_long(count: int, before_s: float = before_s) -> bool:
+            return period_s(columns + Counter((count,)), step_s) + before_s >= cycle_s
+
+        count = bisect_left(range(1, task.columns + 1), True, key=too_long)
+        if count:
+            found.append(task.with_columns(count))
+            columns[count] += 1
+            prefill_s, room = before_s, room - task.kv_tokens
+    return found
 
 
 def by_rate(tasks: Iterable[Task]) -> list[Task]:

@@ -14,6 +14,7 @@ from timely_llm.policies.decode_mask import (
     Task,
     by_rate,
     decode_mask,
+    filling,
     keep_running,
     select,
     shorter_first,
@@ -41,10 +42,16 @@ class Slice:
     cannot take a whole column is followed by others with the rest of it. If one task alone is too
     much for a cycle and nobody is selected, the best one runs alone.
 
+    Who does not fit gets nothing, also where a cycle is shorter than `cycle_s` (Algorithm 2 ends at
+    the first task that is too much): beside one stream of a token in 2 s, a stream of 50 tokens/s
+    waits until that one ends, which has far more than it asked for. With `fill`, which the paper
+    does not have, such a task takes part in as many columns as there is time for.
+
     Attributes:
         even: tasks are spread over the columns of a cycle; else they are in front (the paper).
         charge_prefill: prompts count in the time of a cycle; in the paper they are free.
         cycle_s: seconds that a cycle must be shorter than.
+        fill: what is left of a cycle goes to tasks that do not fit; in the paper to nobody.
         half_life_tokens: after so many tokens a task is worth half; infinite: always the same.
         keep: by how much a selected task is worth more than one that waits; 1: by nothing.
         mean_segment_tokens: of a plan's segment, until segments were seen.
@@ -53,6 +60,7 @@ class Slice:
     even: bool = False
     charge_prefill: bool = False
     cycle_s: float = CYCLE_S
+    fill: bool = False
     half_life_tokens: float = math.inf
     keep: float = 1.0
     mean_segment_tokens: float = 4.0
@@ -131,6 +139,10 @@ class Slice:
         )
         if not chosen:
             chosen = [task for task in left if task.kv_tokens <= room][:1]
+        elif self.fill and len(chosen) < capacity.max_rows:
+            room -= sum(task.kv_tokens for task in chosen)
+            most = capacity.max_rows - len(chosen)
+            chosen += filling(chosen, left, step_time.predict_s, self.cycle_s, room)[:most]
         chosen = by_rate(chosen)
         mask = decode_mask([task.columns for task in chosen], even=self.even)
         keys = [task.key for task in chosen]

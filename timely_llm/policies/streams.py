@@ -86,6 +86,11 @@ class Streams:
         self._urgent = Recent(self._options.window_s)
         self._promised_s = self._relieved_s = -math.inf
 
+    def rest(self) -> None:
+        """Take note that no stream can take part in a step."""
+        before, self._talks = self._talks, {}
+        self._part_with(before)
+
     def choose(
         self,
         now: float,
@@ -120,14 +125,18 @@ class Streams:
                 talk = Talk(stream)
             self._talks[stream.key] = talk
         talks = list(self._talks.values())
-        for key, talk in before.items():
+        self._part_with(before)
+        for talk in talks:
+            talk.look(now, cost, self.lengths, self._options.quantile)
+        return talks
+
+    def _part_with(self, talks: dict[str, Talk]) -> None:
+        """Learn from those of some answers that have ended, and remember the others."""
+        for key, talk in talks.items():
             if talk.generation.state is State.ENDED:
                 talk.ended(self.lengths)
             else:  # it waits for a step in flight, or for its KV
                 self._talks.setdefault(key, talk)
-        for talk in talks:
-            talk.look(now, cost, self.lengths, self._options.quantile)
-        return talks
 
     def _promise(
         self,
