@@ -111,8 +111,10 @@ def an_hour(policy: Policy) -> Hour:
     outside = [stage, step_time, engine.tokenizer]
 
     def look(done: int, total: int) -> None:
-        if (not held and clock.now() > PART_S) or done == total:
+        if not held and clock.now() > PART_S:
             held.append(sizes(loop, engine, leave_out=outside))
 
     run = stage.run(loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), look)
-    return Hour(run, step_time.wrong, (held[0], held[-1]))
+    loop.turn()
+    held.append(sizes(loop, engine, leave_out=outside))
+    return Hour(run, step_time.wrong, (held[0], held[1]))

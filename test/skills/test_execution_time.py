@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from test import endurance
+from test.sizes import sizes
 from test.skills.plans import DRONE
 from timely_llm.core.segment import SkillCall
 from timely_llm.skills.execution_time import LOW_AFTER, ExecutionTimes
@@ -139,3 +142,30 @@ def test_whatever_is_reported_predictions_stay_sane(reports: list[tuple[str, flo
                 assert 0.19 * written_s <= predicted_s <= 5.01 * written_s
         assert math.isfinite(times.error)
         assert math.isfinite(times.bias)
+
+
+@endurance.steps
+def test_predictions_stay_right_for_ever(steps: int) -> None:
+    times, rng = ExecutionTimes(DRONE), random.Random(0)
+    for slower in (1.3, 0.7, 2.0):
+        for _ in range(steps // 3):
+            move = call(times, "mf", 100)
+            times.observe([move], slower * MOVE_S * rng.lognormvariate(0.0, 0.1))
+            times.observe([call(times, "s", "cat")], rng.uniform(2.0, 20.0))
+        assert times.predict_s("mf", (100,)) == pytest.approx(slower * MOVE_S, rel=0.1)
+        assert 2.0 < times.predict_s("s", ("cat",)) < 4.0
+    assert sum(sizes(times, leave_out=[DRONE, DRONE.skills]).values()) < 600
+
+
+@pytest.mark.parametrize("times_as_long", [19.0, 0.06])
+def test_a_bad_time_is_forgotten_as_soon_however_bad_it_was(times_as_long: float) -> None:
+    times = ExecutionTimes(DRONE)
+    for _ in range(300):  # each is just within what is believed
+        move = call(times, "mf", 100)
+        times.observe([move], times_as_long * move.predicted_s)
+    assert times.predict_s("mf", (100,)) == pytest.approx(
+        MOVE_S * (5.0 if times_as_long > 1.0 else 0.2)
+    )
+    for _ in range(80):
+        times.observe([call(times, "mf", 100)], MOVE_S)
+    assert times.predict_s("mf", (100,)) == pytest.approx(MOVE_S, rel=0.3)

@@ -1,0 +1,165 @@
+"""A loop that has served very many requests holds no more than one that has served a few."""
+
+import math
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+
+from test import endurance
+from test.serving.scripted import DRONE
+from test.sizes import sizes
+from timely_llm.core.clock import VirtualClock
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    ReportState,
+    Request,
+    Result,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.slo import Slo
+from timely_llm.core.stream import ChatMessage, StreamChunk, StreamRequest
+from timely_llm.core.time_utility import TimeUtility
+from timely_llm.engines.contract import StepResult
+from timely_llm.engines.profiles import PROFILES
+from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.engines.track import Limits
+from timely_llm.policies.registry import POLICIES, make_policy
+from timely_llm.serving.conversations import Keeping
+from timely_llm.serving.loop import Loop
+from timely_llm.serving.patience import MAX_AGENTS, Patience, Watch
+from timely_llm.serving.stats import Stats
+
+ANSWERS = ("mf(50);tc(90);mf(20);->True;", "mf(50);tp();?s('cat'){g('cat');tp();->True;};->False;")
+AT_ONCE = 12
+LONG = [pytest.mark.long, pytest.mark.timeout(3600)]
+WINDOW = 256
+
+LEARNS = {
+    "AnswerLengths._order": 4 * 64,
+    "AnswerLengths._sorted": 4 * 64,
+    "Lengths._seen": 8 * 64,
+    "Lengths._known": 32 * 64,
+}
+"""What is learned of the last 64 kinds of requests, where each one is of its own kind."""
+
+
+@dataclass
+class Sink:
+    """Counts only."""
+
+    ended_requests: int = 0
+    last: dict[str, ErrorCode] = field(default_factory=dict)
+
+    def segment(self, segment: Segment) -> None:
+        pass
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        pass
+
+    def stepped(self, result: StepResult) -> None:
+        pass
+
+    def ended(self, result: Result) -> None:
+        self.ended_requests += 1
+
+
+class Crowd:
+    """Robots and people of whom each asks once, in a way of its own."""
+
+    def __init__(self, policy: str, limits: Limits) -> None:
+        self.clock, self.sink = VirtualClock(), Sink()
+        self.engine = SimulatedEngine(
+            PROFILES["rtx4090-llama3-8b"], lambda key, _: ANSWERS[len(key) % 2], self.clock, limits
+        )
+        self.loop = Loop(
+            self.engine, make_policy(policy), self.sink, self.clock,
+            patience=Patience(client_timeout_s=5.0, answer_timeout_s=5.0),
+            keeping=Keeping(max_conversations=4, timeout_s=20.0),
+        )  # fmt: skip
+        self.loop.register(DRONE)
+        self._numbers = count()
+
+    def serve(self, steps: int) -> None:
+        """Serve so many steps, and then those who are left."""
+        most = self.loop.stats.steps + steps
+        while self.loop.stats.steps < most:
+            while len(self.loop.generations) < AT_ONCE:
+                self.loop.admit(self._request(next(self._numbers)))
+            self._turn()
+        while self.loop.generations:
+            self._turn()
+        for _ in range(3):  # what was watched is let go
+            self.clock.advance(30.0)
+            self.loop.turn()
+
+    def held(self) -> dict[str, int]:
+        return dict(sizes(self.loop, self.engine, leave_out=[self.sink]))
+
+    def _turn(self) -> None:
+        turn = self.loop.turn()
+        if not turn.stepped:
+            wake_s = min(turn.wake_s, self.clock.now() + 0.5)
+            self.clock.advance(max(wake_s - self.clock.now(), 1e-6))
+
+    def _request(self, number: int) -> Request:
+        agent = f"agent-{number}"
+        if number % 3:
+            self.loop.report(ExecutionReport("", agent, ReportState.ALIVE))
+            worth = TimeUtility(1.0 + number * 1e-6, -2.0, 1.0)
+            return PlanRequest(f"p{number}", agent, "drone", f"task {number}", worth)
+        words = (ChatMessage("user", f"question {number:x} of {agent}"),)
+        slo = Slo(tpot_s=0.1 + number * 1e-7, deadline_s=math.inf if number % 2 else 5.0)
+        return StreamRequest(f"s{number}", agent, words, slo, conversation=f"c{number % 7}")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    ("steps", "kv_tokens"),
+    [
+        pytest.param(1500, 65_536, id="short"),
+        pytest.param(100_000, 65_536, id="long", marks=LONG),
+        pytest.param(100_000, 3200, id="long and tight", marks=LONG),
+    ],
+)
+def test_a_loop_does_not_grow_with_what_it_has_served(
+    policy: str, steps: int, kv_tokens: int
+) -> None:
+    crowd = Crowd(policy, Limits(kv_tokens=kv_tokens))
+    crowd.serve(steps // 5)
+    early, told = crowd.held(), crowd.sink.ended_requests
+    crowd.serve(steps)
+    late = crowd.held()
+    assert crowd.sink.ended_requests > told + steps // 50
+    for place, held in late.items():
+        if place.startswith(("Stats._", "ExecutionTimes._errors")):
+            assert held <= WINDOW, place
+        else:
+            assert held <= LEARNS.get(place, early.get(place, 0) + 8), place
+    assert crowd.loop.stats.requests == crowd.sink.ended_requests
+
+
+@endurance.steps
+def test_counts_and_recent_times_stay_right(steps: int) -> None:
+    stats = Stats()
+    result = StepResult({"a": (1,)}, {"a": 1}, 0.02)
+    odd = [StepResult({"a": (1,)}, {"a": 1}, s) for s in (math.nan, math.inf, -1.0)]
+    for step in range(steps):
+        stats.step(odd[step % 3] if step % 100 < 3 else result)
+    assert stats.steps == stats.generated_tokens == steps
+    assert stats.step_s == pytest.approx(0.02)
+    assert sum(sizes(stats).values()) <= 6 * WINDOW
+
+
+@endurance.steps
+def test_agents_who_say_a_word_and_go_are_forgotten(steps: int) -> None:
+    for timeout_s in (10.0, math.inf):
+        watch, most = Watch(Patience(client_timeout_s=timeout_s)), 0
+        for step in range(steps):
+            watch.heard(f"agent-{step}", 0.01 * step)
+            if step % 100 == 0:
+                watch.forget(0.01 * step)
+                most = max(most, sum(sizes(watch).values()))
+        assert most <= MAX_AGENTS
