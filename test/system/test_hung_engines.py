@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
-from test.system.conftest import Process, Start, ros_environment
+from test.system.conftest import ROOT, Process, Start, ros_environment
 from test.system.ros_client import Client
 from test.system.test_engine_process import children
 from timely_llm import msg
@@ -59,6 +59,14 @@ def ended(*pids: int, limit_s: float = 20.0) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; fail if it does not in time."""
+    end_s = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
 
 
 def zombie(pid: int) -> bool:
@@ -162,10 +170,8 @@ STOP: dict[str, Callable[[Process], None]] = {
 def test_a_stopped_engine_process_does_not_outlive_its_server(
     start: Start, domain: int, end: str
 ) -> None:
-    server = start("plan_server", engine_process="true", shutdown_drain_s=0.1)
-    client = Client(domain)
-    client.wait_for_server()
-    client.close()
+    server = begin(start, "remote", "-p", "shutdown_drain_s:=0.1")
+    until(lambda: "ready" in server.output)
     (engine,) = children(server.popen.pid)
     os.kill(engine, signal.SIGSTOP)
     STOP[end](server)
@@ -196,21 +202,17 @@ def test_nothing_is_left_of_a_demo_that_is_killed_while_its_engine_hangs(
     code = (
         "import sys, time; from pathlib import Path;"
         "from timely_llm.processes.children import Child;"
-        "from timely_llm.processes.nodes import SERVER, ros_command;"
-        "made = Child('plan server', ros_command(SERVER, {'engine_process': True}), {},"
-        " Path(sys.argv[1])); print(made.pid, flush=True); time.sleep(3600)"
+        "made = Child('plan server', [sys.executable, *sys.argv[2:]], {}, Path(sys.argv[1]));"
+        "print(made.pid, flush=True); time.sleep(3600)"
     )
-    log = tmp_path / "server.log"
+    log, server_command = tmp_path / "server.log", [str(ROOT / HUNG[0]), "remote"]
     parent = subprocess.Popen(
-        [sys.executable, "-c", code, str(log)], stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-c", code, str(log), *server_command], stdout=subprocess.PIPE, text=True,
         env=os.environ | ros_environment(domain),
     )  # fmt: skip
     assert parent.stdout is not None
     server = int(parent.stdout.readline())
-    end_s = time.monotonic() + LIMIT_S
-    while not (log.exists() and "ready" in log.read_text()):
-        assert time.monotonic() < end_s, log.read_text()
-        time.sleep(0.05)
+    until(lambda: log.exists() and "ready" in log.read_text())
     (engine,) = children(server)
     for pid in (engine, server):
         os.kill(pid, signal.SIGSTOP)
