@@ -8,6 +8,7 @@ from test.serving.scripted import DRONE, FIND, Scene, request
 from timely_llm.core.errors import EngineError, RequestError
 from timely_llm.core.generation import State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
+from timely_llm.core.stream import ChatMessage, StreamRequest
 from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.contract import Decoding, StepResult
 from timely_llm.engines.simulated import SimulatedEngine
@@ -314,3 +315,26 @@ def test_a_prompt_that_is_too_long_is_refused() -> None:
     assert result.error_code is ErrorCode.INVALID_REQUEST
     assert "tokens, at most 50 are allowed" in result.error_msg
     assert not scene.loop.generations
+
+
+def test_what_can_be_no_prompt_is_refused_before_it_is_made_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene({"r": FIND}, admission=AdmissionLimits(max_prompt_tokens=700))
+    encoded: list[int] = []
+    tokenizer = scene.engine.tokenizer
+    encode_chat = tokenizer.encode_chat
+
+    def counting(messages: Any) -> list[int]:
+        encoded.append(len(messages))
+        return encode_chat(messages)
+
+    monkeypatch.setattr(tokenizer, "encode_chat", counting)
+    scene.loop.admit(request("r", task="x" * 5601))
+    assert scene.sink.results["r"].error_msg == (
+        "the task has 5601 characters, at most 5600 are taken where prompts may have 700 tokens"
+    )
+    messages = (ChatMessage("user", "x" * 5601),)
+    scene.loop.admit(StreamRequest("s", "a", messages))
+    assert scene.sink.answers["s"].error_msg.startswith("the message has 5601 characters, at most")
+    assert not encoded

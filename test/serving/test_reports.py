@@ -245,3 +245,22 @@ def test_draining_does_not_wait_for_robots() -> None:
     assert scene.sink.results["r"].error_code is ErrorCode.NONE
     scene.until_segments(4)
     assert scene.sink.results["s"].error_code is ErrorCode.NONE
+
+
+def test_a_reason_of_five_megabytes_is_cut() -> None:
+    scene = Scene({"r": AGAIN}, Timely(lead_s=0.2), Patience(max_replans=0))
+    scene.loop.admit(request("r"))
+    scene.until_segments(1)
+    scene.report("r", ReportState.FAILED, 0, value="wind\n\ud800" * 1_000_000)
+    message = scene.sink.results["r"].error_msg
+    assert message.startswith("segment 0 failed: wind  wind")
+    assert len(message.encode()) < 1100
+
+
+def test_a_reason_of_five_megabytes_still_leads_to_a_new_plan() -> None:
+    scene = Scene({"r": AGAIN}, Timely(lead_s=0.2))
+    scene.loop.admit(request("r"))
+    scene.until_segments(1)
+    scene.report("r", ReportState.FAILED, 0, value="wind " * 1_000_000)
+    assert scene.plans[0].epoch == 1
+    assert len(scene.prompts["r"][1]) < len(scene.prompts["r"][0]) + 2000

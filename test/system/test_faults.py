@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,26 +19,25 @@ from timely_llm.core.request import ErrorCode
 ODD = Parameter(name="policy", value=ParameterValue(type=42))
 
 
+class Near(Client):
+    """A client that sees what its server logs."""
+
+    server: Process
+
+
 @pytest.fixture(scope="module", params=["single", "events"])
-def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
+def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Near]:
     words: list[str] = []
     for name, value in (PATIENT | {"executor": request.param}).items():
         words += ["-p", f"{name}:={value}"]
-    server = start("test/system/faulty_server.py", "--ros-args", *words)
-    made = Client(domain)
+    made = Near(domain)
+    made.server = start("test/system/faulty_server.py", "--ros-args", *words)
     made.wait_for_action()
     yield made
     made.close()
-    end(server)
-
-
-def end(server: Process) -> None:
-    """End a server; it logged each fault in one line, and ends as it should."""
-    server.stop()
-    assert server.popen.returncode == 0
-    assert "Traceback" not in server.output
-    for name in ("plan_request", "execution_report"):
-        assert f"failed: ZeroDivisionError: a fault in {name} \\ud800" in server.output
+    made.server.stop()
+    assert made.server.popen.returncode == 0
+    assert "Traceback" not in made.server.output
 
 
 def serves(client: Client) -> None:
@@ -63,6 +63,19 @@ def test_a_parameter_of_no_type_is_refused(client: Client) -> None:
     assert not answer.result.successful
     client.call(GetParameters, "get_parameters", names=["no_such"])
     serves(client)
+
+
+def test_other_nodes_live_on_too(start: Start, client: Client, tmp_path: Path) -> None:
+    recorder = start("recorder", output=str(tmp_path / "bag"))
+    set_parameters: Any = client.node.create_client(SetParameters, "recorder/set_parameters")
+    assert set_parameters.wait_for_service(30)
+    for _ in range(2):
+        sent = set_parameters.call_async(SetParameters.Request(parameters=[ODD]))
+        assert not client.result(sent).results[0].successful
+    client.node.destroy_client(set_parameters)
+    recorder.stop()
+    assert "Traceback" not in recorder.output
+    assert "a call of recorder/set_parameters failed: ValueError" in recorder.output
 
 
 def test_skill_sets_that_are_no_text_or_too_much_are_refused_in_one_sentence(
@@ -137,10 +150,13 @@ def test_a_service_that_fails_answers(client: Client) -> None:
     serves(client)
 
 
-def test_a_message_that_fails_ends_nothing(client: Client) -> None:
+def test_a_message_that_fails_is_logged_and_ends_nothing(client: Near) -> None:
     request = client.request()
     request.agent = "evil"
     for _ in range(3):
         client.requests.publish(request)
         client.reports.publish(msg.ExecutionReport(agent="evil"))
     serves(client)
+    for name in ("plan_request", "execution_report"):
+        line = f"failed: ZeroDivisionError: a fault in {name} \\ud800"
+        client.until(lambda line=line: line in client.server.output)  # type: ignore[misc]

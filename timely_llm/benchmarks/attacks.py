@@ -102,7 +102,7 @@ ATTACKS = (
     _register("a rule that calls itself", lambda: rules("(?P<x>(?&x)?a);")),
     _register("a rule with large counts", lambda: rules("(?:a?){1000000};")),
     _register("64 long rules", lambda: rules(*["(?:a|b)*c[d-z]{1,9}" * 6] * 64), undo="attack"),
-    _register("a prompt of 6,000 characters", lambda: long_prompt(6000), undo="attack"),
+    _register("a prompt of 4,000 characters", lambda: long_prompt(4000), undo="attack"),
     _register("the longest prompt", lambda: long_prompt(MAX_PROMPT_CHARACTERS), undo="attack"),
     _register("20 skill sets at once", lambda: rules("(", "("), times=20),
     _submit("a task of 5 MB", lambda: {"task": "x" * 5_000_000}),

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ExecutionReport, ReportState
+from timely_llm.core.text import name_problem
 from timely_llm.ros.asking_node import ANSWER_S, AskingNode, not_found
 from timely_llm.ros.pending import Pending, PlanClientError, PlanTimeout
 from timely_llm.ros.rcl_errors import reason
@@ -47,7 +48,7 @@ class ServerClient(Generic[AnyNode, Task]):
         agent: who asks.
 
     Raises:
-        PlanClientError: ROS cannot be used with these names.
+        PlanClientError: ROS cannot be used with these names, or the agent's is no line of text.
     """
 
     NODE: ClassVar[type[Any]]
@@ -62,6 +63,9 @@ class ServerClient(Generic[AnyNode, Task]):
         find_s: float = 10.0,
         domain: int | None = None,
     ) -> None:
+        problem = name_problem("agent", agent)
+        if problem is not None:
+            raise PlanClientError(problem)
         self.agent = agent
         self._alive_period_s, self._alive_s = alive_period_s, 0.0
         self._find_s = find_s
