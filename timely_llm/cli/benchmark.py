@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from timely_llm.cli.options import FILE, SEED, check_output, need_ros
+from timely_llm.core import output_file
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 
 Rows = list[dict[str, Any]]
@@ -194,7 +195,7 @@ def show(
     if json_file is not None:
         command = ["timely-llm", *sys.argv[1:]]
         document = {"benchmark": name, "command": " ".join(command), "rows": rows}
-        json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        output_file.write_text(json_file, output_file.JSON, json.dumps(document, indent=2) + "\n")
         console.print(f"written to {json_file}")
 
 

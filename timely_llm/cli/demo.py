@@ -18,6 +18,7 @@ from timely_llm.cli.options import (
     check_output,
     need_ros,
 )
+from timely_llm.core.output_file import JSON, write_text
 from timely_llm.demo.history import History
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
@@ -128,7 +129,7 @@ def show(
         runs[policy] = run(settings, policy, view(settings, policy, console))
     files = save_pictures(settings, runs)
     if json_file is not None:
-        json_file.write_text(as_json(settings, runs), encoding="utf-8")
+        write_text(json_file, JSON, as_json(settings, runs))
         files.append(json_file)
     print_report(console, settings, runs, files)
 

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from timely_llm.cli.options import FILE, check_output
+from timely_llm.core.output_file import HTML
 from timely_llm.engines.registry import ENGINES
 from timely_llm.experiments.document import write_run
 from timely_llm.experiments.registry import EXPERIMENTS
@@ -131,7 +132,7 @@ def experiment(name: str, json_file: Path | None, html_file: Path | None, **opti
     deadline:defer=off. Every option that is not given has the experiment's own default.
     """
     check_output(json_file, "--json")
-    check_output(html_file, "--html")
+    check_output(html_file, "--html", HTML)
     chosen = find(name)
     wanted = chosen.options(**{key: value for key, value in options.items() if value is not None})
     columns = (

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from timely_llm.core.errors import EngineError, TimelyError
+from timely_llm.core.output_file import JSON, Kind, OutputFileError, check
 from timely_llm.engines.profiles import MEASURED, PROFILES, step_time_profile
 
 NO_PACE = "none"
@@ -65,11 +66,14 @@ def become(command: list[str]) -> NoReturn:
     os.execv(command[0], command)
 
 
-def check_output(file: Path | None, option: str) -> None:
-    """Find out whether a file can be written, before the work that it is for.
+def check_output(file: Path | None, option: str, kind: Kind = JSON) -> None:
+    """Find out whether a file may be written, before the work that it is for.
 
     Raises:
-        click.BadParameter: its folder does not exist.
+        click.BadParameter: its folder does not exist, or it is a file of another kind.
     """
-    if file is not None and not file.absolute().parent.is_dir():
-        raise click.BadParameter(f"{file.parent} is not a folder", param_hint=option)
+    if file is not None:
+        try:
+            check(file, kind)
+        except OutputFileError as error:
+            raise click.BadParameter(str(error), param_hint=option) from error

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from timely_llm.cli.options import EXISTING_FILE, FILE, check_output
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.output_file import JSON, PICTURE, YAML, write_text
 from timely_llm.engines.engine_args import parse_engine_args
 from timely_llm.profiling.bags import is_bag, read_bag
 from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
@@ -57,8 +58,9 @@ def profile(
     and without a pinned beginning. The profile that fits the steps goes to --output. It can be
     named wherever a profile is: measured:FILE.
     """
-    for target, option in ((output, "--output"), (plot, "--plot"), (json_file, "--json")):
-        check_output(target, option)
+    check_output(output, "--output", YAML)
+    check_output(plot, "--plot", PICTURE)
+    check_output(json_file, "--json")
     if engine is not None:
         if file is not None or skill_file is not None:
             raise click.UsageError("--engine measures steps: it takes no FILE and no --skill-set")
@@ -136,7 +138,7 @@ def _write(
             ) from error
         text = skill_file.read_text(encoding="utf-8")
         durations = {fit.name: fit.after for fit in fits}
-        output.write_text(with_durations(text, durations, str(skill_file)), encoding="utf-8")
+        write_text(output, YAML, with_durations(text, durations, str(skill_file)))
     if plot is not None:
         # matplotlib takes a second to import: not before somebody needs it.
         from timely_llm.profiling.picture import draw_profile
@@ -144,7 +146,7 @@ def _write(
         draw_profile(fits, skill_set.skills, plot, f"{skill_set.name}: durations from {file.name}")
     if json_file is not None:
         rows = [_row(fit) for fit in fits]
-        json_file.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        write_text(json_file, JSON, json.dumps(rows, indent=2) + "\n")
     return [path for path in (output, plot, json_file) if path is not None]
 
 

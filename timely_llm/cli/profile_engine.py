@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from timely_llm import __version__
+from timely_llm.core.output_file import JSON, write_text
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.profiles import MEASURED
 from timely_llm.engines.registry import make_engine
@@ -110,7 +111,7 @@ def profile_engine(
             "steps": [_row(fit, step) for step in steps],
             "prompts": [vars(prompt) for prompt in prompts],
         }
-        json_file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_text(json_file, JSON, json.dumps(document, indent=2) + "\n")
     for path in (output, plot, json_file):
         if path is not None:
             console.print(Text(f"Wrote {path}"), soft_wrap=True)

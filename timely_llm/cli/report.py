@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from timely_llm.cli.options import FILE, FOLDER, check_output
+from timely_llm.core.output_file import HTML
 
 EXISTING = click.Path(exists=True, path_type=Path)
 
@@ -25,9 +26,9 @@ def report(runs: tuple[Path, ...], output: Path, folder: Path | None, title: str
     or its .mcap file. The page is a single HTML file that needs no network. Runs of the same
     experiment are also compared.
     """
-    check_output(output, "--output")
     if output.exists() and any(path.samefile(output) for path in runs):
         raise click.BadParameter(f"{output} is a RUN itself", param_hint="--output")
+    check_output(output, "--output", HTML)
     # Plots take a second to import: not before somebody needs them.
     from timely_llm.report.load import load
     from timely_llm.report.page import unique, write_page

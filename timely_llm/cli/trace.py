@@ -18,6 +18,7 @@ from timely_llm.cli.options import EXISTING_FILE, FILE, SEED, check_output
 from timely_llm.cli.trace_record import record
 from timely_llm.cli.trace_replay import replay
 from timely_llm.core.documents import load_document
+from timely_llm.core.output_file import JSON, write_text
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from timely_llm.traces.azure import read_azure
@@ -159,7 +160,7 @@ def info(file: Path, json_file: Path | None) -> None:
     if found["talks"]:
         console.print(_talks(found["talks"]))
     if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        write_text(json_file, JSON, json.dumps(found, indent=2) + "\n")
         console.print(Text(f"Wrote {json_file}"))
 
 

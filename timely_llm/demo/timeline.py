@@ -15,6 +15,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from timely_llm.core.output_file import PICTURE, write_file
 from timely_llm.demo.history import History
 from timely_llm.demo.talks import Span
 from timely_llm.demo.timeline_rows import (
@@ -107,7 +108,8 @@ def draw(history: History, title: str, path: Path, window: Span | None = None) -
         fontweight="bold",
     )  # fmt: skip
     _legend(figure, 1 - 0.27 / height_in, bool(history.people))
-    figure.savefig(path)
+    kind = path.suffix[1:] or "png"
+    write_file(path, PICTURE, lambda file: figure.savefig(file, format=kind))
 
 
 def _draw_batch(axes: Axes, history: History, window: Span) -> None:

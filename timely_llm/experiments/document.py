@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from timely_llm.core.errors import TimelyError
+from timely_llm.core.output_file import JSON, OutputFileError, write_text
 
 Value = str | bool | int | float | None
 """JSON has no infinite or missing numbers: both are null."""
@@ -128,9 +129,9 @@ def write_run(run: RunDocument, path: Path) -> None:
         DocumentError: it cannot be written.
     """
     try:
-        path.write_text(json.dumps(run.model_dump(), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise DocumentError(f"cannot write {path}: {error.strerror}") from error
+        write_text(path, JSON, json.dumps(run.model_dump(), indent=1) + "\n")
+    except OutputFileError as error:
+        raise DocumentError(str(error)) from error
 
 
 def read_run(path: Path) -> RunDocument:

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from timely_llm.core.output_file import PICTURE, write_file
 from timely_llm.profiling.fitting import Fit
 from timely_llm.skills.skill_set import Skill
 
@@ -56,7 +57,8 @@ def draw_profile(fits: Sequence[Fit], skills: Mapping[str, Skill], path: Path, t
         handles=_legend(fits), loc="lower left", bbox_to_anchor=(0, 0), frameon=False,
         ncols=5 if columns > 1 else 2, fontsize=FONT_PT, labelcolor=INK,
     )  # fmt: skip
-    figure.savefig(path)
+    kind = path.suffix[1:] or "png"
+    write_file(path, PICTURE, lambda file: figure.savefig(file, format=kind))
 
 
 def _place(column: int, row: int, wide: float, high: float) -> tuple[float, float, float, float]:

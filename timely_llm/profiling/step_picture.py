@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from timely_llm.core.output_file import PICTURE, write_file
 from timely_llm.engines.profiles import Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 from timely_llm.profiling.picture import BEFORE, DPI, FITTED, FONT_PT, INK, POINT, SOFT
@@ -34,7 +35,8 @@ def draw_steps(fit: StepFit, path: Path) -> None:
     _draw_prompts(prompts, fit.profile, [s for s in seen if not s.setting.rows])
     _draw_everything(everything, fit)
     figure.suptitle(fit.profile.name, fontsize=FONT_PT + 3, color=INK)
-    figure.savefig(path)
+    kind = path.suffix[1:] or "png"
+    write_file(path, PICTURE, lambda file: figure.savefig(file, format=kind))
 
 
 def _draw_decoding(axes: Axes, profile: Profile, steps: Sequence[MeasuredStep]) -> None:

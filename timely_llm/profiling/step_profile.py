@@ -12,6 +12,7 @@ import yaml
 from numpy.typing import NDArray
 
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.output_file import YAML, write_text
 from timely_llm.engines.profiles import MEASURED, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 
@@ -79,14 +80,14 @@ def write_profile(profile: Profile, path: Path) -> None:
     """Write a profile as YAML, as `engines.profiles.read_profile` reads it.
 
     Raises:
-        OSError: the file cannot be written.
+        OutputFileError: the file cannot be written, or is there and no YAML.
     """
     values = {**vars(profile), "table_s": list(profile.table_s)}
     text = yaml.safe_dump(
         values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
     )
     head = f"# Seconds of an engine's steps. Wherever a profile is named: {MEASURED}FILE\n"
-    path.write_text(head + text, encoding="utf-8")
+    write_text(path, YAML, head + text)
 
 
 def non_negative(columns: Array, target: Array) -> Array:

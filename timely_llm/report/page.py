@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.output_file import HTML, OutputFileError, write_text
 
 try:
     from bokeh.embed import json_item
@@ -107,9 +108,9 @@ def write_page(
     """
     page = render(runs, title, names)
     try:
-        path.write_text(page, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise DocumentError(f"cannot write {path}: {error.strerror}") from error
+        write_text(path, HTML, page, errors="replace")
+    except OutputFileError as error:
+        raise DocumentError(str(error)) from error
 
 
 def render(runs: Sequence[RunDocument], title: str = "", names: Sequence[str] = ()) -> str:

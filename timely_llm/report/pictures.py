@@ -15,6 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from timely_llm.core.output_file import PICTURE, OutputFileError, write_file
 from timely_llm.experiments.document import DocumentError, RunDocument, SpanKind, Timeline
 from timely_llm.report.lanes import (
     BANDS,
@@ -68,9 +69,11 @@ def write_pictures(runs: Sequence[RunDocument], folder: Path, names: Sequence[st
             for name, draw in drawings.items():
                 for kind, scheme in SCHEMES.items():
                     paths.append(folder / f"{name}-{kind}.png")
-                    draw(scheme).savefig(paths[-1])
+                    write_file(paths[-1], PICTURE, draw(scheme).savefig)
     except OSError as error:
         raise DocumentError(f"cannot write pictures to {folder}: {error.strerror}") from error
+    except OutputFileError as error:
+        raise DocumentError(f"cannot write pictures to {folder}: {error}") from error
     return paths
 
 

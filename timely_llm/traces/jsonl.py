@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
+from timely_llm.core.output_file import JSON, OutputFileError, write_file
 from timely_llm.traces.lines import (
     MAX_LINE_BYTES,
     header_line,
@@ -18,21 +20,20 @@ MAX_FILE_BYTES = 67_108_864
 
 
 def write_jsonl(trace: Trace, path: Path) -> None:
-    """Write a trace; a file that is there is replaced when the new one is complete.
+    """Write a trace; one that is there is replaced when the new one is complete.
 
     Raises:
-        TraceError: the file cannot be written.
+        TraceError: the file cannot be written, or is there and no JSON.
     """
-    part = path.with_name(f"{path.name}.part")
+
+    def write(file: BinaryIO) -> None:
+        for line in (header_line(trace), *map(request_line, in_order(trace))):
+            file.write(f"{line}\n".encode())
+
     try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(f"{header_line(trace)}\n")
-            file.writelines(f"{request_line(request)}\n" for request in in_order(trace))
-        part.replace(path)
-    except OSError as error:
-        raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
-    finally:
-        part.unlink(missing_ok=True)
+        write_file(path, JSON, write)
+    except OutputFileError as error:
+        raise TraceError(str(error)) from error
 
 
 def read_jsonl(path: Path) -> Trace:

@@ -1,0 +1,117 @@
+"""Files that users name: replaced whole or not at all, and only by their like."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from timely_llm.core.output_file import (
+    HTML,
+    JSON,
+    PICTURE,
+    YAML,
+    Kind,
+    OutputFileError,
+    check,
+    write_file,
+    write_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "before"),
+    [
+        ("a.json", JSON, ""),
+        ("a.json", JSON, '\n [{"old": 1}]'),
+        ("noted", JSON, "{}"),
+        ("a.html", HTML, "<!DOCTYPE html><title>old</title>"),
+        ("a.svg", PICTURE, "<svg>"),
+        ("a.yaml", YAML, "# a comment\nname: old\n"),
+    ],
+)
+def test_a_file_of_the_same_kind_is_replaced(
+    tmp_path: Path, name: str, kind: Kind, before: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(before)
+    path.chmod(0o640)
+    write_text(path, kind, "new")
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "before"),
+    [
+        ("README.md", JSON, "# Mine"),
+        ("notes.json", HTML, "{}"),
+        ("page.html", PICTURE, "<html>"),
+        ("picture.png", JSON, "\x89PNG"),
+        ("model.safetensors", YAML, "\0\0"),
+        ("notes.txt", YAML, "name: mine"),
+        ("weights.yaml", YAML, "\0\0"),
+    ],
+)
+def test_a_file_of_another_kind_is_left_alone(
+    tmp_path: Path, name: str, kind: Kind, before: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(before)
+    for attempt in (lambda: check(path, kind), lambda: write_text(path, kind, "new")):
+        with pytest.raises(OutputFileError, match=f"{name} is there and is not {kind.name}"):
+            attempt()
+    assert path.read_text() == before
+
+
+def test_a_write_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("{}")
+
+    def breaks(file: object) -> None:
+        file.write(b"half")  # type: ignore[attr-defined]
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_file(path, JSON, breaks)
+    assert path.read_text() == "{}"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_a_link_goes_on_pointing(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to("real.json")
+    write_text(tmp_path / "link.json", JSON, "[]")
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").read_text() == "[]"
+
+
+def test_new_files_have_the_permissions_of_new_files(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.json", JSON, "{}")
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a.json").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path;"
+        "from timely_llm.core.output_file import JSON, write_text;"
+        "write_text(Path('/dev/stdout'), JSON, '{}'); write_text(Path('/dev/null'), JSON, '{}')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"{}"
+    assert Path("/dev/null").is_char_device()
+
+
+def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(OutputFileError, match="it is a folder"):
+        write_text(tmp_path, JSON, "{}")
+    with pytest.raises(OutputFileError, match="no is not a folder"):
+        write_text(tmp_path / "no" / "a.json", JSON, "{}")
+    with pytest.raises(OutputFileError, match="No space left on device"):
+        write_text(Path("/dev/full"), JSON, "{}")

@@ -1,0 +1,118 @@
+"""Files that a user names to be written: replaced whole or not at all, and only by their like."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from timely_llm.core.errors import TimelyError
+
+_HEAD_BYTES = 4096
+
+
+class OutputFileError(TimelyError):
+    """A file cannot be written, or must not be."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        name: what users call it, with its article.
+        begins: how such files begin, in lower case and without white space before it.
+        endings: of the names of such files, where a beginning says nothing.
+    """
+
+    name: str
+    begins: tuple[bytes, ...] = ()
+    endings: tuple[str, ...] = ()
+
+    def fits(self, path: Path) -> bool:
+        """Return whether an existing file is empty or of this kind."""
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+        if not head or text.startswith(self.begins):
+            return True
+        return path.suffix.lower() in self.endings and b"\0" not in head
+
+
+JSON = Kind("a JSON file", (b"{", b"["))
+HTML = Kind("an HTML page", (b"<!doctype html", b"<html"))
+PICTURE = Kind("a picture", (b"\x89png", b"%pdf", b"%!ps", b"<?xml", b"<svg", b"\xff\xd8"))
+YAML = Kind("a YAML file", endings=(".yaml", ".yml"))
+
+
+def check(path: Path, kind: Kind) -> None:
+    """Find out whether a file of a kind may be written.
+
+    What is no file of its own, such as /dev/stdout or a pipe, may be.
+
+    Raises:
+        OutputFileError: its folder does not exist, it is a folder, or it is a file of another kind.
+    """
+    try:
+        if not path.absolute().parent.is_dir():
+            raise OutputFileError(f"cannot write {path}: {path.parent} is not a folder")
+        if path.is_dir():
+            raise OutputFileError(f"cannot write {path}: it is a folder")
+        if path.is_file() and not kind.fits(path):
+            raise OutputFileError(
+                f"{path} is there and is not {kind.name}: name another file, or remove it"
+            )
+    except OSError as error:
+        raise OutputFileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_file(path: Path, kind: Kind, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file; one of the same kind that is there is replaced when the new one is complete.
+
+    Args:
+        path: the file.
+        kind: its kind.
+        write: writes the content; what it raises leaves everything as it was.
+
+    Raises:
+        OutputFileError: as in `check`, or the file cannot be written.
+    """
+    check(path, kind)
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as device:
+                write(device)
+            return
+        path = path.resolve()  # a link goes on pointing to what it points to
+        number, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
+        try:
+            with os.fdopen(number, "wb") as file:
+                write(file)
+                file.flush()
+                os.fchmod(number, _mode(path))
+                os.fsync(number)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink()
+            raise
+    except OSError as error:
+        raise OutputFileError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_text(path: Path, kind: Kind, text: str, errors: str = "strict") -> None:
+    """Write a text in UTF-8; see `write_file`."""
+    data = text.encode("utf-8", errors)
+    write_file(path, kind, lambda file: file.write(data))
+
+
+def _mode(path: Path) -> int:
+    """Return the permissions of a file that is written: those it has, or those of a new one."""
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
