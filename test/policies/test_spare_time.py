@@ -1,11 +1,10 @@
 """Unused time of the engine goes to the streams that do not fit."""
 
 import math
-from contextlib import nullcontext
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from test.policies.builders import ROOMY, running, stream, talking
@@ -21,6 +20,7 @@ from timely_llm.policies.timely_slice import TimelySlice
 STEP = StepTime(0.0216, 0.00015, 0.00011)
 QUICK = StepTime(0.005, 0.0002, 0.00005)
 DEAR = StepTime(0.004, 0.004, 0.00005)
+ROWS = StepTime(0.004, 0.02, 0.00005)
 
 
 def asks(
@@ -39,35 +39,39 @@ def test_a_slow_stream_leaves_the_rest_of_the_engine_to_a_fast_one(slow_s: float
     assert behind_s(slow, engine.now) < 0.05
 
 
-@given(
-    st.lists(st.floats(math.log(0.02), math.log(10.0)), min_size=1, max_size=30),
-    st.sampled_from([QUICK, DEAR]),
-    st.data(),
+MANY_SLOW = [(math.log(10.0), 0.02 * n, 1.0, 40) for n in range(60)]
+"""At ROWS, Eq. 7 counts each ten times and finds that they are too many."""
+
+one_each = st.tuples(
+    st.floats(math.log(0.02), math.log(10.0)),
+    st.floats(0.0, 2.0),
+    st.sampled_from([0.1, 1.0, 100.0]),
+    st.integers(2, 200),
 )
+
+
+@given(st.lists(one_each, min_size=1, max_size=60), st.sampled_from([QUICK, DEAR, ROWS]))
+@example(MANY_SLOW, ROWS)
+@example([(math.log(0.05), 0.0, 1.0, 40), *MANY_SLOW], ROWS)
 @settings(max_examples=25)
 def test_where_there_is_time_for_all_rates_everybody_has_theirs(
-    tpots: list[float], step_time: StepTime, data: st.DataObject
+    asked: list[tuple[float, float, float, int]], step_time: StepTime
 ) -> None:
     share = EngineShare(step_time.predict_s)
     streams = [
-        asks(
-            f"s{n}",
-            math.exp(tpot),
-            data.draw(st.floats(0.0, 2.0)),
-            data.draw(st.sampled_from([0.1, 1.0, 100.0])),
-            data.draw(st.integers(2, 200)),
-        )
-        for n, tpot in enumerate(tpots)
+        asks(f"s{n}", math.exp(tpot), at_s, weight, prompt)
+        for n, (tpot, at_s, weight, prompt) in enumerate(asked)
         if share.offer(math.exp(-tpot), 0.8)
     ]
     engine = Listeners(TimelySlice(), step_time, ROOMY)
-    engine.serve(streams, 12.0)
+    engine.serve(streams, 25.0)
+    longest_s = step_time.predict_s(len(streams))
     for one in streams:
         assert one.token_ids
-        assert behind_s(one, engine.now) < 0.3, one.request.slo.tpot_s
+        assert behind_s(one, engine.now) < 0.3 + 1.5 * longest_s, one.request.slo.tpot_s
         times_s = engine.times_s[one.key]
-        ahead = (times_s[-1] - times_s[0]) / one.request.slo.tpot_s
-        assert len(times_s) - 1 <= ahead + 2.0, "nobody gets much more"
+        due = (times_s[-1] - times_s[0]) / one.request.slo.tpot_s
+        assert len(times_s) - 1 <= due + 2.0, "nobody gets much more"
 
 
 @given(
@@ -76,8 +80,10 @@ def test_where_there_is_time_for_all_rates_everybody_has_theirs(
         min_size=1,
         max_size=12,
     ),
-    st.sampled_from([STEP, DEAR]),
+    st.sampled_from([STEP, DEAR, ROWS]),
 )
+@example([(math.log(2.0), 0.0), (math.log(0.02), 0.5)], STEP)
+@example([(math.log(10.0), 0.0), (math.log(0.02), 0.5), (math.log(0.021), 0.6)], STEP)
 @settings(max_examples=25)
 def test_the_engine_never_rests_while_somebody_is_behind(
     asked: list[tuple[float, float]], step_time: StepTime
@@ -129,7 +135,7 @@ def test_spare_time_is_no_reason_to_push_anybody_out_of_memory() -> None:
 def test_slice_as_published_starves_who_does_not_fit_and_with_fill_it_does_not(fill: bool) -> None:
     slow, fast = asks("slow", 2.0), asks("fast", 1 / 50, 0.5)
     engine = Listeners(Slice(fill=fill), STEP, ROOMY)
-    with nullcontext() if fill else pytest.raises(AssertionError, match="behind"):
-        engine.serve([slow, fast], 30.0)
-        assert engine.tokens("fast", 1.0, 30.0) > 0.9 * 29.0 / 0.02175, "behind"
+    engine.serve([slow, fast], 30.0)
+    tokens = engine.tokens("fast", 1.0, 30.0)
+    assert tokens > 0.9 * 29.0 / 0.02175 if fill else tokens == 0
     assert engine.tokens("slow", 1.0, 30.0) >= 14

@@ -23,3 +23,13 @@ def test_every_count_of_the_loop_is_told() -> None:
         name: getattr(counts, name) for name in names
     }
     assert told.steps > 0 and told.stamp.sec == 5
+
+
+def test_the_counts_of_a_hundred_years_fit_into_the_message() -> None:
+    loop = Scene({}).loop
+    counts = loop.stats
+    names = [known.name for known in fields(counts) if known.type in ("int", int)]
+    for name in names:
+        setattr(counts, name, 10**15)
+    told = observation.stats(loop, Time())
+    assert {getattr(told, name) for name in names} == {10**15}
