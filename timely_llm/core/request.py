@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from timely_llm.core.echo import quoted, sentence
 from timely_llm.core.errors import RequestError
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 
@@ -54,6 +55,18 @@ class Rejected(RequestError):
         self.code = code
 
 
+def check_name(what: str, name: str) -> None:
+    """Find out whether a text can name something.
+
+    Raises:
+        RequestError: it is empty, has more than `MAX_ID_CHARACTERS`, or one that is not printable.
+    """
+    if not 1 <= len(name) <= MAX_ID_CHARACTERS:
+        raise RequestError(f"{what} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(name)}")
+    if not name.isprintable():
+        raise RequestError(f"{what} must be of printable characters, not {quoted(name)}")
+
+
 @dataclass(frozen=True)
 class Request:
     """What a client asks: a plan, or an answer in a conversation.
@@ -76,11 +89,8 @@ class Request:
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, text in (("request_id", self.request_id), ("agent", self.agent)):
-            if not 1 <= len(text) <= MAX_ID_CHARACTERS:
-                raise RequestError(
-                    f"{name} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(text)}"
-                )
+        check_name("request_id", self.request_id)
+        check_name("agent", self.agent)
         if not 1 <= self.max_tokens <= MAX_TOKENS:
             raise RequestError(f"max_tokens must be 1 to {MAX_TOKENS}, not {self.max_tokens}")
         if not 0.0 <= self.temperature <= 2.0:
@@ -96,13 +106,16 @@ class Result:
     """How a request ended.
 
     Attributes:
-        error_msg: one sentence, empty without an error.
+        error_msg: one sentence, empty without an error; made short and printable if it is not.
     """
 
     request_id: str
     agent: str
     error_code: ErrorCode
     error_msg: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error_msg", sentence(self.error_msg))
 
 
 @dataclass(frozen=True)
@@ -147,6 +160,9 @@ class ExecutionReport:
         duration_s: seconds the segment took (FINISHED, FAILED), else 0.
         value: a blocking skill's return value as text, or the reason of a failure.
         epoch: the segment's; a report about an older epoch says only that the agent is there.
+
+    Raises:
+        RequestError: a text is too long.
     """
 
     request_id: str
@@ -156,6 +172,19 @@ class ExecutionReport:
     duration_s: float = 0.0
     value: str = ""
     epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for what, text in (("request_id", self.request_id), ("agent", self.agent)):
+            if len(text) > MAX_ID_CHARACTERS:
+                raise RequestError(
+                    f"execution report: {what} has {len(text)} characters,"
+                    f" at most {MAX_ID_CHARACTERS} are allowed"
+                )
+        if len(self.value) > MAX_TASK_CHARACTERS:
+            raise RequestError(
+                f"execution report: the value has {len(self.value)} characters,"
+                f" at most {MAX_TASK_CHARACTERS} are allowed"
+            )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError, RequestError
 
 LONGEST_S = 86_400.0
@@ -99,7 +100,7 @@ def parse_slo_class(text: str) -> SloClass:
     name, _, settings = text.partition(":")
     made = SloClass(name.strip(), Slo())
     if not made.name or not made.name.isprintable():
-        raise ConfigurationError(f"service level {text!r}: it needs a name before the colon")
+        raise ConfigurationError(f"service level {quoted(text)}: it needs a name before the colon")
     for setting in filter(None, settings.split(",")):
         field, _, number = setting.partition("=")
         field = field.strip()
@@ -109,8 +110,8 @@ def parse_slo_class(text: str) -> SloClass:
             value = math.nan
         if field not in _FIELDS or not 0.0 < value <= MAX_WEIGHT:
             raise ConfigurationError(
-                f"service level {text!r}: {setting!r} is not one of {', '.join(_FIELDS)}, an equals"
-                " sign and a number above 0"
+                f"service level {quoted(text)}: {quoted(setting)} is not one of"
+                f" {', '.join(_FIELDS)}, an equals sign and a number above 0"
             )
         made = _with(made, text, field, value)
     return made
@@ -123,4 +124,4 @@ def _with(made: SloClass, text: str, field: str, value: float) -> SloClass:
     try:
         return replace(made, slo=replace(made.slo, **change))
     except RequestError as error:
-        raise ConfigurationError(f"service level {text!r}: {error}") from error
+        raise ConfigurationError(f"service level {quoted(text)}: {error}") from error

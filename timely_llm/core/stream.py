@@ -6,13 +6,14 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import RequestError
 from timely_llm.core.listener import (
     FASTEST_WORDS_PER_S,
     READING_WORDS_PER_S,
     SLOWEST_WORDS_PER_S,
 )
-from timely_llm.core.request import MAX_ID_CHARACTERS, ErrorCode, Request, Result
+from timely_llm.core.request import ErrorCode, Request, Result, check_name
 from timely_llm.core.slo import MAX_WEIGHT, Slo
 
 MAX_MESSAGES = 256
@@ -34,7 +35,9 @@ class ChatMessage:
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
             allowed = ", ".join(get_args(Role))
-            raise RequestError(f"the role of a message must be one of {allowed}, not {self.role!r}")
+            raise RequestError(
+                f"the role of a message must be one of {allowed}, not {quoted(self.role)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,8 @@ class StreamRequest(Request):
             )
         if not 0.0 <= self.weight <= MAX_WEIGHT:
             raise RequestError(f"weight must be 0 to {MAX_WEIGHT:g}, not {self.weight:g}")
-        if len(self.conversation) > MAX_ID_CHARACTERS:
-            raise RequestError(
-                f"the name of a conversation has at most {MAX_ID_CHARACTERS} characters, not"
-                f" {len(self.conversation)}"
-            )
+        if self.conversation:
+            check_name("the name of a conversation", self.conversation)
         if self.turn < 0 or (self.turn and not self.conversation):
             raise RequestError("a later turn needs the name of its conversation")
         if not SLOWEST_WORDS_PER_S <= self.words_per_s <= FASTEST_WORDS_PER_S:

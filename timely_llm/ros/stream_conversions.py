@@ -8,6 +8,7 @@ from typing import Any
 
 from timely_llm import msg
 from timely_llm.action import Converse
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import RequestError
 from timely_llm.core.listener import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S
 from timely_llm.core.request import ErrorCode
@@ -36,7 +37,8 @@ def stream_request(
     given = slo_classes.get(message.slo_class or TEXT.name)
     if given is None:
         raise RequestError(
-            f"unknown service level {message.slo_class!r}: choose one of {', '.join(slo_classes)}"
+            f"unknown service level {quoted(message.slo_class)}: choose one of"
+            f" {listed(list(slo_classes))}"
         )
     said = [ChatMessage(m.role, m.content) for m in message.messages]
     if message.prompt:

@@ -8,6 +8,7 @@ import time
 from rclpy.node import Node
 
 from timely_llm.action import Converse
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
@@ -69,7 +70,7 @@ class Talkers(Node):
             self.line = TalkersLine(values["server"], self.get_namespace())
         except Exception as error:  # rclpy has a different one for each way to be wrong
             raise ConfigurationError(
-                f"cannot make a client of {values['server']!r}: {reason(error)}"
+                f"cannot make a client of {quoted(values['server'])}: {reason(error)}"
             ) from error
         self._talkers: list[Talker] = []
         self._end_s = 0.0

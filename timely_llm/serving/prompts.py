@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
 from timely_llm.engines.contract import Engine, Prefix
@@ -66,10 +67,10 @@ class Prompts:
             Rejected: it is not known.
         """
         if name not in self._known:
-            known = ", ".join(sorted(self._known)) or "none"
+            known = listed(sorted(self._known))
             raise Rejected(
                 ErrorCode.UNKNOWN_SKILL_SET,
-                f"unknown skill set {name!r}: registered are {known}",
+                f"unknown skill set {quoted(name)}: registered are {known}",
             )
         return self._known[name]
 
@@ -86,7 +87,8 @@ class Prompts:
         known = self._known.get(skill_set.name)
         if known is not None and known.skill_set != skill_set:
             raise RequestError(
-                f"a different skill set is registered as {skill_set.name!r}: choose another name"
+                f"a different skill set is registered as {quoted(skill_set.name)}: choose another"
+                " name"
             )
         if known is None:
             check_words(self._engine.tokenizer, "the skill set", skill_set.prompt_text())
@@ -128,7 +130,7 @@ def check_words(tokenizer: Tokenizer, what: str, text: str) -> None:
     if control is not None:
         raise Rejected(
             ErrorCode.INVALID_REQUEST,
-            f"{what} spells {control!r}, a control token of the model: leave it out",
+            f"{what} spells {quoted(control)}, a control token of the model: leave it out",
         )
 
 

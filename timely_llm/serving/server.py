@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.echo import quoted, sentence
 from timely_llm.core.errors import EngineLost, RequestError
 from timely_llm.core.request import (
     ErrorCode,
@@ -164,6 +165,10 @@ class Server:
                 self._wake.notify()
         return drained
 
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request was let in and has not ended."""
+        return request_id in self._gate
+
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
         self.post(lambda loop: loop.report(report))
@@ -240,7 +245,7 @@ class Server:
         try:
             self._made.result().admit(request, arrival_s)
         except Exception as error:
-            log.exception("request %r could not be admitted", request.request_id)
+            log.exception("request %s could not be admitted", quoted(request.request_id))
             code = ErrorCode.INVALID_REQUEST
             self._watched.ended(request.refused(code, str(error)))
 
@@ -249,7 +254,7 @@ class Server:
         try:
             return work()
         except RequestError as error:
-            log.warning("%s", error)
+            log.warning("%s", sentence(error))
         except EngineLost as error:
             self._gate.close()
             self.problem = self.problem or str(error)
@@ -265,4 +270,4 @@ class Server:
             try:
                 loop.cancel(generation.key, code, reason)
             except Exception:
-                log.exception("request %r did not end cleanly", generation.key)
+                log.exception("request %s did not end cleanly", quoted(generation.key))

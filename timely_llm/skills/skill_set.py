@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from timely_llm.core.documents import load_document, read_document
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import SkillSetError
 from timely_llm.skills.durations import Duration, Finite
 from timely_llm.skills.rules import MAX_RULES, Rule
@@ -46,18 +47,18 @@ class Argument(_Strict):
         """Return what is wrong with `value` and what is allowed, or None if it is fine."""
         if self.type == "text":
             if not isinstance(value, str):
-                return f"{self.name} must be a quoted text, not {value!r}"
+                return f"{self.name} must be a quoted text, not {quoted(value)}"
             if not 1 <= len(value) <= self.maximum_length:
                 return (
                     f"{self.name} must have 1 to {self.maximum_length} characters, not {len(value)}"
                 )
             return None
         if isinstance(value, str):
-            return f"{self.name} must be a number, not the text {value!r}"
+            return f"{self.name} must be a number, not the text {quoted(value)}"
         if isinstance(value, bool):
             return f"{self.name} must be a number, not {value}"
         if self.type == "integer" and not isinstance(value, int):
-            return f"{self.name} must be a whole number, not {value!r}"
+            return f"{self.name} must be a whole number, not {quoted(value)}"
         low = -float("inf") if self.minimum is None else self.minimum
         high = float("inf") if self.maximum is None else self.maximum
         if not low <= value <= high:
@@ -175,11 +176,11 @@ class SkillSet(_Strict):
         for name in (self.name, *self.skills):
             if not IDENTIFIER.match(name):
                 raise ValueError(
-                    f"name {name!r} must start with a letter and hold at most 64 letters,"
+                    f"name {quoted(name)} must start with a letter and hold at most 64 letters,"
                     " digits and _"
                 )
             if name in LITERALS:
-                raise ValueError(f"name {name!r} means a value in plans: choose another")
+                raise ValueError(f"name {quoted(name)} means a value in plans: choose another")
         return self
 
     def prompt_text(self) -> str:
