@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import uuid
 
-from timely_llm.core.request import PlanRequest
+from timely_llm.core.request import PlanRequest, PlanResult
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.ros.client_node import ClientNode
 from timely_llm.ros.pending import PlanClientError, PlanTimeout
@@ -93,3 +93,19 @@ class PlanClient(ServerClient[ClientNode, PlanTask]):
         )  # fmt: skip
         made = PlanTask(request.request_id, self.agent, self)
         return self._open(made, lambda: self._node.send(request, max_tokens, made))
+
+    def result_of(self, request_id: str, timeout_s: float = 60.0) -> PlanResult:
+        """Return how an earlier request ended, also one of a client that is no more.
+
+        One that is still being served is waited for. The server keeps results for a while
+        (parameter `result_timeout_s`); those of requests that it refused it does not keep.
+
+        Args:
+            request_id: the request's.
+            timeout_s: how long to wait for its end.
+
+        Raises:
+            PlanTimeout: there is no server, or the request did not end in time.
+            PlanClientError: the server knows no such request, or has forgotten it.
+        """
+        return self._result_of(request_id, PlanResult, timeout_s)

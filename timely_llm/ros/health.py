@@ -36,6 +36,7 @@ class Health:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._conflict = ""
         self.configured("", 1, 1, 0.0)
 
     def configured(self, engine: str, max_requests: int, kv_tokens: int, now: float) -> None:
@@ -48,6 +49,11 @@ class Health:
             self._seen_s = now
             self._failed_s = -math.inf
             self._late: deque[bool] = deque(maxlen=RECENT)
+
+    def conflict(self, problem: str) -> None:
+        """Take note that other servers have the name too; empty: none has."""
+        with self._lock:
+            self._conflict = problem
 
     def seen(self, stats: msg.ServerStats, now: float) -> None:
         """Take what the engine's thread has counted; that it did means that it lives."""
@@ -85,7 +91,7 @@ class Health:
         )
 
     def _errors(self, now: float, state: str) -> list[str]:
-        found = []
+        found = [self._conflict] if self._conflict else []
         if state in ("active", "inactive") and now - self._seen_s > SILENCE_S:
             found.append(f"the engine's thread has not answered for {now - self._seen_s:.0f} s")
         if now - self._failed_s < FAILURE_S:

@@ -10,6 +10,7 @@ from typing import Any
 from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError, SkillSetError, TimelyError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
@@ -21,6 +22,7 @@ from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES, make_policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
+from timely_llm.ros.claim import FIND_S
 from timely_llm.ros.parameters import Parameter
 from timely_llm.ros.spinning import EXECUTOR
 from timely_llm.serving.admission import AdmissionLimits
@@ -108,8 +110,17 @@ FIXED = (
     Parameter("autostart", True,
               "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
     EXECUTOR,
+    Parameter("name_check_s", FIND_S,
+              "seconds from the node's start until it serves, at least: so long it looks for"
+              " another server of its name, while it loads the model; below 3 it may miss one",
+              0.0, 60.0),
     Parameter("diagnostics", True, "publish the server's health on /diagnostics, once a second"),
     Parameter("publish_steps", False, "publish every step of the engine on ~/steps"),
+    Parameter("result_timeout_s", 300.0,
+              "seconds for which a result is kept for those who missed it and ask: ~/get_result and"
+              " the result services of the actions; 0: not at all", 0.0, 86_400.0),
+    Parameter("max_results", 4096,
+              "most results that are kept, in 64 MiB at most; the oldest go first", 1, 1_000_000),
 )  # fmt: skip
 """Parameters that are read once, at the start."""
 PARAMETERS = tuple(replace(parameter, fixed=False) for parameter in CONFIGURED) + FIXED
@@ -155,7 +166,9 @@ def make_server(
     try:
         for path, text in skill_sets:
             name, tokens = server.register(text, str(path)).result()
-            logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
+            logger.info(
+                f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
+            )
     except TimelyError:
         server.close()
         raise
