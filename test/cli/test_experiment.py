@@ -96,7 +96,7 @@ def test_a_mistake_is_answered_in_one_line(
     assert len(errors.splitlines()) == 1
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_whatever_ends_it_no_process_is_left(signum: signal.Signals) -> None:
     command = [sys.executable, "-m", "timely_llm.cli.main", "experiment", "ablation"]
     child = subprocess.Popen(

@@ -7,7 +7,7 @@ from timely_llm.core.clock import VirtualClock
 from timely_llm.engines.contract import StepResult
 from timely_llm.engines.paced import PacedEngine
 from timely_llm.engines.profiles import PROFILES, Profile
-from timely_llm.engines.simulated import SimulatedEngine, demo_script
+from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.engines.track import Limits
 from timely_llm.policies.contract import StepPlan
 
@@ -22,7 +22,7 @@ class TellsLate(SimulatedEngine):
 
 
 def paced(engine: type[SimulatedEngine]) -> PacedEngine:
-    made = engine(PROFILES["millisecond"], demo_script, VirtualClock(), Limits())
+    made = engine(PROFILES["millisecond"], lambda key, prompt: "tp();", VirtualClock(), Limits())
     return PacedEngine(made, FREE)
 
 

@@ -29,7 +29,7 @@ from timely_llm.engines.track import Limits
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.serving.conversations import Keeping
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.patience import MAX_AGENTS, Patience, Watch
+from timely_llm.serving.patience import MOST_AGENTS, Patience, Watch
 from timely_llm.serving.stats import Stats
 
 ANSWERS = ("mf(50);tc(90);mf(20);->True;", "mf(50);tp();?s('cat'){g('cat');tp();->True;};->False;")
@@ -162,4 +162,4 @@ def test_agents_who_say_a_word_and_go_are_forgotten(steps: int) -> None:
             if step % 100 == 0:
                 watch.forget(0.01 * step)
                 most = max(most, sum(sizes(watch).values()))
-        assert most <= MAX_AGENTS
+        assert most <= MOST_AGENTS

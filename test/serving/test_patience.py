@@ -1,5 +1,6 @@
 """No request stays for ever."""
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.contract import StepPlan
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.timely import Timely
-from timely_llm.serving.patience import Patience
+from timely_llm.serving.patience import MOST_AGENTS, Patience, Watch
 
 SLOW = "mf(500);mf(500);mf(500);mf(500);->True;"
 REST = Timely(lead_s=0.1)
@@ -123,3 +124,26 @@ def test_also_what_has_begun_does_not_wait_for_ever(kind: str) -> None:
     assert result.error_code is ErrorCode.EXPIRED
     assert result.error_msg.startswith("nothing could be made for it in 3")
     assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+@pytest.mark.parametrize("timeout_s", [10.0, math.inf])
+def test_invented_agents_are_forgotten(timeout_s: float) -> None:
+    scene = Scene({"r": SLOW}, REST, Patience(client_timeout_s=timeout_s))
+    scene.loop.admit(request("r"))
+    scene.report("r", ReportState.ALIVE)
+    generations = scene.loop.generations
+    watch = Watch(Patience(client_timeout_s=timeout_s))
+    watch.heard("agent-r", 0.0)
+    for number in range(5 * MOST_AGENTS):
+        watch.heard(f"invented {number}", 1.0)
+        if number % 1000 == 0:
+            watch.forget(1.0, generations)
+    watch.forget(1.0, generations)
+    assert watch.agents == MOST_AGENTS
+    late_s = 1.0 + timeout_s
+    if timeout_s < math.inf:
+        verdict = watch.verdict(generations[0], late_s)
+        assert verdict is not None, "an agent with a request is held to its word beside all others"
+        assert verdict[0] is ErrorCode.CLIENT_SILENT
+    watch.forget(1.0 + 3 * timeout_s)
+    assert watch.agents == (MOST_AGENTS if timeout_s == math.inf else 0)

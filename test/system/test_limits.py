@@ -12,6 +12,7 @@ from test.system.conftest import Start
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.ros.claim import FIND_S
 
 YAML = Path(__file__).with_name("patient.yaml")
 CLIENT = """
@@ -121,12 +122,28 @@ def test_a_robot_that_dies_in_the_middle_of_a_plan_is_given_up(client: Client) -
     assert result.error_msg == "nothing was heard of 'tester' for 1 s"
 
 
+@pytest.mark.parametrize("client", [{"result_timeout_s": 0.5, "max_results": 2}], indirect=True)
+def test_results_are_kept_for_a_time_as_many_as_may_be(client: Client) -> None:
+    for name in ("one", "two", "three"):
+        assert submit(client, name).error_code == ErrorCode.NONE
+    for name in ("one", "two", "three"):
+        client.call(srv.CancelRequest, "cancel_request", request_id=name)
+
+    def state(name: str) -> int:
+        found: int = client.call(srv.GetResult, "get_result", request_id=name).state
+        return found
+
+    assert state("one") == srv.GetResult.Response.UNKNOWN, "the oldest went first"
+    client.until(lambda: state("three") == srv.GetResult.Response.UNKNOWN)
+
+
 def test_a_second_server_gives_way_to_the_first(client: Client, start: Start) -> None:
-    second = start("plan_server", **PATIENT)
-    other = start("plan_server", "-r", "__node:=other_server", **PATIENT)
+    second = start("plan_server", name_check_s=FIND_S, **PATIENT)
+    other = start("plan_server", "-r", "__node:=other_server", name_check_s=FIND_S, **PATIENT)
     for late in (second, other):
         assert late.wait(60) == 1
         assert "another plan server has the action /plan in ROS domain" in late.output
+        assert "(node /plan_server)" in late.output
         assert "Traceback" not in late.output
     assert submit(client, "still").error_code == ErrorCode.NONE
     elsewhere = start("plan_server", "-r", "__ns:=/lab", **PATIENT)

@@ -64,7 +64,7 @@ def _run(
     server_command = ros_command(
         SERVER,
         {"engine": "simulated", "pace": "millisecond", "policy": "stream",
-         "executor": executor, "journal": str(journal)},
+         "executor": executor, "journal": str(journal), "name_check_s": 0.0},
     )  # fmt: skip
     probe_command = ros_command(PROBE, {"requests": requests, "log": str(log)})
     with Interrupts() as interrupts, Children(interrupts) as children:

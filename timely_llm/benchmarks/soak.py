@@ -78,7 +78,9 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
     """Run both processes to their end; return what the server used."""
     environment = local_environment(random_domain())
     journal, log = folder / "server.jsonl", folder / "fleet.jsonl"
-    server_command = ros_command(SERVER, {"policy": soak.policy, "journal": str(journal)})
+    server_command = ros_command(
+        SERVER, {"policy": soak.policy, "journal": str(journal), "name_check_s": 0.0}
+    )
     fleet_command = ros_command(
         FLEET,
         {"robots": soak.robots, "duration_s": soak.duration_s, "seed": soak.seed,

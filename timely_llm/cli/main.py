@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from types import FrameType
 from typing import NoReturn
 
 import click
 
 from timely_llm import __version__
+from timely_llm.core import signals
+from timely_llm.core.echo import echoed
 from timely_llm.core.errors import Interrupted, TimelyError
 
 COMMANDS = {
@@ -62,6 +67,22 @@ def cli() -> None:
     """Serve language-model plans to robots in time."""
 
 
+MOST = 4000
+"""Characters of an error: a table of what is allowed fits, a file that was read does not."""
+
+
+class Ended(BaseException):
+    """A signal asks the command to end: no `except Exception` on the way may keep it from that."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+def _end(signum: int, frame: FrameType | None) -> None:
+    raise Ended(signum)
+
+
 def exit_with(work: Callable[[], object]) -> NoReturn:
     """Do the work and exit; every error is one line that says what to do."""
     try:
@@ -73,18 +94,20 @@ def exit_with(work: Callable[[], object]) -> NoReturn:
         words, status = error.format_message(), error.exit_code
     except (TimelyError, OSError) as error:
         words, status = str(error), 1
-    except Interrupted as error:
+    except (Interrupted, Ended) as error:
         words, status = f"ended by {error}; nothing is left running", 128 + error.signum
     except (click.Abort, KeyboardInterrupt):
         words, status = "ended by SIGINT; nothing is left running", 130
     else:
         sys.exit(0)
-    print(f"timely-llm: {' '.join(words.split())}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(f"timely-llm: {echoed(' '.join(words.split()), MOST)}", file=sys.stderr)
     sys.exit(status)
 
 
 def main() -> NoReturn:
     """Run the command line."""
+    signals.handle((signal.SIGTERM, signal.SIGHUP), _end)
     exit_with(lambda: cli.main(prog_name="timely-llm", standalone_mode=False))
 
 

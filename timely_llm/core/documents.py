@@ -9,8 +9,9 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from timely_llm.core.document_nodes import DocumentTooLarge, Size, bounded_load
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.text import clipped, text_problem
+from timely_llm.core.text import text_problem
 
 MAX_CHARACTERS = 262_144
 """Characters of the longest document."""
@@ -118,7 +119,7 @@ def _words_problem(data: Any, place: str) -> str | None:
 
 def _short(place: str) -> str:
     """Return the place of an error on one line, however long its keys are."""
-    return place if len(place) <= MAX_PLACE and place.isprintable() else clipped(place, MAX_PLACE)
+    return place if len(place) <= MAX_PLACE and place.isprintable() else quoted(place, MAX_PLACE)
 
 
 def _yaml_problem(error: Exception) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from timely_llm.core.echo import quoted, sentence
 from timely_llm.core.errors import RequestError
-from timely_llm.core.text import name_problem, text_problem
+from timely_llm.core.text import text_problem
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 MAX_TASK_CHARACTERS = 8_000
@@ -56,16 +57,15 @@ class Rejected(RequestError):
 
 
 def check_name(what: str, name: str) -> None:
-    """Find out whether a text can be a name in requests.
+    """Find out whether a text can name something.
 
     Raises:
-        RequestError: it is empty, too long, or no line of characters.
+        RequestError: it is empty, has more than `MAX_ID_CHARACTERS`, or one that is not printable.
     """
     if not 1 <= len(name) <= MAX_ID_CHARACTERS:
         raise RequestError(f"{what} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(name)}")
-    problem = name_problem(what, name)
-    if problem is not None:
-        raise RequestError(problem)
+    if not name.isprintable():
+        raise RequestError(f"{what} must be of printable characters, not {quoted(name)}")
 
 
 def check_text(what: str, text: str) -> None:
@@ -101,8 +101,8 @@ class Request:
     seed: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
-        for name, text in (("request_id", self.request_id), ("agent", self.agent)):
-            check_name(name, text)
+        check_name("request_id", self.request_id)
+        check_name("agent", self.agent)
         if not 1 <= self.max_tokens <= MAX_TOKENS:
             raise RequestError(f"max_tokens must be 1 to {MAX_TOKENS}, not {self.max_tokens}")
         if not 0.0 <= self.temperature <= 2.0:
@@ -118,13 +118,16 @@ class Result:
     """How a request ended.
 
     Attributes:
-        error_msg: one sentence, empty without an error.
+        error_msg: one sentence, empty without an error; made short and printable if it is not.
     """
 
     request_id: str
     agent: str
     error_code: ErrorCode
     error_msg: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error_msg", sentence(self.error_msg))
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,9 @@ class ExecutionReport:
         duration_s: seconds the segment took (FINISHED, FAILED), else 0.
         value: a blocking skill's return value as text, or the reason of a failure.
         epoch: the segment's; a report about an older epoch says only that the agent is there.
+
+    Raises:
+        RequestError: a text is too long.
     """
 
     request_id: str
@@ -180,6 +186,19 @@ class ExecutionReport:
     duration_s: float = 0.0
     value: str = ""
     epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for what, text in (("request_id", self.request_id), ("agent", self.agent)):
+            if len(text) > MAX_ID_CHARACTERS:
+                raise RequestError(
+                    f"execution report: {what} has {len(text)} characters,"
+                    f" at most {MAX_ID_CHARACTERS} are allowed"
+                )
+        if len(self.value) > MAX_TASK_CHARACTERS:
+            raise RequestError(
+                f"execution report: the value has {len(self.value)} characters,"
+                f" at most {MAX_TASK_CHARACTERS} are allowed"
+            )
 
 
 @dataclass(frozen=True)

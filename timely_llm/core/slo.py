@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError, RequestError
-from timely_llm.core.text import clipped
 
 LONGEST_S = 86_400.0
 MAX_WEIGHT = 1e6
@@ -99,9 +99,8 @@ def parse_slo_class(text: str) -> SloClass:
     """
     name, _, settings = text.partition(":")
     made = SloClass(name.strip(), Slo())
-    shown = clipped(text)
     if not made.name or not made.name.isprintable():
-        raise ConfigurationError(f"service level {shown}: it needs a name before the colon")
+        raise ConfigurationError(f"service level {quoted(text)}: it needs a name before the colon")
     for setting in filter(None, settings.split(",")):
         field, _, number = setting.partition("=")
         field = field.strip()
@@ -111,8 +110,8 @@ def parse_slo_class(text: str) -> SloClass:
             value = math.nan
         if field not in _FIELDS or not 0.0 < value <= MAX_WEIGHT:
             raise ConfigurationError(
-                f"service level {shown}: {clipped(setting)} is not one of {', '.join(_FIELDS)}, an"
-                " equals sign and a number above 0"
+                f"service level {quoted(text)}: {quoted(setting)} is not one of"
+                f" {', '.join(_FIELDS)}, an equals sign and a number above 0"
             )
         made = _with(made, text, field, value)
     return made
@@ -125,4 +124,4 @@ def _with(made: SloClass, text: str, field: str, value: float) -> SloClass:
     try:
         return replace(made, slo=replace(made.slo, **change))
     except RequestError as error:
-        raise ConfigurationError(f"service level {clipped(text)}: {error}") from error
+        raise ConfigurationError(f"service level {quoted(text)}: {error}") from error

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import RequestError
 from timely_llm.core.listener import (
     FASTEST_WORDS_PER_S,
@@ -14,7 +15,6 @@ from timely_llm.core.listener import (
 )
 from timely_llm.core.request import ErrorCode, Request, Result, check_name, check_text
 from timely_llm.core.slo import MAX_WEIGHT, Slo
-from timely_llm.core.text import clipped
 
 MAX_MESSAGES = 256
 MAX_MESSAGE_CHARACTERS = 65_536
@@ -36,7 +36,7 @@ class ChatMessage:
         if self.role not in get_args(Role):
             allowed = ", ".join(get_args(Role))
             raise RequestError(
-                f"the role of a message must be one of {allowed}, not {clipped(self.role)}"
+                f"the role of a message must be one of {allowed}, not {quoted(self.role)}"
             )
 
 
@@ -92,7 +92,7 @@ class StreamRequest(Request):
         if not 0.0 <= self.weight <= MAX_WEIGHT:
             raise RequestError(f"weight must be 0 to {MAX_WEIGHT:g}, not {self.weight:g}")
         if self.conversation:
-            check_name("conversation", self.conversation)
+            check_name("the name of a conversation", self.conversation)
         if self.turn < 0 or (self.turn and not self.conversation):
             raise RequestError("a later turn needs the name of its conversation")
         if not SLOWEST_WORDS_PER_S <= self.words_per_s <= FASTEST_WORDS_PER_S:

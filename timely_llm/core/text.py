@@ -48,8 +48,3 @@ def name_problem(what: str, name: str) -> str | None:
 def sendable(text: str) -> str:
     """Return a text that every message and file takes: what cannot be encoded is escaped."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
-
-
-def clipped(text: str, most: int = 60) -> str:
-    """Return a text as an error shows it: in quotes, escaped, no more than `most` characters."""
-    return repr(text if len(text) <= most else text[: most - 3] + "...")

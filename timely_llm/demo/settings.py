@@ -128,6 +128,7 @@ class Settings:
                 "lead_s": float(self.lead_s),
                 "constrained": self.constrained or None,
                 "journal": str(files.journal.resolve()),
+                "name_check_s": 0.0,
             },
         )
 

@@ -101,9 +101,9 @@ def _workers(work: Callable[[Any], Any], jobs: int) -> Iterator[list[Connection]
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Let a Ctrl-C wait; processes that are started meanwhile leave it to this one for ever."""
+    """Let signals to end wait; processes that are started meanwhile leave them to this one."""
     ensure_running()  # what the first start of a process would do, and let Ctrl-C through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
     finally:

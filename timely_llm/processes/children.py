@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
+from timely_llm.core import signals
 from timely_llm.core.errors import Interrupted, TimelyError
 
 GRACE = ((signal.SIGINT, 8.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
@@ -30,15 +30,12 @@ class Interrupts:
     Only in the main thread. Whoever holds it asks often, and raises where nothing is lost.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
     def __init__(self) -> None:
         self.received: list[int] = []
-        self._before: dict[int, Any] = {}
+        self._before: dict[signal.Signals, signals.Handler] = {}
 
     def __enter__(self) -> Interrupts:
-        for signum in self.SIGNALS:
-            self._before[signum] = signal.signal(signum, self._note)
+        self._before = signals.handle(signals.ENDING, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,12 +22,14 @@ from rclpy.signals import SignalHandlerOptions
 from timely_llm import msg, srv
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ErrorCode, ExecutionReport, Request
-from timely_llm.ros import conversions, qos
+from timely_llm.ros import conversions, kept_results, qos
 from timely_llm.ros.guarded import Guarded
 
 POLL_S = 0.1
 ANSWER_S = 0.5
 """A server that is just being discovered may lose a question: ask again after so long."""
+MISSED_S = 5.0
+"""How often a client asks whether a request has ended whose end did not reach it."""
 Piece = TypeVar("Piece", contravariant=True)
 AnyTaker = TypeVar("AnyTaker", bound="Taker[Any]")
 
@@ -76,6 +78,8 @@ class AskingNode(ABC, Generic[AnyTaker]):
         self._taker_of = taker_of
         self._handles: dict[str, Any] = {}
         self._to_cancel: set[str] = set()
+        self._questions: list[Any] = []  # about results, of which some may never be answered
+        self._asked_s = time.monotonic()
         self.stopped = False
         self._context = Context()
         # No arguments: those of the program are for the program's own nodes.
@@ -108,6 +112,7 @@ class AskingNode(ABC, Generic[AnyTaker]):
             msg.ExecutionReport, f"{server}/execution_reports", qos.reliable()
         )
         self._listen(server)
+        self._results: Any = self._node.create_client(srv.GetResult, f"{server}/get_result")
         # Made last: readers become known in order, so whoever answers this one knows the others.
         self._list: Any = self._node.create_client(srv.ListRequests, f"{server}/list_requests")
 
@@ -165,6 +170,37 @@ class AskingNode(ABC, Generic[AnyTaker]):
     def report(self, report: ExecutionReport) -> None:
         """Publish a robot's word."""
         self._reports.publish(conversions.report_message(report))
+
+    def ask_result(
+        self, request_id: str, answered: Callable[[srv.GetResult.Response], None]
+    ) -> bool:
+        """Ask how a request ended; return whether the server is there to be asked."""
+        if not self._results.service_is_ready():
+            return False
+        asked = self._results.call_async(srv.GetResult.Request(request_id=request_id))
+        self._questions.append(asked)
+        asked.add_done_callback(lambda future: answered(future.result()))
+        return True
+
+    def ask_missed(self) -> None:
+        """From time to time, ask for the ends of goals: a network may have lost one."""
+        now = time.monotonic()
+        if now < self._asked_s + MISSED_S:
+            return
+        self._asked_s = now
+        for question in self._questions:
+            if not question.done():
+                self._results.remove_pending_request(question)
+        self._questions.clear()
+        for request_id in list(self._handles):
+            self.ask_result(request_id, self._take_missed)
+
+    def _take_missed(self, response: srv.GetResult.Response) -> None:
+        result = kept_results.result_in(response)
+        taker = None if result is None else self._taker_of(result.request_id)
+        if result is not None and taker is not None and taker.agent == result.agent:
+            self._handles.pop(result.request_id, None)
+            taker.finish(result)
 
     def cancel(self, request_id: str) -> None:
         """Cancel a goal, now or as soon as it is accepted."""
@@ -228,11 +264,17 @@ class AskingNode(ABC, Generic[AnyTaker]):
             self._handles.pop(request_id, None)
             self._to_cancel.discard(request_id)
             answer = future.result()
-            if answer.status == GoalStatus.STATUS_UNKNOWN:
-                reason = "the server does not know this request any more"
-                task.finish(request.refused(ErrorCode.SHUTTING_DOWN, reason))
-            else:
+            if answer.status != GoalStatus.STATUS_UNKNOWN:
                 task.finish(result_of(answer.result, request.agent))
+            elif not self.ask_result(request_id, on_kept):
+                on_kept(srv.GetResult.Response())
+
+        def on_kept(response: srv.GetResult.Response) -> None:
+            result = kept_results.result_in(response)
+            if result is None or result.agent != request.agent:
+                reason = "the server does not know this request any more"
+                result = request.refused(ErrorCode.SHUTTING_DOWN, reason)
+            task.finish(result)
 
         sent.add_done_callback(on_answer)
 

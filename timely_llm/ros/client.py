@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timely_llm.core.errors import SkillFailed, TimelyError
-from timely_llm.core.request import ErrorCode, PlanRequest
+from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.ros.client_node import ClientNode
 from timely_llm.ros.execution import Executed, Execution, MadeCall, Progress
@@ -191,3 +191,19 @@ class PlanClient(ServerClient[ClientNode, PlanTask]):
             return parse_skill_set(answer.yaml, f"skill set {name!r}")
         except TimelyError as error:
             raise PlanClientError(f"the server's {error}") from error
+
+    def result_of(self, request_id: str, timeout_s: float = 60.0) -> PlanResult:
+        """Return how an earlier request ended, also one of a client that is no more.
+
+        One that is still being served is waited for. The server keeps results for a while
+        (parameter `result_timeout_s`); those of requests that it refused it does not keep.
+
+        Args:
+            request_id: the request's.
+            timeout_s: how long to wait for its end.
+
+        Raises:
+            PlanTimeout: there is no server, or the request did not end in time.
+            PlanClientError: the server knows no such request, or has forgotten it.
+        """
+        return self._result_of(request_id, PlanResult, timeout_s)

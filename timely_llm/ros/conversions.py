@@ -111,7 +111,7 @@ def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
     """Return the report in a message.
 
     Raises:
-        RequestError: its state is none of the constants.
+        RequestError: its state is none of the constants, or a text is too long.
     """
     try:
         state = ReportState(message.state)

@@ -36,6 +36,7 @@ class Health:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
+        self._conflict = ""
         self.configured("", 1, 1, 0.0)
 
     def configured(self, engine: str, max_requests: int, kv_tokens: int, now: float) -> None:
@@ -54,6 +55,11 @@ class Health:
         """Take note that the server cannot serve any more, and why."""
         with self._lock:
             self._problem = problem
+
+    def conflict(self, problem: str) -> None:
+        """Take note that other servers have the name too; empty: none has."""
+        with self._lock:
+            self._conflict = problem
 
     def seen(self, stats: msg.ServerStats, now: float) -> None:
         """Take what the engine's thread has counted; that it did means that it lives."""
@@ -93,7 +99,7 @@ class Health:
     def _errors(self, now: float, state: str) -> list[str]:
         if self._problem:
             return [self._problem]
-        found = []
+        found = [self._conflict] if self._conflict else []
         if state in ("active", "inactive") and now - self._seen_s > SILENCE_S:
             found.append(f"the engine's thread has not answered for {now - self._seen_s:.0f} s")
         if now - self._failed_s < FAILURE_S:

@@ -8,19 +8,25 @@ coroutine: executors would ask each one after every message whether it goes on.
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from rclpy.action import ActionServer, CancelResponse
+from action_msgs.msg import GoalStatus
+from rclpy.action import CancelResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.node import Node
 
+from timely_llm.core.echo import echoed, quoted
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import ErrorCode, Rejected, Request, Result
+from timely_llm.core.request import MAX_ID_CHARACTERS, ErrorCode, Rejected, Request, Result
 from timely_llm.ros import qos
+from timely_llm.ros.goal_server import Ended, GoalServer, forget_request, key_of
 from timely_llm.ros.guarded import Guard
+from timely_llm.ros.notices import Notices
+from timely_llm.serving.results import Results, size_of
 from timely_llm.serving.server import Server
 
 Handle = ServerGoalHandle[Any, Any, Any]
@@ -34,6 +40,7 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
     Args:
         node: the lane is the node's.
         configured: returns the server that takes the requests.
+        notices: told of what clients do wrong.
 
     Attributes:
         ACTION, NAME: the action, its type and its name.
@@ -47,9 +54,10 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
     TOPIC: ClassVar[str]
     RESULT: ClassVar[type[Any]]
 
-    def __init__(self, node: Node, configured: Callable[[], Server]) -> None:
+    def __init__(self, node: Node, configured: Callable[[], Server], notices: Notices) -> None:
         self._node = node
         self._configured = configured
+        self._notices = notices
         self._goals: dict[str, Handle] = {}
         self._guard = Guard(f"a request of {self.NAME}", node.get_logger)
 
@@ -73,18 +81,18 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
     def _goal_result(self, result: AnyResult) -> Any:
         """Return a result as the action's result message."""
 
-    def offer(self) -> None:
-        """Let clients find the action and the topic."""
+    def offer(self, ended: Results[Ended]) -> None:
+        """Let clients find the action and the topic.
+
+        Args:
+            ended: keeps how the goals of this action ended.
+        """
         qos.subscribe(self._node, self.MESSAGE, self.TOPIC, self._on_message)
-        self._action = ActionServer(
-            self._node,
-            self.ACTION,
-            self.NAME,
-            lambda _: self.ACTION.Result(),  # not used: a goal is executed when its result is there
-            handle_accepted_callback=self._on_goal,
-            cancel_callback=self._on_cancel,
-            **qos.of_action("pub"),
-        )
+        self._ended = ended
+        self._action = GoalServer(
+            self._node, self.ACTION, self.NAME, self._on_goal, self._on_cancel, ended,
+            time.monotonic, self._on_unknown_goal,
+        )  # fmt: skip
 
     @property
     def waiting(self) -> bool:
@@ -114,22 +122,25 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
         return None
 
     def _refused(self, message: Any, request_id: str, code: ErrorCode, reason: str) -> AnyResult:
-        """Publish and return the end of a request that is not taken."""
-        result: AnyResult = self.RESULT(request_id, message.agent, code, reason)
+        """Publish and return the end of a request that is not taken.
+
+        Names that no request can have are cut: results wait in memory for slow readers.
+        """
+        names = (echoed(name, MAX_ID_CHARACTERS) for name in (request_id, message.agent))
+        result: AnyResult = self.RESULT(*names, code, reason)
         self._publish_result(result)
         return result
 
     def _on_message(self, message: Any) -> None:
         refusal = self.submit(message, message.request_id or uuid.uuid4().hex)
         if refusal is not None:
-            self._node.get_logger().warning(
-                f"refused a request of {message.agent!r}: {refusal.error_msg}"
-            )
+            words = f"refused a request of {quoted(message.agent)}: {refusal.error_msg}"
+            self._notices.say("requests were refused", words)
 
     def _on_goal(self, handle: Handle) -> None:
         request_id = _goal_request_id(handle)
         if request_id in self._goals:
-            reason = f"a goal {request_id!r} is being served already"
+            reason = f"a goal {quoted(request_id)} is being served already"
             code = ErrorCode.DUPLICATE_REQUEST
             self._end_goal(handle, self._refused(handle.request, request_id, code, reason))
             return
@@ -144,13 +155,7 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
             self._end_goal(handle, refusal)
 
     def _end_goal(self, handle: Handle, ended: AnyResult) -> None:
-        try:
-            result = self._goal_result(ended)
-        except Exception as error:  # it ends in any case
-            sentence = self._guard.failed(error)
-            code = int(ErrorCode.ENGINE_FAILED)
-            result = self.ACTION.Result(error_code=code, error_msg=sentence)
-        handle.execute(lambda _: _end(handle, result))
+        handle.execute(lambda _: self._end(handle, ended))
 
     def _finish(self, result: AnyResult) -> None:
         handle = self._goals.pop(result.request_id, None)
@@ -164,15 +169,31 @@ class Lane(ABC, Generic[AnyRequest, AnyResult]):
                 self._configured().cancel(request_id)
         return CancelResponse.ACCEPT
 
+    def _on_unknown_goal(self, key: str) -> None:
+        words = f"somebody asked for the result of goal {key}, which is not known any more"
+        self._notices.say("results of unknown goals were asked for", words)
 
-def _end(handle: Handle, result: Any) -> Any:
-    if result.error_code == ErrorCode.NONE:
-        handle.succeed()
-    elif result.error_code == ErrorCode.CANCELED and handle.is_cancel_requested:
-        handle.canceled()
-    else:
-        handle.abort()
-    return result
+    def _end(self, handle: Handle, result: AnyResult) -> Any:
+        """Bring a goal to its end; return the action's result."""
+        try:
+            message = self._goal_result(result)
+        except Exception as error:  # it ends in any case
+            sentence, code = self._guard.failed(error), int(ErrorCode.ENGINE_FAILED)
+            message = self.ACTION.Result(error_code=code, error_msg=sentence)
+        if message.error_code == ErrorCode.NONE:
+            status = GoalStatus.STATUS_SUCCEEDED
+        elif message.error_code == ErrorCode.CANCELED and handle.is_cancel_requested:
+            status = GoalStatus.STATUS_CANCELED
+        else:
+            status = GoalStatus.STATUS_ABORTED
+        self._ended.put(key_of(handle), Ended(status, message), size_of(result), time.monotonic())
+        {
+            GoalStatus.STATUS_SUCCEEDED: handle.succeed,
+            GoalStatus.STATUS_CANCELED: handle.canceled,
+            GoalStatus.STATUS_ABORTED: handle.abort,
+        }[status]()
+        forget_request(handle)
+        return message
 
 
 def _goal_request_id(handle: Handle) -> str:

@@ -16,6 +16,7 @@ from rclpy.exceptions import ParameterException
 from rclpy.node import Node
 from rclpy.parameter import Parameter as RosParameter
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError
 
 Value = bool | int | float | str | list[str]
@@ -139,17 +140,17 @@ def checked(parameter: Parameter, value: Any) -> Value:
         return list(value)
     if type(value) is not kind:
         raise ConfigurationError(
-            f"parameter {parameter.name} must be {_KINDS[kind]}, not {value!r}"
+            f"parameter {parameter.name} must be {_KINDS[kind]}, not {quoted(value)}"
         )
     if parameter.choices and value not in parameter.choices:
         choices = ", ".join(parameter.choices)
         raise ConfigurationError(
-            f"parameter {parameter.name} must be one of {choices}, not {value!r}"
+            f"parameter {parameter.name} must be one of {choices}, not {quoted(value)}"
         )
     low = parameter.low
     if low is not None and not low <= value <= parameter.high:
         raise ConfigurationError(
-            f"parameter {parameter.name} must be {parameter.range}, not {value!r}"
+            f"parameter {parameter.name} must be {parameter.range}, not {quoted(value)}"
         )
     good: Value = value
     return good

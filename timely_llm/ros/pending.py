@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import ErrorCode, Result
 
@@ -120,4 +121,4 @@ class Pending(Generic[AnyResult]):
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
         if not self._changed.wait_for(condition, timeout_s):
-            raise PlanTimeout(f"request {self.request_id!r} {what} within {timeout_s:g} s")
+            raise PlanTimeout(f"request {quoted(self.request_id)} {what} within {timeout_s:g} s")

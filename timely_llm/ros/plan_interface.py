@@ -13,6 +13,7 @@ from timely_llm.core.request import PlanRequest, PlanResult
 from timely_llm.core.segment import Segment
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.lane import Lane
+from timely_llm.ros.notices import Notices
 from timely_llm.serving.server import Server
 
 
@@ -27,8 +28,8 @@ class PlanInterface(Lane[PlanRequest, PlanResult]):
     MESSAGE, TOPIC = msg.PlanRequest, "~/plan_requests"
     RESULT = PlanResult
 
-    def __init__(self, node: Node, configured: Callable[[], Server]) -> None:
-        super().__init__(node, configured)
+    def __init__(self, node: Node, configured: Callable[[], Server], notices: Notices) -> None:
+        super().__init__(node, configured, notices)
         self.max_tokens = 0
         self._segments = qos.publisher(node, msg.Segment, "~/segments")
         self._requests = qos.publisher(node, msg.PlanRequest, "~/requests")
@@ -53,6 +54,7 @@ class PlanInterface(Lane[PlanRequest, PlanResult]):
         response.request_id = request.request.request_id or uuid.uuid4().hex
         refusal = self.submit(request.request, response.request_id)
         if refusal is not None:
+            response.request_id = refusal.request_id
             response.error_code = int(refusal.error_code)
             response.error_msg = refusal.error_msg
         return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -17,10 +18,11 @@ from rclpy.parameter import Parameter as RosParameter
 
 from timely_llm import msg
 from timely_llm.core.clock import WallClock
+from timely_llm.core.echo import sentence
 from timely_llm.core.errors import ConfigurationError, EngineLost, TimelyError
 from timely_llm.core.request import Result
 from timely_llm.ros import observation, qos
-from timely_llm.ros.claim import Claim
+from timely_llm.ros.claim import LOOK_S, Claim
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.health import Health
 from timely_llm.ros.last_resort import LastResort, leave
@@ -59,7 +61,10 @@ class PlanServer(Guarded, LifecycleNode):
         self.values: dict[str, Any] = declare(self, PARAMETERS)
         self.add_on_set_parameters_callback(self._on_set)
         self._health = Health(self.get_fully_qualified_name())
-        self.interface = ServerInterface(self, self._on_end, self.values["publish_steps"])
+        self.interface = ServerInterface(
+            self, self._on_end, self.values["publish_steps"],
+            self.values["result_timeout_s"], self.values["max_results"],
+        )  # fmt: skip
         self._stats = qos.publisher(self, msg.ServerStats, "~/stats", 10)
         self._diagnostics = qos.publisher(self, DiagnosticArray, "/diagnostics", 10)
         self._claim = Claim(self, self._wall)
@@ -77,17 +82,19 @@ class PlanServer(Guarded, LifecycleNode):
         Raises:
             ConfigurationError: it cannot be configured, or another server has its name.
         """
+        self._look_for_others(executor, LOOK_S)  # before a model is loaded for nothing
         if not self.values["autostart"]:
-            self.interface.offer()
+            self._look_for_others(executor)
+            self._offer()
             self.get_logger().info("unconfigured: waits for `ros2 lifecycle set`")
             return
         self._starting = True
         if self.trigger_configure() is not SUCCESS:
             raise ConfigurationError(self._problem)
-        spin(executor, timeout_s=NAP_S)  # claims that came while the model was loaded
+        self._look_for_others(executor)
         if self.trigger_activate() is not SUCCESS:
             raise ConfigurationError(self._problem)
-        self.interface.offer()
+        self._offer()
         self._starting = False
         engine, policy = self.values["engine"], self.values["policy"]
         self.get_logger().info(
@@ -98,7 +105,6 @@ class PlanServer(Guarded, LifecycleNode):
         """Do what is due from time to time; return whether the node lives on.
 
         Raises:
-            ConfigurationError: another server has its name.
             EngineLost: the engine has ended.
         """
         now = self._wall.now()
@@ -109,13 +115,13 @@ class PlanServer(Guarded, LifecycleNode):
                 raise EngineLost(server.problem)
         if self._last_resort is not None:
             self._last_resort.renew()
-        self._claim.check()
+        self.interface.notices.flush()
         if self._server is not None and now >= self._stats_s + self.values["stats_period_s"]:
             self._stats_s = now
             self._observe(self._stats.publish)
         if now >= self._health_s + HEALTH_PERIOD_S:
             self._health_s = now
-            self._claim.renew()
+            self._tell_conflict()
             self._observe(lambda _: None)
             self._publish_health(now)
         return self.state != "finalized"
@@ -143,6 +149,26 @@ class PlanServer(Guarded, LifecycleNode):
             self._last_resort = None
         if server is not None:
             self._former = None if server.close() else server
+
+    def _look_for_others(self, executor: Executor, limit_s: float = math.inf) -> None:
+        """Wait until the claim is old enough, at most so old; see what the ROS graph tells then.
+
+        Raises:
+            ConfigurationError: another server has the name.
+        """
+        age_s = min(self.values["name_check_s"], limit_s)
+        spin(executor, timeout_s=age_s - self._claim.age_s)
+        self._claim.check()
+
+    def _offer(self) -> None:
+        self.interface.offer()
+        self._claim.begun()
+
+    def _tell_conflict(self) -> None:
+        conflict = self._claim.conflict()
+        self._health.conflict(conflict)
+        if conflict and self._claim.is_news():
+            self.get_logger().error(conflict)
 
     # The life cycle.
 
@@ -173,10 +199,6 @@ class PlanServer(Guarded, LifecycleNode):
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Accept requests."""
-        try:
-            self._claim.check()
-        except ConfigurationError as error:
-            return self._refuse(str(error))
         if self._server is not None:
             self._server.accept(True)
         return SUCCESS
@@ -197,7 +219,7 @@ class PlanServer(Guarded, LifecycleNode):
     on_error = on_cleanup
 
     def _refuse(self, problem: str) -> TransitionCallbackReturn:
-        self._problem = " ".join(problem.split())
+        self._problem = sentence(problem)
         if not self._starting:
             self.get_logger().error(self._problem)
         return FAILURE

@@ -11,6 +11,7 @@ from rclpy.impl.rcutils_logger import RcutilsLogger
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.documents import read_text
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError, SkillSetError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
@@ -23,6 +24,7 @@ from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES, make_policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
+from timely_llm.ros.claim import FIND_S
 from timely_llm.ros.parameters import Parameter
 from timely_llm.ros.spinning import EXECUTOR
 from timely_llm.serving.admission import AdmissionLimits
@@ -116,8 +118,17 @@ FIXED = (
     Parameter("autostart", True,
               "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
     EXECUTOR,
+    Parameter("name_check_s", FIND_S,
+              "seconds from the node's start until it serves, at least: so long it looks for"
+              " another server of its name, while it loads the model; below 3 it may miss one",
+              0.0, 60.0),
     Parameter("diagnostics", True, "publish the server's health on /diagnostics, once a second"),
     Parameter("publish_steps", False, "publish every step of the engine on ~/steps"),
+    Parameter("result_timeout_s", 300.0,
+              "seconds for which a result is kept for those who missed it and ask: ~/get_result and"
+              " the result services of the actions; 0: not at all", 0.0, 86_400.0),
+    Parameter("max_results", 4096,
+              "most results that are kept, in 64 MiB at most; the oldest go first", 1, 1_000_000),
 )  # fmt: skip
 """Parameters that are read once, at the start: among them all that name a file, a model, or an
 option of the engine, since any node can set a parameter of any other."""
@@ -171,7 +182,9 @@ def make_server(
         server.wait_ready()
         for path, text in skill_sets:
             name, tokens = server.register(text, str(path), parse_skill_set).result()
-            logger.info(f"skill set {name!r}: {tokens} prompt tokens computed once and shared")
+            logger.info(
+                f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
+            )
     except Exception:
         server.close()
         journal.close()

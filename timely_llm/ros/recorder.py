@@ -13,6 +13,7 @@ from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, ReliabilityPolicy
 from rclpy.subscription import MessageInfo
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.processes.children import Interrupts
 from timely_llm.ros import qos
@@ -59,7 +60,7 @@ class Recorder(Guarded):
             self._sources = [self._source(name, kind) for name, kind in TOPICS]
         except Exception as error:  # rclpy has a different one for each way to be wrong
             raise ConfigurationError(
-                f"{values['server']!r} cannot be the name of a node: {reason(error)}"
+                f"{quoted(values['server'])} cannot be the name of a node: {reason(error)}"
             ) from error
         self.server_found = False
         self.recording = Recording(Path(values["output"]))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.experiments.outcome import Run
 from timely_llm.experiments.replay_script import Script, request_of
@@ -101,7 +102,7 @@ def replay(
         node = ReplayNode(target.server, target.namespace, target.domain, job_of, talk_of, lines)
     except Exception as error:  # rclpy has a different one for each way to be wrong
         raise ConfigurationError(
-            f"cannot make a client of {target.server!r}: {reason(error)}"
+            f"cannot make a client of {quoted(target.server)}: {reason(error)}"
         ) from error
     try:
         node.find(target.timeout_s, go_on)

@@ -16,17 +16,22 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from timely_llm import srv
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import ExecutionReport, ReportState
+from timely_llm.core.request import ExecutionReport, ReportState, Result
 from timely_llm.core.text import name_problem
+from timely_llm.ros import kept_results
 from timely_llm.ros.asking_node import ANSWER_S, AskingNode, not_found
 from timely_llm.ros.pending import Pending, PlanClientError, PlanTimeout
 from timely_llm.ros.rcl_errors import reason
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Result)
 AnyNode = TypeVar("AnyNode", bound=AskingNode[Any])
 Task = TypeVar("Task", bound=Pending[Any])
 POLL_S = 0.05
+AGAIN_S = 0.2
 SPIN_S = 0.2
 CLOSE_S = 2.0
 SEEDS = 2**32
@@ -75,7 +80,9 @@ class ServerClient(Generic[AnyNode, Task]):
         try:
             self._node: AnyNode = self.NODE(server, namespace, domain, self._tasks.get)
         except Exception as error:  # rclpy has a different one for each way to be wrong
-            raise PlanClientError(f"cannot make a client of {server!r}: {reason(error)}") from error
+            raise PlanClientError(
+                f"cannot make a client of {quoted(server)}: {reason(error)}"
+            ) from error
         self._thread = threading.Thread(target=self._run, name="plan client", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -116,6 +123,28 @@ class ServerClient(Generic[AnyNode, Task]):
             atexit.unregister(self.close)
         if threading.current_thread() is not self._thread:
             self._thread.join(CLOSE_S)
+
+    def _result_of(self, request_id: str, kind: type[R], timeout_s: float) -> R:
+        """Wait for the end of a request, also of one that another client made; see `result_of`."""
+        end_s = time.monotonic() + timeout_s
+        if not self._found:
+            self.wait_for_server(min(self._find_s, timeout_s))
+        while (left_s := end_s - time.monotonic()) > 0:
+            answered: Future[srv.GetResult.Response] = Future()
+            ask = partial(self._node.ask_result, request_id, answered.set_result)
+            with contextlib.suppress(TimeoutError):
+                if self._do(ask).result(left_s):
+                    response = answered.result(min(left_s, ANSWER_S))
+                    result = kept_results.result_in(response)
+                    if isinstance(result, kind):
+                        return result
+                    if response.state != srv.GetResult.Response.SERVED:
+                        raise PlanClientError(
+                            f"the server does not know how the request {quoted(request_id)} ended:"
+                            " there was none, or it is forgotten"
+                        )
+            time.sleep(min(AGAIN_S, max(end_s - time.monotonic(), 0.0)))
+        raise PlanTimeout(f"request {quoted(request_id)} did not end within {timeout_s:g} s")
 
     def report(self, report: ExecutionReport) -> None:
         """Send a robot's word to the server."""
@@ -166,7 +195,7 @@ class ServerClient(Generic[AnyNode, Task]):
             if self._closing:
                 raise PlanClientError("the client is closed")
             if task.request_id in self._tasks:
-                raise PlanClientError(f"a request {task.request_id!r} is open already")
+                raise PlanClientError(f"a request {quoted(task.request_id)} is open already")
             self._tasks[task.request_id] = task
         try:
             self._do(send).result(self._find_s)
@@ -209,6 +238,8 @@ class ServerClient(Generic[AnyNode, Task]):
             for request_id in [i for i, task in self._tasks.items() if task.done]:
                 del self._tasks[request_id]
             open_now = bool(self._tasks)
+        if open_now:
+            self._node.ask_missed()
         now = time.monotonic()
         if open_now and now >= self._alive_s + self._alive_period_s:
             self._alive_s = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future as ConcurrentFuture
 from typing import TypeVar
@@ -12,6 +13,7 @@ from rclpy.task import Future
 
 from timely_llm import msg, srv
 from timely_llm.core.clock import WallClock
+from timely_llm.core.echo import echoed, quoted, sentence
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.request import (
     ErrorCode,
@@ -24,10 +26,12 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
 from timely_llm.engines.contract import StepResult
-from timely_llm.ros import conversions, observation, qos
+from timely_llm.ros import conversions, kept_results, observation, qos
+from timely_llm.ros.notices import Notices
 from timely_llm.ros.plan_interface import PlanInterface
 from timely_llm.ros.stream_interface import StreamInterface
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.results import Results, size_of
 from timely_llm.serving.server import Server
 
 T = TypeVar("T")
@@ -40,20 +44,33 @@ class ServerInterface:
         node: the interface is the node's.
         on_end: told how each request ended, from the engine's thread.
         steps: publish every step of the engine.
+        keep_s: how long results are kept for those who missed them, seconds.
+        max_results: most that are kept.
 
     Attributes:
+        notices: what clients do wrong, in the node's log.
         plans, streams: the lanes.
         waiting: calls of services that wait for the engine's thread. Executors look after them only
             when a wait ends, so waits must be short then.
     """
 
-    def __init__(self, node: Node, on_end: Callable[[Result], None], steps: bool = False) -> None:
+    def __init__(
+        self,
+        node: Node,
+        on_end: Callable[[Result], None],
+        steps: bool = False,
+        keep_s: float = 300.0,
+        max_results: int = 4096,
+    ) -> None:
         self._node = node
+        self._keeping = keep_s, max_results
+        self._results: Results[Result] = Results(*self._keeping)
+        self.notices = Notices(node.get_logger().warning, time.monotonic)
         self._on_end = on_end
         self._server: Server | None = None
         self.waiting = 0
-        self.plans = PlanInterface(node, self._configured)
-        self.streams = StreamInterface(node, self._configured)
+        self.plans = PlanInterface(node, self._configured, self.notices)
+        self.streams = StreamInterface(node, self._configured, self.notices)
         self._steps = qos.publisher(node, msg.EngineStep, "~/steps") if steps else None
 
     def serve(self, server: Server | None) -> None:
@@ -62,8 +79,8 @@ class ServerInterface:
 
     def offer(self) -> None:
         """Let clients find the actions, the services and the topics."""
-        self.plans.offer()
-        self.streams.offer()
+        self.plans.offer(Results(*self._keeping))
+        self.streams.offer(Results(*self._keeping))
         node = self._node
         qos.subscribe(node, msg.ExecutionReport, "~/execution_reports", self._on_report)
         for kind, name, callback in (
@@ -73,6 +90,7 @@ class ServerInterface:
             (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
             (srv.CancelRequest, "~/cancel_request", self._cancel),
             (srv.ListRequests, "~/list_requests", self._list),
+            (srv.GetResult, "~/get_result", self._get_result),
         ):
             # Reentrant: a service that waits for the engine's thread holds nobody up.
             node.create_service(
@@ -107,7 +125,12 @@ class ServerInterface:
         self.streams.chunk(chunk)
 
     def ended(self, result: Result) -> None:
-        """Publish a result, and hand it to the goal that waits for it."""
+        """Keep and publish a result, and hand it to the goal that waits for it.
+
+        Refusals do not come here, and are not kept: one of a duplicate would hide the result of the
+        request that is there, and a flood of them would push out all others.
+        """
+        self._results.put(result.request_id, result, size_of(result), time.monotonic())
         try:
             self._on_end(result)
         finally:
@@ -116,7 +139,8 @@ class ServerInterface:
             elif isinstance(result, PlanResult):
                 self.plans.ended(result)
         if result.error_code not in (ErrorCode.NONE, ErrorCode.CANCELED):
-            self._node.get_logger().warning(f"request {result.request_id}: {result.error_msg}")
+            words = f"request {echoed(result.request_id)}: {result.error_msg}"
+            self.notices.say("requests ended with an error", words)
 
     # Topics and services.
 
@@ -136,7 +160,7 @@ class ServerInterface:
         try:
             report = conversions.execution_report(message)
         except RequestError as error:
-            self._node.get_logger().warning(str(error))
+            self.notices.say("reports were refused", error)
             return
         if self._server is not None:
             self._server.report(report)
@@ -149,7 +173,7 @@ class ServerInterface:
             response.name, response.prompt_tokens = registered
         except TimelyError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
-            response.error_code, response.error_msg = int(code), str(error)
+            response.error_code, response.error_msg = int(code), sentence(error)
         return response
 
     def _skill_set(
@@ -158,7 +182,7 @@ class ServerInterface:
         try:
             response.yaml = self._configured().skill_set(request.name)
         except Rejected as error:
-            response.error_code, response.error_msg = int(error.code), str(error)
+            response.error_code, response.error_msg = int(error.code), sentence(error)
         return response
 
     async def _unregister(
@@ -168,8 +192,15 @@ class ServerInterface:
             await self._result(lambda server: server.unregister(request.name))
         except TimelyError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
-            response.error_code, response.error_msg = int(code), str(error)
+            response.error_code, response.error_msg = int(code), sentence(error)
         return response
+
+    def _get_result(
+        self, request: srv.GetResult.Request, response: srv.GetResult.Response
+    ) -> srv.GetResult.Response:
+        served = self._server is not None and self._server.serves(request.request_id)
+        kept = self._results.get(request.request_id, time.monotonic())
+        return kept_results.answer(response, served, kept)
 
     async def _cancel(
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
@@ -177,10 +208,10 @@ class ServerInterface:
         try:
             response.canceled = await self._result(lambda s: s.cancel(request.request_id))
         except TimelyError as error:
-            response.error_msg = str(error)
+            response.error_msg = sentence(error)
             return response
         if not response.canceled:
-            response.error_msg = f"no request {request.request_id!r} is being served"
+            response.error_msg = f"no request {quoted(request.request_id)} is being served"
         return response
 
     async def _list(

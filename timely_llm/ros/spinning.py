@@ -16,6 +16,8 @@ from rclpy.experimental import EventsExecutor
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
+from timely_llm.core import signals
+from timely_llm.core.echo import sentence
 from timely_llm.core.errors import ConfigurationError, TimelyError
 from timely_llm.ros.guarded import Guard
 from timely_llm.ros.parameters import Parameter
@@ -36,8 +38,39 @@ EXECUTOR = Parameter(
 _GUARD = Guard("the executor", lambda: get_logger("timely_llm"))
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+class _Interrupt:
+    """Makes a KeyboardInterrupt of a signal, but of the first one between two callbacks only.
+
+    One that is raised inside rclpy may come out as another error, or be lost with a message.
+    """
+
+    def __init__(self) -> None:
+        self._spins = 0
+        self._noted = False
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        if not self._spins or self._noted:
+            raise KeyboardInterrupt
+        self._noted = True
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Note a signal during the block; `check` raises it."""
+        self._spins += 1
+        try:
+            yield
+        finally:
+            self._spins -= 1
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal was noted."""
+        if self._noted:
+            self._noted = False
+            raise KeyboardInterrupt
+
+
+_interrupt = _Interrupt()
 
 
 @contextlib.contextmanager
@@ -45,7 +78,7 @@ def ros(args: list[str] | None) -> Iterator[None]:
     """Keep ROS up until the end of the block, also after a signal.
 
     rclpy's own handlers would close the context at once, and nobody could be told any more.
-    SIGINT and SIGTERM are a KeyboardInterrupt instead.
+    SIGINT, SIGTERM and SIGHUP are a KeyboardInterrupt instead.
 
     Raises:
         ConfigurationError: ROS does not understand the arguments, or a file that they name.
@@ -54,8 +87,7 @@ def ros(args: list[str] | None) -> Iterator[None]:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:
         raise ConfigurationError(f"cannot start ROS: {reason(error)}") from error
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, _interrupt)
+    signals.handle(signals.ENDING, _interrupt)
     try:
         yield
     finally:
@@ -86,23 +118,28 @@ def spin(
             timers of the events executor never fire.
         timeout_s: the longest time.
         poll_s: the longest wait, asked before each.
+
+    Raises:
+        KeyboardInterrupt: a signal asks the process to end.
     """
     end_s = time.monotonic() + timeout_s
-    while rclpy.ok() and while_true() and time.monotonic() < end_s:
-        left_s = min(poll_s(), max(end_s - time.monotonic(), 0.0))
-        try:
-            executor.spin_once(timeout_sec=left_s)
-        except ExternalShutdownException:
-            raise
-        except Exception as error:  # of rclpy itself, such as a message that cannot be read
-            _GUARD.failed(error)
+    with _interrupt.deferred():
+        while rclpy.ok() and while_true() and time.monotonic() < end_s:
+            _interrupt.check()
+            left_s = min(poll_s(), max(end_s - time.monotonic(), 0.0))
+            try:
+                executor.spin_once(timeout_sec=left_s)
+            except ExternalShutdownException:
+                raise
+            except Exception as error:  # of rclpy itself, such as a message that cannot be read
+                _GUARD.failed(error)
+            _interrupt.check()
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Let no further signal break into ending."""
-    for kind in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(kind, signal.SIG_IGN)
+    signals.handle(signals.ENDING, signal.SIG_IGN)
     yield
 
 
@@ -111,7 +148,8 @@ def exit_status(name: str, work: Callable[[], None]) -> int:
     try:
         work()
     except TimelyError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be gone
+            print(f"{name}: {sentence(error)}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, ExternalShutdownException):
         return 0

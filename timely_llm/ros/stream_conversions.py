@@ -8,6 +8,7 @@ from typing import Any
 
 from timely_llm import msg
 from timely_llm.action import Converse
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import RequestError
 from timely_llm.core.listener import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S
 from timely_llm.core.slo import TEXT, VOICE, Slo, SloClass
@@ -18,7 +19,6 @@ from timely_llm.core.stream import (
     StreamResult,
     check_messages,
 )
-from timely_llm.core.text import clipped
 from timely_llm.ros import conversions
 
 
@@ -43,8 +43,8 @@ def stream_request(
     given = slo_classes.get(message.slo_class or TEXT.name)
     if given is None:
         raise RequestError(
-            f"unknown service level {clipped(message.slo_class)}: choose one of"
-            f" {', '.join(slo_classes)}"
+            f"unknown service level {quoted(message.slo_class)}: choose one of"
+            f" {listed(list(slo_classes))}"
         )
     check_messages(len(message.messages) + bool(message.prompt))  # before each is looked at
     said = [ChatMessage(m.role, m.content) for m in message.messages]

@@ -12,6 +12,7 @@ from timely_llm.core.slo import SLO_CLASSES, SloClass
 from timely_llm.core.stream import StreamChunk, StreamRequest, StreamResult
 from timely_llm.ros import qos, stream_conversions
 from timely_llm.ros.lane import Lane
+from timely_llm.ros.notices import Notices
 from timely_llm.serving.server import Server
 
 
@@ -30,8 +31,8 @@ class StreamInterface(Lane[StreamRequest, StreamResult]):
     MESSAGE, TOPIC = msg.StreamRequest, "~/stream_requests"
     RESULT = StreamResult
 
-    def __init__(self, node: Node, configured: Callable[[], Server]) -> None:
-        super().__init__(node, configured)
+    def __init__(self, node: Node, configured: Callable[[], Server], notices: Notices) -> None:
+        super().__init__(node, configured, notices)
         self.max_tokens = 0
         self.slo_classes: Mapping[str, SloClass] = {made.name: made for made in SLO_CLASSES}
         self._chunks = qos.publisher(node, msg.StreamChunk, "~/stream_chunks", qos.TOKENS)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from timely_llm.action import Converse
 from timely_llm.core.listener import READING_WORDS_PER_S
 from timely_llm.core.slo import Slo
-from timely_llm.core.stream import ChatMessage, StreamRequest
+from timely_llm.core.stream import ChatMessage, StreamRequest, StreamResult
 from timely_llm.ros.answer import Answer
 from timely_llm.ros.pending import PlanClientError, PlanTimeout
 from timely_llm.ros.server_client import ServerClient, check_seed
@@ -99,3 +99,19 @@ class TalkClient(ServerClient[TalkNode, Answer]):
 
         made = Answer(request.request_id, self.agent, self)
         return self._open(made, send)
+
+    def result_of(self, request_id: str, timeout_s: float = 60.0) -> StreamResult:
+        """Return how an earlier request ended, also one of a client that is no more.
+
+        One that is still being served is waited for. The server keeps results for a while
+        (parameter `result_timeout_s`); those of requests that it refused it does not keep.
+
+        Args:
+            request_id: the request's.
+            timeout_s: how long to wait for its end.
+
+        Raises:
+            PlanTimeout: there is no server, or the request did not end in time.
+            PlanClientError: the server knows no such request, or has forgotten it.
+        """
+        return self._result_of(request_id, StreamResult, timeout_s)

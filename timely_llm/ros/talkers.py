@@ -6,6 +6,7 @@ import sys
 import time
 
 from timely_llm.action import Converse
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.journal import FileJournal, Journal, NoJournal
 from timely_llm.core.request import MAX_TOKENS
@@ -68,7 +69,7 @@ class Talkers(Guarded):
             self.line = TalkersLine(values["server"], self.get_namespace())
         except Exception as error:  # rclpy has a different one for each way to be wrong
             raise ConfigurationError(
-                f"cannot make a client of {values['server']!r}: {reason(error)}"
+                f"cannot make a client of {quoted(values['server'])}: {reason(error)}"
             ) from error
         self._talkers: list[Talker] = []
         self._end_s = 0.0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.core.listener import Listener
@@ -191,8 +192,8 @@ class Conversations:
         if kept is None or kept.turns != request.turn:
             raise Rejected(
                 ErrorCode.UNKNOWN_CONVERSATION,
-                f"no conversation {request.conversation!r} of {request.agent!r} with {request.turn}"
-                " turns is kept: send all its messages, with turn 0",
+                f"no conversation {quoted(request.conversation)} of {quoted(request.agent)} with"
+                f" {request.turn} turns is kept: send all its messages, with turn 0",
             )
         return kept
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request
 
 
@@ -96,15 +97,15 @@ class Gate:
         if not self._open:
             return Rejected(ErrorCode.INACTIVE, "the server is inactive: activate it first")
         if isinstance(request, PlanRequest) and request.skill_set not in self._skill_sets:
-            known = ", ".join(sorted(self._skill_sets)) or "none"
+            known = listed(sorted(self._skill_sets))
             return Rejected(
                 ErrorCode.UNKNOWN_SKILL_SET,
-                f"unknown skill set {request.skill_set!r}: registered are {known}",
+                f"unknown skill set {quoted(request.skill_set)}: registered are {known}",
             )
         if request.request_id in self._requests:
             return Rejected(
                 ErrorCode.DUPLICATE_REQUEST,
-                f"a request {request.request_id!r} is being served already",
+                f"a request {quoted(request.request_id)} is being served already",
             )
         if len(self._requests) >= limits.max_requests:
             return Rejected(
@@ -115,7 +116,7 @@ class Gate:
         if its_own >= limits.max_requests_per_agent:
             return Rejected(
                 ErrorCode.AGENT_LIMIT,
-                f"{limits.max_requests_per_agent} requests of {agent!r} are being served, the"
+                f"{limits.max_requests_per_agent} requests of {quoted(agent)} are being served, the"
                 " most allowed for one agent",
             )
         return None

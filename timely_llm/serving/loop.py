@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.generation import Generation, PlanGeneration, PlanTally, State
 from timely_llm.core.journal import Journal, NoJournal
@@ -189,7 +190,7 @@ class Loop:
         if isinstance(request, PlanRequest):
             self.prompts.known(request.skill_set)
         if request.request_id in self._pool:
-            raise RequestError(f"a request {request.request_id!r} is being served already")
+            raise RequestError(f"a request {quoted(request.request_id)} is being served already")
         now = self._clock.now() if arrival_s is None else arrival_s
         try:
             delivery = self._begin(request, now)
@@ -291,7 +292,7 @@ class Loop:
     def _give_up(self, now: float) -> None:
         """End the requests that nobody waits for any longer."""
         self._watched_s = now
-        self._watch.forget(now)
+        self._watch.forget(now, self._pool.generations)
         self._conversations.forget(now)
         for generation in self._pool.generations:
             verdict = self._watch.verdict(generation, now)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode
 
@@ -37,13 +41,15 @@ class Patience:
     max_replans: int = 2
 
 
-MAX_AGENTS = 4096
-"""Agents that are remembered; of more, those that were silent for longest are forgotten, and so
-are not held to their silence."""
+MOST_AGENTS = 4096
+"""Agents that are remembered, beside those that have a request."""
 
 
 class Watch:
     """Remembers when each agent was last heard of, and whose time is up.
+
+    Anyone may say a word in any name: of agents that have no request only the `MOST_AGENTS` that
+    were heard of last are remembered.
 
     Args:
         patience: the times.
@@ -51,23 +57,35 @@ class Watch:
 
     def __init__(self, patience: Patience) -> None:
         self.patience = patience
-        self._heard_s: dict[str, float] = {}  # who was silent for longest first
+        # The one that was silent longest comes first.
+        self._heard_s: OrderedDict[str, float] = OrderedDict()
+
+    @property
+    def agents(self) -> int:
+        """Agents that are remembered."""
+        return len(self._heard_s)
 
     def heard(self, agent: str, now: float) -> None:
         """Take note that an agent said something."""
-        self._heard_s.pop(agent, None)
-        if len(self._heard_s) == MAX_AGENTS:
-            del self._heard_s[next(iter(self._heard_s))]
         self._heard_s[agent] = now
+        self._heard_s.move_to_end(agent)
 
-    def forget(self, now: float) -> None:
-        """Drop agents that were silent for longer than anyone is waited for."""
+    def forget(self, now: float, served: Iterable[Generation] = ()) -> None:
+        """Drop agents that were silent for longer than anyone is waited for, and those too many.
+
+        Args:
+            now: seconds on the loop's clock.
+            served: the requests being served: their agents are not too many.
+        """
         oldest_s = now - 2 * self.patience.client_timeout_s
-        while self._heard_s:
-            agent, heard_s = next(iter(self._heard_s.items()))
-            if heard_s >= oldest_s:
-                return
-            del self._heard_s[agent]
+        while self._heard_s and next(iter(self._heard_s.values())) < oldest_s:
+            del self._heard_s[next(iter(self._heard_s))]
+        too_many = len(self._heard_s) - MOST_AGENTS
+        if too_many > 0:
+            known = {generation.request.agent for generation in served}
+            others = (agent for agent in list(self._heard_s) if agent not in known)
+            for agent in islice(others, too_many):
+                del self._heard_s[agent]
 
     def deadline_s(self, generation: Generation) -> float:
         """Return when the request is given up, unless something happens before."""
@@ -80,14 +98,17 @@ class Watch:
         patience, agent = self.patience, generation.request.agent
         if now >= self._silence_s(generation):
             limit_s = patience.client_timeout_s
-            return ErrorCode.CLIENT_SILENT, f"nothing was heard of {agent!r} for {limit_s:g} s"
+            return (
+                ErrorCode.CLIENT_SILENT,
+                f"nothing was heard of {quoted(agent)} for {limit_s:g} s",
+            )
         if isinstance(generation, PlanGeneration) and now >= self._answer_s(generation):
             last = generation.segments[-1]
             call = next((c.name for c in reversed(last.calls) if c.blocking), "")
             what = f"the value of {call}" if call else f"the end of segment {last.index}"
             return ErrorCode.NO_ANSWER, (
-                f"{agent!r} did not report {what} within {patience.answer_timeout_s:g} s of its"
-                " predicted end"
+                f"{quoted(agent)} did not report {what} within {patience.answer_timeout_s:g} s of"
+                " its predicted end"
             )
         if now >= self._queue_s(generation):
             waited_s = now - _waits_since_s(generation)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import EngineError, RequestError
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
-from timely_llm.core.text import clipped, text_problem
+from timely_llm.core.text import text_problem
 from timely_llm.engines.contract import Engine, Prefix
 from timely_llm.engines.tokenizer_contract import Message, Tokenizer
 from timely_llm.skills.checkers import make_checker
@@ -72,10 +73,10 @@ class Prompts:
             Rejected: it is not known.
         """
         if name not in self._known:
-            known = ", ".join(sorted(self._known)) or "none"
+            known = listed(sorted(self._known))
             raise Rejected(
                 ErrorCode.UNKNOWN_SKILL_SET,
-                f"unknown skill set {clipped(name)}: registered are {known}",
+                f"unknown skill set {quoted(name)}: registered are {known}",
             )
         return self._known[name]
 
@@ -148,8 +149,8 @@ class Prompts:
     def _check_same(known: Known, skill_set: SkillSet) -> None:
         if known.skill_set != skill_set:
             raise RequestError(
-                f"a different skill set is registered as {skill_set.name!r}: unregister it first,"
-                " or choose another name"
+                f"a different skill set is registered as {quoted(skill_set.name)}: unregister it"
+                " first, or choose another name"
             )
 
     def build(self, request: PlanRequest) -> tuple[list[int], Prefix | None]:
@@ -195,7 +196,7 @@ def check_words(tokenizer: Tokenizer, what: str, text: str) -> None:
     if control is not None:
         raise Rejected(
             ErrorCode.INVALID_REQUEST,
-            f"{what} spells {control!r}, a control token of the model: leave it out",
+            f"{what} spells {quoted(control)}, a control token of the model: leave it out",
         )
 
 

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import EngineLost, RequestError
 from timely_llm.core.request import (
     ErrorCode,
@@ -203,8 +204,8 @@ class Server:
         """
         text = self._skill_sets.get(name)
         if text is None:
-            known = ", ".join(sorted(self._skill_sets)) or "none"
-            reason = f"unknown skill set {name[:64]!r}: registered are {known}"
+            known = listed(sorted(self._skill_sets))
+            reason = f"unknown skill set {quoted(name)}: registered are {known}"
             raise Rejected(ErrorCode.UNKNOWN_SKILL_SET, reason)
         return text
 
@@ -227,7 +228,7 @@ class Server:
                 return  # its end was told meanwhile, with all others
             if isinstance(error, Rejected):
                 raise
-            log.exception("request %r could not be accepted", request.request_id)
+            log.exception("request %s could not be accepted", quoted(request.request_id))
             reason = f"the request could not be accepted: {in_words(error)}"
             raise Rejected(ErrorCode.ENGINE_FAILED, reason) from error
 
@@ -259,6 +260,10 @@ class Server:
         except Rejected:
             self._let_go()
         return drained
+
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request was let in and has not ended."""
+        return request_id in self._gate
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
@@ -443,7 +448,7 @@ class Server:
             try:
                 loop.cancel(generation.key, code, reason)
             except BaseException:  # the others have an end too
-                log.exception("request %r did not end cleanly", generation.key)
+                log.exception("request %s did not end cleanly", quoted(generation.key))
 
     def _end_lost(self, loop: Loop) -> None:
         """End the requests that were admitted and that the loop has lost by a failure."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import regex
 
+from timely_llm.core import echo
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall
 from timely_llm.skills.execution_time import ExecutionTimes
@@ -53,7 +54,8 @@ def parse_arguments(text: str, skill: Skill) -> list[int | float | str]:
     while text.strip():
         match = _ARGUMENT.match(text, place)
         if match is None:
-            raise PlanError(f"arguments must be numbers, texts in quotes or words, not {text!r}")
+            given = echo.quoted(text)
+            raise PlanError(f"arguments must be numbers, texts in quotes or words, not {given}")
         quoted = match["one"] if match["one"] is not None else match["two"]
         if quoted is not None:
             found.append(_ESCAPE.sub(r"\1", quoted))

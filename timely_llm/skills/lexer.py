@@ -6,6 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import Value
 
@@ -125,7 +126,7 @@ class Lexer:
             try:
                 number = float(text) if "." in text else int(text)
             except ValueError:
-                raise PlanError(f"{text!r} is not a number") from None
+                raise PlanError(f"{quoted(text)} is not a number") from None
             return [Token("number", text, number)]
         if len(text) == 1 and text not in _ALONE:
             raise PlanError(f"{text!r} must be followed by {_DOUBLE[text]!r}")

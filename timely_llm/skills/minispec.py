@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import Value
 from timely_llm.skills.execution_time import ExecutionTimes
@@ -204,8 +205,10 @@ class MiniSpecChecker:
 
     def _begin_call(self, token: Token, after: Callable[[Token], None]) -> None:
         if token.text not in self._skill_set.skills:
-            known = ", ".join(self._skill_set.skills)
-            raise PlanError(f"unknown skill {token.text!r}: {self._skill_set.name} has {known}")
+            known = listed(list(self._skill_set.skills))
+            raise PlanError(
+                f"unknown skill {quoted(token.text)}: {self._skill_set.name} has {known}"
+            )
         self._name, self._arguments = token.text, []
         self._after_call = after
         self._expect = self._call_open
@@ -283,4 +286,4 @@ def _take(token: Token, mark: str) -> None:
 
 
 def _unexpected(token: Token, expected: str) -> NoReturn:
-    raise PlanError(f"expected {expected}, not {token.text!r}")
+    raise PlanError(f"expected {expected}, not {quoted(token.text)}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from timely_llm.core.text import clipped
+from timely_llm.core.echo import quoted
 
 MAX_COPIES = 2000
 """Copies of its parts that a pattern may stand for: a{3} stands for three of `a`."""
@@ -42,11 +42,11 @@ def syntax_problem(pattern: str) -> str | None:
     """
     for place in _unescaped(pattern, "("):
         if pattern.startswith("(?", place) and not _GROUP.match(pattern, place):
-            shown = clipped(pattern[place:], 12)
+            shown = quoted(pattern[place:], 12)
             return f"a rule cannot have {shown}: after (? allowed are {_ALLOWED}"
     for place in _unescaped(pattern, "{"):
         if _FUZZY.match(pattern, place):
-            shown = clipped(pattern[place:], 12)
+            shown = quoted(pattern[place:], 12)
             return f"a rule cannot match roughly, as {shown} says: write \\{{ for a brace"
     if any(pattern.startswith(r"\L", place) for place in _backslashes(pattern)):
         return r"a rule cannot have \L, a named list: write (?:one|other)"

@@ -10,8 +10,8 @@ import time
 
 import regex
 
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import PlanError
-from timely_llm.core.text import clipped
 from timely_llm.skills.rule_syntax import syntax_problem
 
 MAX_RULES = 64
@@ -83,7 +83,7 @@ class Rule:
     def __init__(self, number: int, pattern: str) -> None:
         self.number = number
         self.pattern = pattern
-        self.short = clipped(pattern)
+        self.short = quoted(pattern)
         self._whole, self._going_on = _compiled(pattern)
 
     def __eq__(self, other: object) -> bool:
@@ -133,7 +133,7 @@ def _compiled(pattern: str) -> tuple[regex.Pattern[str], regex.Pattern[str]]:
     problem = syntax_problem(pattern)
     if problem is not None:
         raise ValueError(problem)
-    shown = clipped(pattern)
+    shown = quoted(pattern)
     try:
         # (?!) never matches, so only running out of text can end a match of the second one.
         whole = regex.compile(pattern, cache_pattern=False)

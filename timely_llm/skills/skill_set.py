@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 
 from timely_llm.core.document_nodes import Size
 from timely_llm.core.documents import read_document, read_text
+from timely_llm.core.echo import quoted
 from timely_llm.core.errors import SkillSetError
-from timely_llm.core.text import clipped, name_problem
+from timely_llm.core.text import name_problem
 from timely_llm.skills.durations import Duration, Finite
 from timely_llm.skills.rules import MAX_CHARACTERS, MAX_RULES, Rule
 from timely_llm.skills.templates import NOTHING, check_template, fill, filled, one_line
@@ -66,18 +67,18 @@ class Argument(_Strict):
         """Return what is wrong with `value` and what is allowed, or None if it is fine."""
         if self.type == "text":
             if not isinstance(value, str):
-                return f"{self.name} must be a quoted text, not {value!r}"
+                return f"{self.name} must be a quoted text, not {quoted(value)}"
             if not 1 <= len(value) <= self.maximum_length:
                 return (
                     f"{self.name} must have 1 to {self.maximum_length} characters, not {len(value)}"
                 )
             return None
         if isinstance(value, str):
-            return f"{self.name} must be a number, not the text {value!r}"
+            return f"{self.name} must be a number, not the text {quoted(value)}"
         if isinstance(value, bool):
             return f"{self.name} must be a number, not {value}"
         if self.type == "integer" and not isinstance(value, int):
-            return f"{self.name} must be a whole number, not {value!r}"
+            return f"{self.name} must be a whole number, not {quoted(value)}"
         low = -float("inf") if self.minimum is None else self.minimum
         high = float("inf") if self.maximum is None else self.maximum
         if not low <= value <= high:
@@ -206,11 +207,11 @@ class SkillSet(_Strict):
         for name in (self.name, *self.skills):
             if not IDENTIFIER.match(name):
                 raise ValueError(
-                    f"name {clipped(name)} must start with a letter and hold at most 64 letters,"
+                    f"name {quoted(name)} must start with a letter and hold at most 64 letters,"
                     " digits and _"
                 )
             if name in LITERALS:
-                raise ValueError(f"name {name!r} means a value in plans: choose another")
+                raise ValueError(f"name {quoted(name)} means a value in plans: choose another")
         return self
 
     @property

@@ -1,0 +1,125 @@
+"""No message ends a server, and two servers of one name do not begin to serve."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+from test.system.conftest import Process, Start
+from test.system.ros_client import PATIENT, Client, serving
+from timely_llm import msg, srv
+from timely_llm.core.request import ErrorCode
+from timely_llm.ros.claim import FIND_S
+
+CLAIMS = ("1e9", "inf", "-inf", "nan", "-1", "", "no number", "9" * 400, "x" * 5_000_000)
+FLOOD = 10_000
+LATCHED = QoSProfile(
+    depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL, reliability=ReliabilityPolicy.RELIABLE
+)
+
+
+def asked(client: Client, request_id: str) -> ErrorCode:
+    request = msg.PlanRequest(
+        request_id=request_id, agent="tester", skill_set="patient", task="Look."
+    )
+    return ErrorCode(client.call(srv.SubmitPlan, "submit_plan", request=request).error_code)
+
+
+def test_claims_of_others_end_nobody(start: Start, domain: int) -> None:
+    with serving(start, Client, domain, **PATIENT) as client:
+        assert asked(client, "first") is ErrorCode.NONE
+        publisher: Any = client.node.create_publisher(KeyValue, "plan/_claim", LATCHED)
+        client.until(lambda: client.node.count_publishers("plan/_claim") == 2)
+        for value in CLAIMS:
+            for key in ("", "0", "f" * 32):
+                publisher.publish(KeyValue(key=key, value=value))
+        for number in range(FLOOD):
+            publisher.publish(KeyValue(key=f"{number}", value="1e9"))
+        # Its health is published once a second, after the check of the name: twice, to be sure.
+        seen: list[DiagnosticArray] = []
+        client.node.create_subscription(DiagnosticArray, "/diagnostics", seen.append, 10)
+        client.until(lambda: len(seen) >= 2)
+        assert asked(client, "second") is ErrorCode.NONE
+        assert set(client.listed()) == {"first", "second"}
+
+
+def test_of_two_that_start_at_once_one_serves(start: Start, domain: int) -> None:
+    both = [start("plan_server", name_check_s=FIND_S, **PATIENT) for _ in range(2)]
+    client = Client(domain)
+    client.until(lambda: any(one.popen.poll() is not None for one in both))
+    (loser,) = [one for one in both if one.popen.poll() is not None]
+    (winner,) = [one for one in both if one is not loser]
+    assert loser.popen.returncode == 1
+    assert "another plan server has the action /plan" in loser.output
+    assert "ready" not in loser.output, "it served before it gave way"
+    client.until(lambda: "ready" in winner.output)
+    client.wait_for_action()
+    assert asked(client, "one") is ErrorCode.NONE
+    client.close()
+    winner.stop()
+    assert winner.popen.returncode == 0
+
+
+def test_a_server_that_was_frozen_and_the_one_that_took_its_place_both_stay(
+    start: Start, domain: int
+) -> None:
+    with serving(start, Client, domain, **PATIENT) as client:
+        first = _newest(start)
+        assert asked(client, "old") is ErrorCode.NONE
+        first.popen.send_signal(signal.SIGSTOP)
+        try:
+            second = start("plan_server", "-r", "__node:=second", name_check_s=FIND_S, **PATIENT)
+            client.until(lambda: "ready" in second.output)
+        finally:
+            first.popen.send_signal(signal.SIGCONT)
+        levels: dict[str, tuple[bytes, str]] = {}
+
+        def note(array: DiagnosticArray) -> None:
+            for status in array.status:
+                levels[status.name] = (status.level, status.message)
+
+        client.node.create_subscription(DiagnosticArray, "/diagnostics", note, 10)
+        names = {"plan_server: serving", "second: serving"}
+        client.until(
+            lambda: (
+                names <= levels.keys()
+                and all(levels[name][0] == DiagnosticStatus.ERROR for name in names)
+            )
+        )
+        for name in names:
+            assert "2 plan servers answer the action /plan" in levels[name][1]
+            assert levels[name][1].endswith("stop all but one, or give each a namespace")
+        for server, other in ((first, "/second"), (second, "/plan_server")):
+            assert server.output.count("plan servers answer the action") == 1, "said once"
+            assert f"and node {other}: stop all but one" in server.output
+            assert server.popen.poll() is None
+        assert list(client.listed()) == ["old"], "it keeps what it serves"
+        second.stop()
+        client.until(lambda: levels["plan_server: serving"][0] != DiagnosticStatus.ERROR)
+
+
+@pytest.mark.parametrize("autostart", [False, True])
+def test_a_node_that_only_offers_the_service_keeps_new_servers_out_and_is_named(
+    start: Start, domain: int, autostart: bool
+) -> None:
+    from rclpy.action import ActionServer
+
+    from timely_llm.action import Plan
+
+    client = Client(domain)
+    fake: Any = ActionServer(client.node, Plan, "plan", lambda _: Plan.Result())
+    late = start("plan_server", name_check_s=FIND_S, autostart=autostart, **PATIENT)
+    assert late.wait(60) == 1
+    assert "has the action /plan in ROS domain" in late.output
+    assert "(node /system_test)" in late.output
+    fake.destroy()
+    client.close()
+
+
+def _newest(start: Start) -> Process:
+    made: list[Process] = start.made  # type: ignore[attr-defined]
+    return made[-1]
