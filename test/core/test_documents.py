@@ -64,7 +64,7 @@ def test_a_valid_document_is_returned() -> None:
         ("title: *a", "menu: line 1, column 8 is not valid YAML: found undefined alias 'a'"),
         ("[" * 1000, "menu is nested more than 32 levels deep, the most allowed"),
         ("x" * 300_000, "menu has 300000 characters, at most 262144 are allowed"),
-        (f"{'x' * 900}: 1\ntitle: a\nprices: []", r"menu: at 'x{117}\.\.\.': Extra inputs"),
+        (f"{'x' * 900}: 1\ntitle: a\nprices: []", r"menu: at 'x{120}\.\.\.': Extra inputs"),
         (
             r'title: "a\0b"',
             r"menu: the text at title holds '\\x00' at place 1, a control character:",

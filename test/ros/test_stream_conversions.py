@@ -132,8 +132,8 @@ def test_a_wrong_service_level_is_named(texts: list[str], words: str) -> None:
     [
         ({"prompt": "\ud800"}, r"message 0 holds '\\ud800' at place 0, which is no character"),
         ({"prompt": "a\0"}, r"message 0 holds '\\x00' at place 1, a control character"),
-        ({"conversation": "c\n"}, r"conversation holds '\\n' at place 1: it must be one line"),
-        ({"slo_class": "x" * 100_000}, r"unknown service level 'x{57}\.\.\.': choose one of voice"),
+        ({"conversation": "c\n"}, r"conversation must be of printable characters, not 'c\\n'"),
+        ({"slo_class": "x" * 100_000}, r"unknown service level 'x{80}\.\.\.': choose one of voice"),
     ],
 )
 def test_what_is_no_text_is_refused_in_one_short_sentence(

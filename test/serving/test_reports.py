@@ -253,7 +253,7 @@ def test_a_reason_of_five_megabytes_is_cut() -> None:
     scene.until_segments(1)
     scene.report("r", ReportState.FAILED, 0, value="wind\n\ud800" * 1_000_000)
     message = scene.sink.results["r"].error_msg
-    assert message.startswith("segment 0 failed: wind  wind")
+    assert message.startswith("segment 0 failed: wind wind")
     assert len(message.encode()) < 1100
 
 

@@ -171,7 +171,7 @@ def test_a_truth_value_is_no_argument(kind: Any) -> None:
         (document(prompt="word " * 7000), "have 3[0-9]+ characters together, at most 32768"),
         (document(guidance=["be brief"] * 65), "at guidance: Tuple should have at most 64 items"),
         (document(description="x" * 2001), "at description: String should have at most 2000"),
-        (document(name="x" * 5000), r"name 'x{57}\.\.\.' must start with a letter"),
+        (document(name="x" * 5000), r"name 'x{80}\.\.\.' must start with a letter"),
         (document(skills={f"s{i}": WAIT for i in range(257)}), "skills: Dictionary should"),
         (skill(arguments=[NUMBER] * 17), "at skills.go.arguments: Tuple should have at most 16"),
         (skill(arguments=[NUMBER | {"name": "a\nb"}]), r"0.name: it holds '\\n' at place 1"),

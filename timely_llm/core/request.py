@@ -172,11 +172,12 @@ class ExecutionReport:
         request_id: the plan; empty with ALIVE: all of the agent's.
         index: the segment it is about; ignored for ALIVE.
         duration_s: seconds the segment took (FINISHED, FAILED), else 0.
-        value: a blocking skill's return value as text, or the reason of a failure.
+        value: a blocking skill's return value as text, or the reason of a failure. The server reads
+            no more than its beginning, so one of any length is taken.
         epoch: the segment's; a report about an older epoch says only that the agent is there.
 
     Raises:
-        RequestError: a text is too long.
+        RequestError: a name is too long.
     """
 
     request_id: str
@@ -194,11 +195,6 @@ class ExecutionReport:
                     f"execution report: {what} has {len(text)} characters,"
                     f" at most {MAX_ID_CHARACTERS} are allowed"
                 )
-        if len(self.value) > MAX_TASK_CHARACTERS:
-            raise RequestError(
-                f"execution report: the value has {len(self.value)} characters,"
-                f" at most {MAX_TASK_CHARACTERS} are allowed"
-            )
 
 
 @dataclass(frozen=True)

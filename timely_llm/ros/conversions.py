@@ -8,6 +8,7 @@ from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
+    MAX_TASK_CHARACTERS,
     ErrorCode,
     ExecutionReport,
     PlanRequest,
@@ -111,7 +112,7 @@ def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
     """Return the report in a message.
 
     Raises:
-        RequestError: its state is none of the constants, or a text is too long.
+        RequestError: its state is none of the constants, or a name is too long.
     """
     try:
         state = ReportState(message.state)
@@ -126,7 +127,7 @@ def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
         state=state,
         index=message.index,
         duration_s=message.duration,
-        value=message.value,
+        value=message.value[:MAX_TASK_CHARACTERS],
         epoch=message.epoch,
     )
 
@@ -145,7 +146,7 @@ def report_message(report: ExecutionReport) -> msg.ExecutionReport:
         index=report.index,
         epoch=report.epoch,
         duration=report.duration_s,
-        value=report.value,
+        value=report.value[:MAX_TASK_CHARACTERS],
     )
 
 

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from timely_llm import srv
 from timely_llm.core.echo import quoted
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import ExecutionReport, ReportState, Result
-from timely_llm.core.text import name_problem
+from timely_llm.core.request import ExecutionReport, ReportState, Result, check_name
 from timely_llm.ros import kept_results
 from timely_llm.ros.asking_node import ANSWER_S, AskingNode, not_found
 from timely_llm.ros.pending import Pending, PlanClientError, PlanTimeout
@@ -68,9 +67,10 @@ class ServerClient(Generic[AnyNode, Task]):
         find_s: float = 10.0,
         domain: int | None = None,
     ) -> None:
-        problem = name_problem("agent", agent)
-        if problem is not None:
-            raise PlanClientError(problem)
+        try:
+            check_name("agent", agent)
+        except RequestError as error:
+            raise PlanClientError(str(error)) from error
         self.agent = agent
         self._alive_period_s, self._alive_s = alive_period_s, 0.0
         self._find_s = find_s
