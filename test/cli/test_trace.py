@@ -131,7 +131,7 @@ def test_published_traces_are_imported_by_their_name(
         ("compose a.jsonl --tasks 1-99 --duration 9", 1, "there is no task 12: choose of 1, 2"),
         ("compose a.jsonl --groups {(1,2", 1, "',' or ')' was expected at character 6"),
         ("compose a.jsonl --preset wid1 --urgent-share 2", 2, "urgent-share: Input should be less"),
-        ("compose no/a.jsonl --preset wid1", 1, "cannot write the trace no/a.jsonl: No such"),
+        ("compose no/a.jsonl --preset wid1", 1, "cannot write no/a.jsonl: no is not a folder"),
         ("info a.jsonl", 2, "Path 'a.jsonl' does not exist"),
         ("info empty", 1, "has 0 .mcap files"),
         ("convert bad.mcap b.jsonl", 1, "bad.mcap: it does not begin like an MCAP file"),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_file_of_the_same_kind_is_replaced(
     write_text(path, kind, "new")
     assert path.read_text() == "new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert os.listdir(tmp_path) == [name]
+    assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,11 @@ def test_a_file_of_another_kind_is_left_alone(
 ) -> None:
     path = tmp_path / name
     path.write_text(before)
-    for attempt in (lambda: check(path, kind), lambda: write_text(path, kind, "new")):
-        with pytest.raises(OutputFileError, match=f"{name} is there and is not {kind.name}"):
-            attempt()
+    words = f"{name} is there and is not {kind.name}"
+    with pytest.raises(OutputFileError, match=words):
+        check(path, kind)
+    with pytest.raises(OutputFileError, match=words):
+        write_text(path, kind, "new")
     assert path.read_text() == before
 
 
@@ -73,14 +75,14 @@ def test_a_write_that_fails_leaves_everything_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text("{}")
 
-    def breaks(file: object) -> None:
-        file.write(b"half")  # type: ignore[attr-defined]
+    def breaks(file: BinaryIO) -> None:
+        file.write(b"half")
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         write_file(path, JSON, breaks)
     assert path.read_text() == "{}"
-    assert os.listdir(tmp_path) == ["a.json"]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_link_goes_on_pointing(tmp_path: Path) -> None:

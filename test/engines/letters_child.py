@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import subprocess
 import sys
 import zlib
 
@@ -39,6 +40,8 @@ class Breakable(SimulatedEngine):
     def submit(self, plan: StepPlan) -> None:
         if "break down" in plan.keys:
             raise ZeroDivisionError("in the\nmiddle")
+        if "start another" in plan.keys:
+            subprocess.Popen(["sleep", "600"])
         super().submit(plan)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from test.engines.conftest import remote_letters
 from timely_llm.core.errors import EngineError, EngineLost, ModelError
+from timely_llm.engines import remote
 from timely_llm.engines.registry import make_engine
 from timely_llm.engines.remote import RemoteEngine
 from timely_llm.policies.contract import StepPlan
@@ -83,25 +84,67 @@ def test_a_process_that_is_killed_is_an_error_in_a_sentence(
 
 
 PARENT = """
-import os, signal
+import os, signal, subprocess
 import letters_child
 from timely_llm.engines import remote
 remote.CHILD = "letters_child"
 engine = remote.RemoteEngine(letters_child.Letters(), {"name": "letters"})
 print(engine._child.pid, flush=True)
+{hang}
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_no_process_is_left_when_its_parent_is_killed() -> None:
-    command = [sys.executable, "-c", PARENT]
+def run_parent(hang: str) -> subprocess.CompletedProcess[str]:
+    """Run a process that makes an engine, does something to it, and is killed."""
     paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     parent = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": paths},
+        [sys.executable, "-c", PARENT.replace("{hang}", hang)], stdout=subprocess.PIPE, text=True,
+        check=False, env={**os.environ, "PYTHONPATH": paths},
     )  # fmt: skip
     assert parent.returncode == -signal.SIGKILL
-    assert gone(int(parent.stdout))
+    return parent
+
+
+def sleepers(number: int) -> list[int]:
+    """Return the processes called sleep that a process has started."""
+    words = ["ps", "--ppid", str(number), "-o", "pid=,comm="]
+    lines = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
+    return [int(line.split()[0]) for line in lines if line.split()[1] == "sleep"]
+
+
+@pytest.mark.parametrize("hang", ["", "os.kill(engine._child.pid, signal.SIGSTOP)"])
+def test_no_process_is_left_when_its_parent_is_killed(hang: str) -> None:
+    assert gone(int(run_parent(hang).stdout))
+
+
+def test_a_process_that_hangs_is_killed_with_all_that_it_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote, "CLOSE_S", 0.1)
+    engine = remote_letters()
+    engine.add("start another", [5])
+    engine.submit(StepPlan((("start another", 1),)))
+    engine.collect()
+    (grandchild,) = sleepers(pid(engine))
+    os.kill(pid(engine), signal.SIGSTOP)
+    engine.close()
+    assert gone(pid(engine))
+    assert gone(grandchild)
+
+
+def test_what_an_engine_has_started_ends_with_its_parent() -> None:
+    hang = (
+        'engine.add("start another", [5]);'
+        'engine.submit(remote.StepPlan((("start another", 1),))); engine.collect();'
+        'ps = subprocess.run(["ps", "--ppid", str(engine._child.pid), "-o", "pid=,comm="],'
+        "stdout=subprocess.PIPE, text=True).stdout.splitlines();"
+        'print(*(line.split()[0] for line in ps if "sleep" in line), flush=True)'
+    )
+    parent = run_parent(hang)
+    child, grandchild = map(int, parent.stdout.split())
+    assert gone(child)
+    assert gone(grandchild)
 
 
 def test_what_breaks_down_there_is_an_error_here(engine: RemoteEngine, drive: type[Driver]) -> None:

@@ -112,6 +112,9 @@ def test_the_loop_tells_its_journal() -> None:
         def write(self, event: str, t: float, **values: Any) -> None:
             events.append(event)
 
+        def close(self) -> None:
+            events.append("closed")
+
     simulate(trace(job("j")), Stream(), EXACT, journal=Journal())
     assert {"request", "step", "segment", "report", "complete", "end"} == set(events)
 

@@ -173,5 +173,5 @@ def test_many_rows_are_not_all_in_the_table() -> None:
 
 
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DocumentError, match=f"cannot write {tmp_path}: Is a directory"):
+    with pytest.raises(DocumentError, match=f"cannot write {tmp_path}: it is a folder"):
         write_page([small()], tmp_path)

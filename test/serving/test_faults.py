@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -275,7 +276,7 @@ def test_whatever_fails_each_request_that_was_accepted_has_one_end(
         return fails
 
     made = Made(failing(engine), failing(sink), failing({"write": journal}), plan="mf(50);?s('x');")
-    server, taken, futures = made.server, list[str](), []
+    server, taken, futures = made.server, list[str](), list[Future[Any]]()
     try:
         for number, doing in enumerate(doings):
             name = f"r{number}"

@@ -60,7 +60,7 @@ def main() -> int:
     if how == "remote":
         sys.path.insert(0, str(ENGINES))
         remote.CHILD = "letters_child"
-        plan_server_setup.make_engine = make_remote_engine
+        plan_server_setup.make_engine = make_remote_engine  # type: ignore[attr-defined]
     submit = SimulatedEngine.submit
 
     def submit_or_break(engine: SimulatedEngine, plan: StepPlan) -> None:
@@ -69,7 +69,7 @@ def main() -> int:
             breaks()
         submit(engine, plan)
 
-    SimulatedEngine.submit = submit_or_break  # type: ignore[method-assign]
+    SimulatedEngine.submit = submit_or_break  # type: ignore[method-assign,assignment]
     return plan_server.main()
 
 

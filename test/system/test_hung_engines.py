@@ -212,10 +212,12 @@ def test_nothing_is_left_of_a_demo_that_is_killed_while_its_engine_hangs(
     )  # fmt: skip
     assert parent.stdout is not None
     server = int(parent.stdout.readline())
-    until(lambda: log.exists() and "ready" in log.read_text())
-    (engine,) = children(server)
-    for pid in (engine, server):
-        os.kill(pid, signal.SIGSTOP)
-    parent.kill()
-    parent.wait()
+    try:
+        until(lambda: log.exists() and "ready" in log.read_text())
+        (engine,) = children(server)
+        for pid in (engine, server):
+            os.kill(pid, signal.SIGSTOP)
+    finally:
+        parent.kill()
+        parent.wait()
     assert ended(server, engine)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from test.system.conftest import Start
+from test.system.conftest import Process, Start
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode, ReportState
@@ -135,6 +138,36 @@ def test_results_are_kept_for_a_time_as_many_as_may_be(client: Client) -> None:
 
     assert state("one") == srv.GetResult.Response.UNKNOWN, "the oldest went first"
     client.until(lambda: state("three") == srv.GetResult.Response.UNKNOWN)
+
+
+def test_a_journal_has_two_lives_and_no_other_file_becomes_one(
+    start: Start, tmp_path: Path
+) -> None:
+    notes, journal = tmp_path / "notes.md", tmp_path / "journal.jsonl"
+    notes.write_text("# Mine")
+    refused = start("plan_server", engine="simulated", journal=notes)
+    assert refused.wait(60) == 1
+    assert refused.output == (
+        f"plan_server: cannot write the journal {notes}: its first line is no event, and files of"
+        " another kind are not changed: name a new file\n"
+    )
+    assert notes.read_text() == "# Mine"
+    for signum in (signal.SIGKILL, signal.SIGTERM):
+        server = start("plan_server", engine="simulated", journal=journal)
+        lives = [signal.SIGKILL, signal.SIGTERM].index(signum) + 1
+        until_ready(server, journal, lives)
+        server.popen.send_signal(signum)
+        server.wait(60)
+    events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+    assert events == ["start", "ready", "start", "ready"]
+
+
+def until_ready(server: Process, journal: Path, lives: int) -> None:
+    end_s = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count('"ready"') < lives:
+        assert server.popen.poll() is None, server.output
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
 
 
 def test_a_second_server_gives_way_to_the_first(client: Client, start: Start) -> None:

@@ -45,10 +45,19 @@ def test_a_file_is_for_people(tmp_path: Path) -> None:
 
 def test_an_older_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     for name in NAMES[:2]:
-        (tmp_path / name).write_text("older")
+        write_trace(Trace("older"), tmp_path / name)
         write_trace(SMALL, tmp_path / name)
         assert read_trace(tmp_path / name) == SMALL
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NAMES[:2])
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_a_file_of_another_kind_is_not_replaced(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_text("mine")
+    with pytest.raises(TraceError, match="is there and is not"):
+        write_trace(SMALL, path)
+    assert path.read_text() == "mine"
 
 
 def test_a_bag_needs_a_new_folder(tmp_path: Path) -> None:
@@ -58,7 +67,7 @@ def test_a_bag_needs_a_new_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(TraceError, match=r"cannot write the trace .*: No such file or directory"):
+    with pytest.raises(TraceError, match=r"cannot write .*: (No such file|.*no is not a)"):
         write_trace(SMALL, tmp_path / "no" / name)
     with pytest.raises(TraceError, match="there is no trace"):
         read_trace(tmp_path / "no" / name)

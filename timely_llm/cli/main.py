@@ -64,7 +64,11 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="timely-llm")
 def cli() -> None:
-    """Serve language-model plans to robots in time."""
+    """Serve language-model plans to robots in time.
+
+    An output file that is there is replaced when the new one is complete, if it is empty or of the
+    same kind (JSON, HTML, YAML, MCAP, a picture). A file of another kind is never touched.
+    """
 
 
 MOST = 4000

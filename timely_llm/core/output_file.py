@@ -46,6 +46,7 @@ class Kind:
 JSON = Kind("a JSON file", (b"{", b"["))
 HTML = Kind("an HTML page", (b"<!doctype html", b"<html"))
 PICTURE = Kind("a picture", (b"\x89png", b"%pdf", b"%!ps", b"<?xml", b"<svg", b"\xff\xd8"))
+MCAP = Kind("an MCAP file", (b"\x89mcap0",))
 YAML = Kind("a YAML file", endings=(".yaml", ".yml"))
 
 

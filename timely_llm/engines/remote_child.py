@@ -1,7 +1,7 @@
 """The other side of `remote`: an engine that does what comes through a socket.
 
-It ends as soon as the other side has, whatever it is doing: the kernel sees to it where there is
-one that can, a thread elsewhere. The processes that it has started end with it.
+It ends as soon as the other side has, whatever it is doing: the kernel sees to it on Linux, a
+thread elsewhere. The processes that it has started end with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from timely_llm.core.errors import EngineError, EngineLost, TimelyError
-from timely_llm.core.parent import end_with_parent
+from timely_llm.core.parent import end_group_with_parent, end_with_parent
 from timely_llm.engines.contract import Engine, StepResult
 from timely_llm.policies.contract import StepPlan
 
@@ -41,6 +41,7 @@ def main(descriptor: int, parent_pid: int) -> None:
         parent_pid: the process that started this one.
     """
     end_with_parent(parent_pid)
+    end_group_with_parent(parent_pid)
     connection = Connection(descriptor)
     threading.Thread(target=_end_with_the_other_side, args=(descriptor,), daemon=True).start()
     from timely_llm.engines.registry import make_engine

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import RequestError
+from timely_llm.core.output_file import MCAP, OutputFileError, check
 from timely_llm.traces.lines import (
     MAX_LINE_BYTES,
     MAX_REQUESTS,
@@ -62,7 +63,7 @@ def write_bag(trace: Trace, path: Path) -> None:
     Args:
         trace: the workload.
         path: a folder, which must not exist, for a whole bag with metadata.yaml; or a path that
-            ends with .mcap for the file alone, which replaces one that is there.
+            ends with .mcap for the file alone, which replaces one that is there and such a file.
 
     Raises:
         TraceError: it cannot be written.
@@ -70,6 +71,8 @@ def write_bag(trace: Trace, path: Path) -> None:
     try:
         if path.suffix != ".mcap" and path.exists():
             raise TraceError(f"{path} exists: a bag is written to a new folder")
+        if path.suffix == ".mcap":
+            check(path, MCAP)
         with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=".bag-") as folder:
             bag = Path(folder) / path.stem if path.suffix == ".mcap" else Path(folder) / path.name
             _write(trace, bag)
@@ -79,6 +82,8 @@ def write_bag(trace: Trace, path: Path) -> None:
                 shutil.move(bag, path)
     except OSError as error:
         raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
+    except OutputFileError as error:
+        raise TraceError(str(error)) from error
 
 
 def read_bag(path: Path) -> Trace:
