@@ -69,6 +69,8 @@ class Claim:
         self._born_s = clock.now()
         self._offers = False
         self._told_s = -AGAIN_S
+        self._seen: list[Holder] = []
+        self._conflict = ""
         self._publisher = node.create_publisher(KeyValue, TOPIC, 1)
         self._process = self._own_process()
 
@@ -100,10 +102,17 @@ class Claim:
         self._offers = True
 
     def conflict(self) -> str:
-        """Return what is wrong if others offer the action too, in one sentence; else nothing."""
-        others = self._serving()
-        if not others:
-            return ""
+        """Return what is wrong if others offer the action too, in one sentence; else nothing.
+
+        What the graph tells counts when it is the same twice: nodes become known bit by bit.
+        """
+        others, seen = self._serving(), self._seen
+        self._seen = others
+        if others == seen:
+            self._conflict = self._sentence(others) if others else ""
+        return self._conflict
+
+    def _sentence(self, others: Sequence[Holder]) -> str:
         return (
             f"{len(others) + 1} plan servers answer the action {self._action} in ROS domain"
             f" {_domain()}, this one (node {self._node.get_fully_qualified_name()}) and node"
@@ -145,7 +154,8 @@ class Claim:
             )
             for info in self._node.get_publishers_info_by_topic(topic)
         )
-        return [holder for holder in found if holder.process != self._process]
+        others = (holder for holder in found if holder.process != self._process)
+        return sorted(others, key=lambda holder: (holder.node, holder.process))
 
     def _own_process(self) -> bytes:
         """Return what the GIDs of this process begin with: a topic that nobody else has tells."""
