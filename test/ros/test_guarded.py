@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 
 import pytest
 from rcl_interfaces.msg import Parameter
@@ -53,7 +54,7 @@ def test_an_exception_is_one_short_line_that_can_be_sent(log: Log) -> None:
 
 def test_what_fails_again_and_again_is_counted(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(guarded.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     callback = Guard("it", lambda: log).wrap(fails)
     for _ in range(1000):
         assert callback(1) is None

@@ -68,7 +68,7 @@ def test_a_text_that_takes_all_there_is_ends_only_its_reader(
     def instead(command: list[str], **options: Any) -> Any:
         return run([sys.executable, "-c", code], **options)
 
-    monkeypatch.setattr(reader.subprocess, "run", instead)
+    monkeypatch.setattr(subprocess, "run", instead)
     with pytest.raises(SkillSetError, match=r"needs (more than 256 MiB|too much time or memory)"):
         read_apart(RULES)
 
@@ -77,6 +77,6 @@ def test_a_reader_that_does_not_come_back_or_cannot_begin(monkeypatch: pytest.Mo
     monkeypatch.setattr(reader, "READ_S", 0.0)
     with pytest.raises(SkillSetError, match="could not be read within 0 s: make it simpler"):
         read_apart(RULES)
-    monkeypatch.setattr(reader.sys, "executable", os.devnull)
+    monkeypatch.setattr(sys, "executable", os.devnull)
     with pytest.raises(SkillSetError, match="cannot be read: Permission denied: try later"):
         read_apart(RULES)

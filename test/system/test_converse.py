@@ -87,7 +87,10 @@ def test_a_later_turn_computes_only_what_is_new(talker: Talker) -> None:
         ({"temperature": 3.0}, ErrorCode.INVALID_REQUEST, "temperature must be 0 to 2, not 3"),
         ({"messages": messages(("robot", "Hi."))}, ErrorCode.INVALID_REQUEST,
          "the role of a message must be one of system, user, assistant, not 'robot'"),
-        ({"prompt": "word " * 4000}, ErrorCode.INVALID_REQUEST, "at most 1536 are allowed"),
+        ({"prompt": "a1 " * 4000}, ErrorCode.INVALID_REQUEST, "tokens, at most 1536 are allowed"),
+        ({"prompt": "word " * 4000}, ErrorCode.INVALID_REQUEST, "characters, at most 12288 are"),
+        ({"prompt": "\0"}, ErrorCode.INVALID_REQUEST, "there must be 1 to 256 messages"),
+        ({"prompt": "a\x1b[2J"}, ErrorCode.INVALID_REQUEST, r"message 0 holds '\x1b' at place 1"),
     ],
 )  # fmt: skip
 def test_what_is_not_possible_is_refused_in_one_sentence(

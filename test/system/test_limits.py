@@ -79,7 +79,7 @@ def test_a_value_that_does_not_come_is_not_waited_for_for_ever(client: Client) -
 def test_a_prompt_that_is_too_long_is_refused(client: Client) -> None:
     code, words = error_of(client, task="Look. " * 200)
     assert code is ErrorCode.INVALID_REQUEST
-    assert words.endswith("at most 100 are allowed")
+    assert words.endswith("at most 800 are taken where prompts may have 100 tokens")
 
 
 @pytest.mark.parametrize("client", [{"max_skill_sets": 1}], indirect=True)
@@ -90,7 +90,7 @@ def test_skill_sets_are_counted(client: Client) -> None:
     other = YAML.read_text().replace("name: patient", "name: other")
     answer = client.call(srv.RegisterSkillSet, "register_skill_set", yaml=other)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert answer.error_msg == "1 skill sets are registered, the most allowed"
+    assert answer.error_msg == "1 skill sets are registered, the most allowed: unregister one first"
 
 
 @pytest.mark.parametrize("client", [{"client_timeout_s": 1.5}], indirect=True)

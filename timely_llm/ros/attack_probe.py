@@ -134,7 +134,7 @@ class Attacker(Guarded):
             return
         target, kind = f"{self._server}/{attack.to[2:]}", _type(attack.kind)
         if "/srv/" in attack.kind:
-            client = self.create_client(kind, target)
+            client: Any = self.create_client(kind, target)
             if not client.wait_for_service(DISCOVERY_S):
                 raise ConfigurationError(f"no plan server answered within {DISCOVERY_S:g} s")
             self._known[attack.to] = client

@@ -9,11 +9,13 @@ from __future__ import annotations
 import inspect
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from rcl_interfaces.msg import SetParametersResult
+from rclpy.logging import get_logger
 from rclpy.node import Node
 
 from timely_llm.core.errors import first_line
@@ -124,11 +126,23 @@ class Guarded(Node):
 
     def add_waitable(self, waitable: Any) -> None:
         """Take in an action's server or client; see `rclpy.node.Node`."""
-        waitable.execute = self._guard("an action's message").wrap(waitable.execute)
+        whole = weakref.WeakMethod(waitable.execute)  # rclpy frees it with its last reference
+
+        async def execute(data: Any) -> None:
+            work = whole()
+            if work is not None:
+                await work(data)
+
+        waitable.execute = self._guard("an action's message").wrap(execute)
         super().add_waitable(waitable)
 
     def _guard(self, what: str) -> Guard:
-        return Guard(what, self.get_logger)
+        node = weakref.ref(self)
+
+        def logger() -> Any:
+            return get_logger("timely_llm") if (found := node()) is None else found.get_logger()
+
+        return Guard(what, logger)
 
     def _answering(self, name: str, callback: Callback) -> Callback:
         return self._guard(f"a call of {name}").wrap(callback, failure)
