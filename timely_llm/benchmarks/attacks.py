@@ -21,7 +21,7 @@ class Attack:
 
     Attributes:
         name: in the table.
-        to: a service of the server or a topic that it reads, as `~/NAME`.
+        to: a service of the server or a topic that it reads; one of its own as `~/NAME`.
         kind: the interface's type, as PACKAGE/srv/NAME or PACKAGE/msg/NAME.
         fields: makes the request's or message's fields; those of messages within are dicts.
         times: how often it is sent at once.
@@ -50,6 +50,11 @@ def _submit(name: str, request: Callable[[], Fields], **more: Any) -> Attack:
     fields = {"agent": "attacker", "skill_set": "drone", "task": "Look around."}
     kind = "timely_llm/srv/SubmitPlan"
     return Attack(name, "~/submit_plan", kind, lambda: {"request": fields | request()}, **more)
+
+
+def _claim(name: str, value: str, **more: Any) -> Attack:
+    fields = {"key": "0", "value": value}
+    return Attack(name, "plan/_claim", "diagnostic_msgs/msg/KeyValue", lambda: fields, **more)
 
 
 def _converse(name: str, fields: Callable[[], Fields]) -> Attack:
@@ -112,6 +117,16 @@ ATTACKS = (
     _converse("20,000 messages", lambda: {"messages": [{"role": "user", "content": "a"}] * 20_000}),
     Attack("a reported value of 5 MB", "~/execution_reports", "timely_llm/msg/ExecutionReport",
            lambda: {"agent": "attacker", "request_id": "none", "value": "x" * 5_000_000}),
+    Attack("5,000 reports at once", "~/execution_reports", "timely_llm/msg/ExecutionReport",
+           lambda: {"agent": "attacker", "request_id": "none", "state": 1}, times=5_000),
+    Attack("100 refusals of 0.5 MB", "~/plan_requests", "timely_llm/msg/PlanRequest",
+           lambda: {"agent": "x" * 500_000, "request_id": "attack"}, times=100,
+           answer="~/results", answer_kind="timely_llm/msg/PlanResult"),
+    Attack("a request's id of 5 MB to cancel", "~/cancel_request", "timely_llm/srv/CancelRequest",
+           lambda: {"request_id": "x" * 5_000_000}),
+    _claim("a claim to be 1e9 s old", "1e9"),
+    _claim("10,000 claims at once", "inf", times=10_000),
+    _converse("a stream of 2 s a token", lambda: {"prompt": "Hi.", "tpot": 2.0, "max_tokens": 4}),
     Attack("a parameter of no type", "~/set_parameters", "rcl_interfaces/srv/SetParameters",
            lambda: {"parameters": [{"name": "policy", "value": {"type": 42}}]}),
 )  # fmt: skip

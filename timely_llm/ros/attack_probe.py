@@ -132,7 +132,7 @@ class Attacker(Guarded):
     def _connect(self, attack: Attack) -> None:
         if attack.to in self._known:
             return
-        target, kind = f"{self._server}/{attack.to[2:]}", _type(attack.kind)
+        target, kind = self._full(attack.to), _type(attack.kind)
         if "/srv/" in attack.kind:
             client: Any = self.create_client(kind, target)
             if not client.wait_for_service(DISCOVERY_S):
@@ -141,10 +141,14 @@ class Attacker(Guarded):
             return
         self._known[attack.to] = self.create_publisher(kind, target, qos.reliable())
         if attack.answer:
-            topic = f"{self._server}/{attack.answer[2:]}"
             self.create_subscription(
-                _type(attack.answer_kind), topic, self._on_message, qos.reliable()
-            )
+                _type(attack.answer_kind), self._full(attack.answer), self._on_message,
+                qos.reliable(),
+            )  # fmt: skip
+
+    def _full(self, name: str) -> str:
+        """Return a name of the server's with the server's own instead of "~"."""
+        return name.replace("~", self._server, 1)
 
     def _begin(self, attack: Attack) -> None:
         self._attack, self._words = attack, ""
