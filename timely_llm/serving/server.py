@@ -228,8 +228,8 @@ class Server:
                 return  # its end was told meanwhile, with all others
             if isinstance(error, Rejected):
                 raise
-            log.exception("request %s could not be accepted", quoted(request.request_id))
             reason = f"the request could not be accepted: {in_words(error)}"
+            log.debug("%s", reason, exc_info=True)  # its client is told
             raise Rejected(ErrorCode.ENGINE_FAILED, reason) from error
 
     def accept(self, accepting: bool) -> None:
