@@ -18,8 +18,8 @@ def test_each_event_is_a_line_that_is_there_at_once(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     journal = FileJournal(path)
     journal.write("step", 1.25, ids=["a"])
-    start, step = map(json.loads, path.read_text().splitlines())
-    assert start["event"] == "start"
+    opened, step = map(json.loads, path.read_text().splitlines())
+    assert opened["event"] == "opened"
     assert step == {"event": "step", "t": 1.25, "ids": ["a"]}
     journal.write("end", 2.0)
     assert len(path.read_text().splitlines()) == 3
@@ -44,7 +44,7 @@ def test_a_second_life_follows_the_first(tmp_path: Path) -> None:
         journal.close()
         journal.write("step", 9.0)  # of a life that is over
     events = LogReader(path).read()
-    assert [e["event"] for e in events] == ["start", "step", "start", "step"]
+    assert [e["event"] for e in events] == ["opened", "step", "opened", "step"]
     assert [(e["event"], e["t"]) for e in last_life(events)][1:] == [("step", 2.0)]
 
 
@@ -62,7 +62,7 @@ def test_a_line_that_was_torn_is_passed_over(cut: int) -> None:
         FileJournal(path).close()
         assert path.read_bytes().startswith(before), "nothing is taken away"
         events = LogReader(path).read()
-        assert events[-1]["event"] == "start"
+        assert events[-1]["event"] == "opened"
         left = before[: before.rfind(b"\n") + 1].splitlines()
         complete = [json.loads(line) for line in left]
         torn = before[len(b"".join(line + b"\n" for line in left)) :]

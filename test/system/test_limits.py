@@ -159,7 +159,7 @@ def test_a_journal_has_two_lives_and_no_other_file_becomes_one(
         server.popen.send_signal(signum)
         server.wait(60)
     events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
-    assert events == ["start", "ready", "start", "ready"]
+    assert events == ["opened", "ready", "opened", "ready"]
 
 
 def until_ready(server: Process, journal: Path, lives: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TextIO
 from timely_llm.core.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
-START = "start"
+OPENED = "opened"
 """The event with which each life of a writer begins."""
 MAX_LINE_BYTES = 1 << 20
 """A first line that is longer is no event."""
@@ -64,7 +64,7 @@ class MemoryJournal:
 class FileJournal:
     """A JSON-lines file: {"event": ..., "t": seconds, ...}, readable while it grows.
 
-    Every life of a writer begins with the event `start` and follows the lives before it: nothing
+    Every life of a writer begins with the event `opened` and follows the lives before it: nothing
     that is there is ever overwritten. One process at a time writes a file.
 
     Args:
@@ -83,7 +83,7 @@ class FileJournal:
             raise ConfigurationError(
                 f"cannot write the journal {path}: {error.strerror}"
             ) from error
-        self._write(torn + _line(START, time.monotonic(), {}))
+        self._write(torn + _line(OPENED, time.monotonic(), {}))
 
     def write(self, event: str, t: float, **values: Any) -> None:
         """Write an event as one line; a disk that is full ends the journal, not the server."""

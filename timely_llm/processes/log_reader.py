@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.journal import START, is_event
+from timely_llm.core.journal import OPENED, is_event
 
 Event = dict[str, Any]
 """One line: {"event": its kind, "t": seconds on the machine's monotonic clock, ...}."""
@@ -47,7 +47,7 @@ class LineAssembler:
         self._lines += 1
         event: Event | None = json.loads(line) if is_event(line) else None
         torn, self._torn = self._torn, None
-        if torn is not None and (event is None or event["event"] != START):
+        if torn is not None and (event is None or event["event"] != OPENED):
             raise torn
         if event is None:
             shown = line[:60].decode(errors="replace")
@@ -58,9 +58,9 @@ class LineAssembler:
 
 
 def last_life(events: Sequence[Event]) -> list[Event]:
-    """Return the events of a writer's last life in a log: those from its last start on."""
-    starts = [place for place, event in enumerate(events) if event["event"] == START]
-    return list(events[starts[-1] if starts else 0 :])
+    """Return the events of a writer's last life in a log: those from the last `opened` on."""
+    begins = [place for place, event in enumerate(events) if event["event"] == OPENED]
+    return list(events[begins[-1] if begins else 0 :])
 
 
 class LogReader:

@@ -114,7 +114,7 @@ FIXED = (
               f" {', '.join(PROFILES)} or measured:FILE"),
     Parameter("skill_sets", [""], "skill set files to register at the start; empty: those shipped"),
     Parameter("journal", "", "append what the loop does to this file as JSON lines, each life of"
-              " the server from an event `start` on; empty: do not"),
+              " the server from an event `opened` on; empty: do not"),
     Parameter("autostart", True,
               "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
     EXECUTOR,
