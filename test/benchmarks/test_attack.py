@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from timely_llm.benchmarks import attacks
@@ -29,8 +30,10 @@ def test_a_plan_beside_an_attack_is_compared_with_those_in_the_quiet() -> None:
     (row,) = table(robot, attacker, "single")
     assert row["plans"] == 3
     assert row["usual_ms"] == pytest.approx(100)
-    assert row["beside_ms"] == pytest.approx(500)  # the median of 400 and 600
-    assert row["more_ms"] == pytest.approx(400)
+    assert row["longest_beside_ms"] == pytest.approx(500)  # the median of 400 and 600
+    quiet = [0.1, 0.1, 0.1, 0.1, 0.2]
+    assert row["longest_usual_ms"] == pytest.approx(1e3 * np.quantile(quiet, 0.5 ** (1 / 1.5)))
+    assert row["more_ms"] == pytest.approx(row["longest_beside_ms"] - row["longest_usual_ms"])
     assert (row["answer_s"], row["answer"]) == (pytest.approx(0.3), "no")
 
 

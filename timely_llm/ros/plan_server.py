@@ -128,11 +128,10 @@ class PlanServer(Guarded, LifecycleNode):
 
     def pause_s(self) -> float:
         """Return how long the executor may wait for messages."""
-        if not self.interface.waiting:
-            return POLL_S
-        if self.values["executor"] == "events":
+        waits = self.interface.waiting > 0
+        if (waits or self.interface.reading) and self.values["executor"] == "events":
             time.sleep(NAP_S)  # it does not wait at all while a coroutine does
-        return NAP_S
+        return NAP_S if waits else POLL_S
 
     def drain(self, timeout_s: float) -> Callable[[], bool]:
         """Finish what is served, for at most `timeout_s`; return who tells whether it goes on."""

@@ -52,6 +52,7 @@ class ServerInterface:
         plans, streams: the lanes.
         waiting: calls of services that wait for the engine's thread. Executors look after them only
             when a wait ends, so waits must be short then.
+        reading: calls that may wait long: to look after them often would cost the steps of others.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class ServerInterface:
         self.notices = Notices(node.get_logger().warning, time.monotonic)
         self._on_end = on_end
         self._server: Server | None = None
-        self.waiting = 0
+        self.waiting = self.reading = 0
         self.plans = PlanInterface(node, self._configured, self.notices)
         self.streams = StreamInterface(node, self._configured, self.notices)
         self._steps = qos.publisher(node, msg.EngineStep, "~/steps") if steps else None
@@ -169,7 +170,11 @@ class ServerInterface:
         self, request: srv.RegisterSkillSet.Request, response: srv.RegisterSkillSet.Response
     ) -> srv.RegisterSkillSet.Response:
         try:
-            registered = await self._result(lambda server: server.register(request.yaml))
+            self.reading += 1
+            try:
+                registered = await self._result(lambda server: server.register(request.yaml), 0)
+            finally:
+                self.reading -= 1
             response.name, response.prompt_tokens = registered
         except TimelyError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
@@ -225,17 +230,28 @@ class ServerInterface:
         except TimelyError:
             return response  # a server that is not configured, or stops, serves nothing
 
-    async def _result(self, call: Callable[[Server], ConcurrentFuture[T]]) -> T:
+    async def _result(self, call: Callable[[Server], ConcurrentFuture[T]], waiting: int = 1) -> T:
         """Wait for work in the engine's thread without holding the executor.
+
+        Args:
+            call: begins it.
+            waiting: what it adds to `waiting`.
 
         Raises:
             Rejected: there is no server.
         """
         future, done = call(self._configured()), Future[None]()
-        self.waiting += 1
-        future.add_done_callback(lambda _: done.set_result(None))
+        self.waiting += waiting
+        executor = self._node.executor
+
+        def tell(_: ConcurrentFuture[T]) -> None:
+            done.set_result(None)
+            if executor is not None:
+                executor.wake()
+
+        future.add_done_callback(tell)
         try:
             await done
         finally:
-            self.waiting -= 1
+            self.waiting -= waiting
         return future.result()
