@@ -120,8 +120,8 @@ class Crowd:
     ("steps", "kv_tokens"),
     [
         pytest.param(1500, 65_536, id="short"),
-        pytest.param(100_000, 65_536, id="long", marks=LONG),
-        pytest.param(100_000, 3200, id="long and tight", marks=LONG),
+        pytest.param(30_000, 65_536, id="long", marks=LONG),
+        pytest.param(30_000, 3200, id="long and tight", marks=LONG),
     ],
 )
 def test_a_loop_does_not_grow_with_what_it_has_served(
