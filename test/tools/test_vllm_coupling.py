@@ -445,11 +445,14 @@ def test_pip_that_finds_nothing_is_told_in_one_sentence(
 
 
 def test_the_index_is_that_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = wheel.default_index()
+    assert default.startswith("https://")
+    monkeypatch.setattr(wheel, "default_index", lambda: default)
     for listed, expected in (
-        ("", wheel.DEFAULT_INDEX),
-        ("global.index-url='https://mine.example/simple/'\n", "https://mine.example/simple"),
+        ("", default),
+        ("global.index-url='https://mine.example/s/'\n", "https://mine.example/s"),
         ("global.index-url='https://a/s'\n:env:.index-url='https://b/s'\n", "https://b/s"),
-        ("global.extra-index-url='https://c/s'\n", wheel.DEFAULT_INDEX),
+        ("global.extra-index-url='https://c/s'\n", default),
     ):
         done = subprocess.CompletedProcess([], 0, listed, "")
         monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)

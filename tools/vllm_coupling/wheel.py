@@ -26,7 +26,6 @@ from packaging.version import Version
 from tools.vllm_coupling.sources import Files, FolderFiles, WheelFiles
 
 PACKAGE = "vllm"
-DEFAULT_INDEX = "https://pypi.org/simple"
 JSON = "application/vnd.pypi.simple.v1+json"
 TIMEOUT_S = 60.0
 BUFFER_BYTES = 1 << 20
@@ -104,14 +103,29 @@ class RangeFile(io.RawIOBase):
 
 
 def index_url() -> str:
-    """Return the package index that pip is configured with."""
+    """Return the package index that pip is configured with.
+
+    Raises:
+        WheelError: none is configured, and pip does not tell its own.
+    """
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
     found = dict(re.findall(r"^(\S+)\.index-url='(.*)'$", listed, re.MULTILINE))
     for section in (":env:", "download", "install", "global"):
         if section in found:
             return str(found[section]).rstrip("/")
-    return DEFAULT_INDEX
+    return default_index()
+
+
+def default_index() -> str:
+    """Return the package index that pip uses where none is configured."""
+    # pip tells it nowhere else.
+    code = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise WheelError("this pip does not tell its package index: configure one (index-url)")
+    return done.stdout.strip().rstrip("/")
 
 
 def releases(index: str) -> dict[Version, str]:
