@@ -176,14 +176,17 @@ class Terminal:
 
         Python hears an interrupt between the prompt and the wait for a key only after the next key.
         """
-        end_s = time.monotonic() + WAIT_S
+        now = press_s = time.monotonic()
+        end_s = now + WAIT_S
         while not (ended := os.waitpid(self._pid, os.WNOHANG))[0]:
-            assert time.monotonic() < end_s, self.shown
-            if select.select([self._terminal], [], [], 0.5)[0]:
+            now = time.monotonic()
+            assert now < end_s, self.shown
+            if key and now >= press_s:  # not while it ends: that takes half a second
+                press_s = now + 3.0
+                os.write(self._terminal, key.encode())
+            if select.select([self._terminal], [], [], 0.1)[0]:
                 with contextlib.suppress(OSError):  # its end
                     self.shown += os.read(self._terminal, 4096).decode(errors="replace")
-            elif key:
-                os.write(self._terminal, key.encode())
         self._pid = 0
         return os.waitstatus_to_exitcode(ended[1])
 
