@@ -76,8 +76,9 @@ def ros_environment(domain: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def domain() -> int:
-    """A ROS domain that no other test module uses now."""
-    return 1 + next(_domains) % 100
+    """A ROS domain that no other test module uses now, nor any of another process of this run."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    return 1 + 25 * (worker % 4) + next(_domains) % 25
 
 
 @pytest.fixture(scope="module")

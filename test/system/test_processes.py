@@ -11,6 +11,7 @@ import pytest
 
 from test.system.conftest import Start
 from test.system.ros_client import LONG, PATIENT, Client
+from timely_llm import srv
 from timely_llm.core.request import ErrorCode
 from timely_llm.policies.registry import POLICIES
 
@@ -185,6 +186,12 @@ def test_a_second_interrupt_ends_the_server_at_once(start: Start, domain: int) -
     result = handle.get_result_async()
     client.until_listed({"stuck": "blocked"})
     server.interrupt()
+
+    def inactive() -> bool:  # what comes within the wait that the signal falls into is taken
+        answer = client.call(srv.SubmitPlan, "submit_plan", request=client.request())
+        return bool(answer.error_code == ErrorCode.INACTIVE)
+
+    client.until(inactive)
     late = client.result(client.action.send_goal_async(client.goal(skill_set="patient")))
     refused = client.result(late.get_result_async()).result
     assert refused.error_code == ErrorCode.INACTIVE

@@ -17,7 +17,7 @@ from timely_llm.ros import asking_node
 from timely_llm.ros.client import PlanClient, PlanClientError, PlanTimeout
 from timely_llm.ros.talk_client import TalkClient
 
-DRONE = PATIENT | {"skill_sets": f"[{ROOT / 'config/skill_sets/drone.yaml'}]"}
+DRONE = PATIENT | {"skill_sets": f"[{ROOT / 'test/system/patrol.yaml'}]"}
 Response = srv.GetResult.Response
 VICTIM = """
 import time
