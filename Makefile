@@ -1,32 +1,64 @@
-# make demo | test | lint | test-long | test-launch | test-colcon | test-vllm | check-vllm | clean
+# make demo | test | test-fast | test-faults | test-long | test-ros | test-launch | test-colcon |
+#      test-vllm | check-vllm | test-lowest | wheels | footprint | release-check | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
+# ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
 
 PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
+LOWEST_VENV ?= .venv-lowest
+# A wheel, and the interfaces in the source tree, have the type support of one distribution.
+export ROS_WHEELS ?= $(if $(ROS_DISTRO),none,jazzy)
+ROS_CONSTRAINTS := $(wildcard constraints-$(ROS_WHEELS).txt)
+CONSTRAINTS := --constraint constraints.txt $(addprefix --constraint ,$(ROS_CONSTRAINTS))
 PIP := $(VENV)/bin/python -m pip
 INSTALLED := $(VENV)/.installed
 # `ros2 launch` and `ros2 run` look in the prefix of the environment.
 export AMENT_PREFIX_PATH := $(abspath $(VENV))$(if $(AMENT_PREFIX_PATH),:$(AMENT_PREFIX_PATH))
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-BUILD_FILES := pyproject.toml setup.py CMakeLists.txt package.xml constraints.txt \
+FAST := test/core test/skills test/policies test/robots test/traces
+BUILD_FILES := pyproject.toml setup.py tools/ros_wheels.py CMakeLists.txt package.xml \
+	constraints.txt $(ROS_CONSTRAINTS) \
 	$(wildcard cmake/* msg/* srv/* action/* scripts/*)
+GENERATED_FOR := timely_llm/msg/.ros-wheels
+SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test lint test-long test-launch test-colcon test-vllm check-vllm install clean
+.PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm \
+	check-vllm test-lowest wheels footprint release-check lint same no-base clean install switch
 
 demo: install
 	timely-llm demo
 
-# Two at a time, of which one is a test with ROS processes: they need a core of their own.
+# Two at a time, of which at most one has ROS processes: they need a core of their own.
+# All but what the targets below run; at most 15 minutes on two cores.
 test: install
 	python -m pytest --numprocesses 2 --dist loadgroup
 
-lint: install
+# Under a minute: what knows neither ROS nor torch, with fewer examples of each property, and without
+# the tests of endurance.
+test-fast: install
+	python -m pytest --numprocesses 2 --hypothesis-profile=fast --ignore-glob='*endurance*' $(FAST)
+
+# Attacks, killed processes, hung engines. SHORT=1: each with its first parameters only.
+test-faults: install
+	python -m pytest -m faults test/system $(if $(SHORT),--short)
+
+# What depends on the distribution.
+test-ros: install
+	python -m pytest --numprocesses 2 --dist loadgroup test/ros test/system
+
+lint: install $(VENV)/typed/.installed
 	ruff check .
 	ruff format --check .
-	mypy
+	MYPYPATH="$$(echo $(VENV)/typed/lib/python*/site-packages)" mypy
+
+# The rclpy of Kilted has types, Jazzy's has few: the code is checked against Kilted's on both.
+$(VENV)/typed/.installed: constraints-kilted.txt $(INSTALLED)
+	$(PIP) install --quiet --no-deps --ignore-installed --prefix $(VENV)/typed \
+		--constraint constraints-kilted.txt ros-rclpy
+	touch $@
 
 # What learns or accumulates, for a million steps; an hour of robots and people under each policy.
 test-long: install
@@ -49,6 +81,49 @@ test-vllm:
 check-vllm: install
 	python -m tools.vllm_coupling $(VLLM)
 
+# With the oldest versions that pyproject.toml allows, torch's among them: some GB. The package itself
+# is that of the source tree; a part of the tests, one of each library.
+LOWEST := $(FAST) test/cli test/profiling test/report/test_page.py test/report/test_png.py \
+	test/demo/test_timeline.py test/engines/test_grammars.py test/engines/test_tokenizer.py \
+	test/engines/transformers/test_engine.py
+
+test-lowest: install $(LOWEST_VENV)/.installed
+	LD_LIBRARY_PATH=$(abspath $(VENV))/lib PATH=$(abspath $(LOWEST_VENV))/bin:$$PATH \
+		python -m pytest --numprocesses 2 $(LOWEST)
+
+$(LOWEST_VENV)/.installed: pyproject.toml tools/lowest.py $(INSTALLED)
+	rm -rf $(LOWEST_VENV)
+	$(VENV)/bin/python -m venv $(LOWEST_VENV)
+	touch $(LOWEST_VENV)/COLCON_IGNORE
+	$(LOWEST_VENV)/bin/python -m pip install --quiet uv
+	$(LOWEST_VENV)/bin/python -m tools.lowest test > $(LOWEST_VENV)/direct.txt
+	$(LOWEST_VENV)/bin/uv pip compile --quiet --resolution lowest-direct \
+		--output-file $(LOWEST_VENV)/lowest.txt $(LOWEST_VENV)/direct.txt
+	$(LOWEST_VENV)/bin/uv pip install --quiet --python $(LOWEST_VENV)/bin/python \
+		--requirement $(LOWEST_VENV)/lowest.txt
+	touch $@
+
+# Of each CPython from 3.11 to 3.14 that is here, into dist/; of some: make wheels VERSIONS='3.12'.
+wheels:
+	$(PYTHON) -m tools.wheels $(VERSIONS)
+
+# What an installation takes: make footprint WHEEL=dist/... EXTRAS='server bags'.
+footprint:
+	$(PYTHON) -m tools.footprint $(WHEEL) $(EXTRAS)
+
+# What a release still lacks, a sentence each.
+release-check:
+	$(PYTHON) -m tools.release
+
+# What the working tree does otherwise than a commit, and its size beside it: make same BASE=e71a825;
+# some minutes. Of some kinds of behaviour: make same BASE=e71a825 ONLY=help,config.
+same: $(if $(BASE),install,no-base)
+	python -m tools.shape $(BASE)
+	python -m tools.same_behaviour $(BASE) $(if $(ONLY),--only $(ONLY))
+
+no-base:
+	$(error name a commit: make same BASE=e71a825)
+
 # --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
 $(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared
 	$(PIP) install --quiet --no-deps --requirement constraints-vllm.txt
@@ -58,13 +133,22 @@ install: $(INSTALLED) $(VENV)/.shared
 
 # The build requirements go into the environment itself: pip would otherwise download and unpack
 # them again for each build.
-$(INSTALLED): $(BUILD_FILES)
+$(INSTALLED): $(BUILD_FILES) $(if $(SWITCHED),switch)
+	@$(PYTHON) -m tools.ros_wheels > /dev/null  # is ROS_WHEELS one of them
+	rm -f $@  # an installation that is broken off is begun anew
+	rm -rf timely_llm.egg-info  # of another build: it would be read before what is installed
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	touch $(VENV)/COLCON_IGNORE
-	$(VENV)/bin/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' > $(VENV)/build-requirements.txt
-	$(PIP) install --quiet --constraint constraints.txt --requirement $(VENV)/build-requirements.txt
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[test,lint]'
+	$(VENV)/bin/python -m tools.ros_wheels > $(VENV)/build-requirements.txt
+	test "$$(cat $(VENV)/.ros-wheels 2> /dev/null)" = $(ROS_WHEELS) || $(PIP) freeze \
+		| sed -n 's/^\(ros-[^=]*\)==.*/\1/p' | xargs --no-run-if-empty $(PIP) uninstall --quiet --yes
+	echo $(ROS_WHEELS) > $(VENV)/.ros-wheels
+	$(PIP) install --quiet $(CONSTRAINTS) --requirement $(VENV)/build-requirements.txt
+	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation --editable '.[test,lint]'
+	echo $(ROS_WHEELS) > $(GENERATED_FOR)
 	touch $@
+
+switch:
 
 # Python reads these files from the source tree, ROS tools read the installed copies.
 $(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
@@ -72,6 +156,6 @@ $(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(LOWEST_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf timely_llm/msg timely_llm/srv timely_llm/action timely_llm/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

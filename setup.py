@@ -1,7 +1,8 @@
 """Put the ROS interfaces and the shared files into the wheel.
 
 pip runs this file and colcon does not. It drives the CMakeLists.txt that colcon drives, with the
-ROS packages of the sourced environment if there is one, else with those of their Python wheels.
+ROS packages of the sourced environment if there is one, else with those of the Python wheels of one
+distribution: see tools/ros_wheels.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,14 @@ from setuptools import Command, Distribution, setup
 from setuptools.command.build import build
 
 ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
+
+from tools import ros_wheels  # noqa: E402
+
+try:
+    DISTRIBUTION = ros_wheels.chosen()
+except ros_wheels.RosWheelsError as error:
+    sys.exit(str(error))
 NAME = "timely_llm"
 GENERATED = ("*.so", "msg/*.py", "srv/*.py", "action/*.py")
 # Of use to colcon and to C++ packages built on top, and full of paths of the build folder.
@@ -36,7 +45,7 @@ def ros_wheels_prefix() -> Path:
 def cmake_environment() -> dict[str, str]:
     """Return the variables with which CMake finds its tools and the ROS packages."""
     before = {"PATH": [cmake.CMAKE_BIN_DIR, ninja.BIN_DIR]}
-    if "ROS_DISTRO" not in os.environ:
+    if DISTRIBUTION != ros_wheels.NONE:
         prefix = str(ros_wheels_prefix())
         before |= {"AMENT_PREFIX_PATH": [prefix], "CMAKE_PREFIX_PATH": [prefix]}
     joined = {
@@ -126,7 +135,8 @@ class BuildInterfaces(Command):
         )
         found = (path for folder in folders for path in sorted((ROOT / folder).rglob("*")))
         files = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
-        return ["CMakeLists.txt", "package.xml", *(str(path.relative_to(ROOT)) for path in files)]
+        single = ["CMakeLists.txt", "package.xml", "tools/__init__.py", "tools/ros_wheels.py"]
+        return [*single, *(str(path.relative_to(ROOT)) for path in files)]
 
     def get_outputs(self) -> list[str]:
         """Return nothing: `install_data` lists the files."""
@@ -159,4 +169,10 @@ setup(
     distclass=BinaryDistribution,
     cmdclass={"build": Build, "build_interfaces": BuildInterfaces},
     data_files=[],
+    install_requires=[
+        *ros_wheels.settings()["dependencies"],
+        *ros_wheels.run_requirements(DISTRIBUTION),
+    ],
+    # pip asks for these before an isolated build, and only then.
+    setup_requires=ros_wheels.build_requirements(DISTRIBUTION),
 )

@@ -20,7 +20,7 @@ endfunction()
 cmake_language(DEFER CALL _forget_missing_include_dirs)
 
 # An environment inside the source tree, such as .venv, puts NumPy's headers there too, and CMake
-# refuses to install a target that names them: whoever uses the installed target has no need to.
+# refuses to install a target that names them: a user of the installed target need not.
 function(_hide_include_dirs_of_the_source_tree)
   get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
   foreach(target IN LISTS targets)

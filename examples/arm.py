@@ -1,4 +1,4 @@
-"""A robot arm whose plan depends on what it sees: `look` blocks until its value is reported.
+"""A robot arm with a plan that depends on what it sees: `look` blocks until its value is reported.
 
 Start `timely-llm serve` in one terminal and this file in another:
 

@@ -21,7 +21,7 @@ class Drone:
         return name == "cat"
 
     def iv(self, name: str) -> bool:
-        """Tell whether an object is in view."""
+        """Return whether an object is in view."""
         return name == "chair"
 
     def tp(self) -> None:

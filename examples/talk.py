@@ -7,7 +7,7 @@ Start `timely-llm serve` in one terminal and this file in another:
 
 import sys
 
-from timely_llm.ros.talk_client import PlanClientError, TalkClient
+from timely_llm.ros.client import PlanClientError, TalkClient
 
 QUESTIONS = ("Tell me a story about a robot.", "And then?")
 

@@ -1,32 +1,67 @@
 """Start the plan server: `ros2 launch timely_llm plan_server.launch.py engine:=simulated`."""
 
+from difflib import get_close_matches
+from pathlib import Path
+
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
-# Parameters that can be given as arguments; those not given are taken from params_file.
+# Parameters that are also arguments; params_file has the values of arguments that are not given.
 PARAMETERS = {
-    "engine": (str, "what runs the model: transformers, vllm, simulated"),
+    "engine": (str, "what runs the model: transformers, vllm, simulated, or my_module:MyEngine"),
     "model": (str, "folder or Hugging Face id of a causal model"),
-    "engine_args": (list[str], "YAML list of options of vLLM's own, each as name=value"),
+    "engine_args": (list[str], "YAML list of options of vLLM or of your own engine: name=value"),
     "engine_process": (bool, "true: the engine runs in a process of its own"),
     "policy": (
         str,
-        "who takes part in each step: timely+slice, timely, deadline, slice, edf, stream, ...",
+        "chooses each step's requests: timely+slice, timely, deadline, slice, edf, stream, ..., or"
+        " my_module:MyPolicy",
     ),
-    "pace": (str, "profile of the machine whose step times to keep, or none"),
+    "pace": (str, "profile with the step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
     "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),
+    "accept_plans": (bool, "true: take plans written by hand, which come with their requests"),
     "executor": (str, "how the node waits for messages: single, events"),
     "autostart": (bool, "false: the node waits for `ros2 lifecycle set`"),
+    "use_sim_time": (bool, "true: robots are simulated, and their time is that of /clock"),
 }
 
 
+OTHERS = {"params_file", "namespace", "log_level", "sigterm_timeout"}
+
+
+LIKE = 0.75
+"""Two names are almost the same from this share of equal letters on."""
+
+
+def misspelt(context: LaunchContext) -> list[LogInfo]:
+    """Return a warning for each argument of the command line that is almost one of this file's.
+
+    Launch itself ignores an argument that no file declares.
+    """
+    known = sorted({*PARAMETERS, *OTHERS})
+    words = [word.partition(":=")[0] for word in context.argv if ":=" in word]
+    return [
+        LogInfo(msg=f"WARNING: the argument {word!r} is unknown and ignored: is {near!r} meant?")
+        for word in words
+        if word not in known
+        for near in get_close_matches(word.lower().replace("-", "_"), known, 1, LIKE)
+    ]
+
+
 def plan_server(context: LaunchContext) -> list[Node]:
-    """Return the node, with the parameters of the file and the arguments over them."""
+    """Return the node, with the parameters of the file and of the arguments, which count more.
+
+    Raises:
+        FileNotFoundError: there is no such file; launch itself would ignore that.
+    """
+    file = LaunchConfiguration("params_file").perform(context)
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"params_file must name a file of ROS parameters, not {file!r}")
     given = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
     overrides = {
         name: ParameterValue(LaunchConfiguration(name), value_type=PARAMETERS[name][0])
@@ -42,7 +77,7 @@ def plan_server(context: LaunchContext) -> list[Node]:
             parameters=[LaunchConfiguration("params_file"), overrides],
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
             output="screen",
-            # It finishes what is in work, and frees the model: launch's own 5 s may not be enough.
+            # To finish open requests and to free the model may take longer than launch's own 5 s.
             sigterm_timeout=LaunchConfiguration("sigterm_timeout", default="30"),
         )
     ]
@@ -72,6 +107,7 @@ def generate_launch_description() -> LaunchDescription:
             DeclareLaunchArgument(
                 "log_level", default_value="info", description="debug, info, warn, error or fatal"
             ),
+            OpaqueFunction(function=misspelt),
             OpaqueFunction(function=plan_server),
         ]
     )

@@ -2,11 +2,33 @@
 
 import signal
 
+import pytest
 from hypothesis import settings
 
 # A busy machine is slow: no test fails for that.
 settings.register_profile("untimed", settings(), deadline=None)
+# For `make test-fast`: the option --hypothesis-profile overrides what is loaded here.
+settings.register_profile("fast", settings(), deadline=None, max_examples=20)
 settings.load_profile("untimed")
 
-# Who is started in the background of a script does not hear Ctrl-C, nor do its children.
+# A process in the background of a script does not hear Ctrl-C, nor do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the short forms."""
+    parser.addoption(
+        "--short", action="store_true", help="of each parametrized test only the first parameters"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one item of each test function, if asked."""
+    if not config.getoption("--short"):
+        return
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(item.nodeid.partition("[")[0], item)
+    kept = set(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]

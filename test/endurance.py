@@ -12,4 +12,4 @@ steps = pytest.mark.parametrize(
         pytest.param(1_000_000, id="million", marks=[pytest.mark.long, pytest.mark.timeout(3600)]),
     ],
 )
-"""Runs a test with so many steps; `make test-long` runs the million."""
+"""Runs a test with a number of steps; `make test-long` runs the million."""

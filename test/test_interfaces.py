@@ -1,16 +1,22 @@
 import re
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.core.request import MAX_MESSAGES, ErrorCode, ReportState
+from timely_llm.core.segment import ArgumentType
 from timely_llm.resources import resource
 
 FILES = [
     file for kind in ("msg", "srv", "action") for file in sorted(resource(kind).glob(f"*.{kind}"))
 ]
 CONSTANT = re.compile(r"^uint\d+ (?P<name>[A-Z_]+)=(?P<value>\d+)", re.MULTILINE)
+RECORDED = (
+    "EngineStep", "ExecutionReport", "PlanRequest", "PlanResult", "Segment", "ServerStats",
+    "StreamChunk", "StreamRequest", "StreamResult",
+)  # fmt: skip
 
 
 def lines_of(file: Path) -> list[str]:
@@ -32,8 +38,21 @@ def test_every_interface_can_be_imported(file: Path) -> None:
 def test_every_interface_and_every_field_has_a_comment(file: Path) -> None:
     first, *others = lines_of(file)
     assert first.startswith("# "), "the first line says what the interface is for"
-    bare = [line for line in others if line not in ("", "---") and "# " not in line]
+    pairs = pairwise(["", *others])
+    bare = [line for before, line in pairs if is_field(line) and not before.startswith("# ")]
     assert not bare
+    assert not [line for line in others if is_field(line) and "#" in line], "comments stand above"
+    assert max(map(len, lines_of(file))) <= 100
+
+
+def is_field(line: str) -> bool:
+    return line not in ("", "---") and not line.startswith("#")
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_every_message_that_is_recorded_has_a_stamp_first(name: str) -> None:
+    fields = getattr(import_module("timely_llm.msg"), name).get_fields_and_field_types()
+    assert next(iter(fields.items())) == ("stamp", "builtin_interfaces/Time")
 
 
 def test_error_codes_are_those_of_the_core() -> None:
@@ -42,6 +61,15 @@ def test_error_codes_are_those_of_the_core() -> None:
     assert {code.name: getattr(plan, code.name) for code in ErrorCode} == {
         code.name: code for code in ErrorCode
     }
+
+
+def test_argument_types_are_those_of_the_core() -> None:
+    assert constants_in("msg/SkillArgument.msg") == {kind.name: kind for kind in ArgumentType}
+
+
+def test_the_bound_of_messages_is_that_of_the_core() -> None:
+    text = resource("msg/StreamRequest.msg").read_text(encoding="utf-8")
+    assert f"ChatMessage[<={MAX_MESSAGES}] messages" in text
 
 
 def test_report_states_are_those_of_the_core() -> None:

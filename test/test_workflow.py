@@ -25,6 +25,8 @@ def test_every_check_runs_on_each_change() -> None:
     events = made[True]  # YAML reads the key `on` as true
     assert {"push", "pull_request"} <= events.keys()
     assert made["jobs"]["checks"]["if"] == "github.event_name != 'schedule'"
+    assert made["jobs"]["fast"]["if"] == made["jobs"]["checks"]["if"]
+    assert commands("fast") == ["make lint", "make test-fast"]
     assert commands("checks") == [".ci/run"]
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
 
@@ -47,4 +49,20 @@ def test_jobs_have_a_known_python_and_no_rights_to_write() -> None:
     for job in made["jobs"].values():
         (python,) = (s for s in job["steps"] if "setup-python" in s.get("uses", ""))
         assert python["with"]["python-version"] == "3.11"
-        assert job["timeout-minutes"] <= 180
+        assert job["timeout-minutes"] <= 90
+
+
+def test_jazzy_runs_the_tests_and_kilted_what_depends_on_ros() -> None:
+    stages = re.findall(r'^stage "[^"]+" (.+)$', (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    assert stages[0] == "make install"
+    assert {"make lint", "make test", "make test-faults SHORT=1", "make test-colcon"} <= set(stages)
+    assert stages[-2:] == ["make install ROS_WHEELS=kilted", "make test-ros ROS_WHEELS=kilted"]
+
+
+def test_every_marker_has_a_target_and_every_target_is_listed() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    listed = set(re.split(r"[\s|#]+", makefile.partition("# VENV,")[0].partition("make ")[2]))
+    for target in re.findall(r"^(test[\w-]*|demo|lint|clean|check-vllm):", makefile, re.MULTILINE):
+        assert target in listed
+    for marker in ("colcon", "faults", "long"):
+        assert re.search(rf"^test-{marker}:.*\n\t.*-m {marker}", makefile, re.MULTILINE)

@@ -9,6 +9,9 @@ from pathlib import Path
 
 from timely_llm.core.errors import TimelyError
 
+EMBEDDED_MODEL = "models/tiny_planner"
+"""The resource that is the model of a server or command without a given model."""
+
 _PACKAGE = Path(__file__).resolve().parent
 
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from timely_llm.benchmarks import attacks
-from timely_llm.benchmarks.attack import table
-from timely_llm.benchmarks.attacks import ATTACKS
+from timely_llm.benchmarks.attack import ATTACKS, laughs, long_prompt, merges, table
 from timely_llm.core.errors import SkillSetError
+from timely_llm.core.events.schema import (
+    AttackAnsweredEvent,
+    AttackEvent,
+    RunEvent,
+    ServedEvent,
+)
 from timely_llm.skills.skill_set import MAX_PROMPT_CHARACTERS, parse_skill_set
 
 
-def served(asked_s: float, took_s: float) -> dict[str, Any]:
-    return {"event": "served", "t": asked_s + took_s, "asked_s": asked_s}
+def served(asked_s: float, took_s: float) -> RunEvent:
+    return ServedEvent(asked_s + took_s, "r", asked_s)
 
 
 def test_a_plan_beside_an_attack_is_compared_with_those_in_the_quiet() -> None:
     robot = [served(0.0, 0.1), served(1.0, 0.2), served(2.0, 0.1), served(5.0, 0.1)]
     robot += [served(9.9, 0.4), served(10.4, 0.2), served(12.0, 0.1), served(20.0, 0.6)]
-    attacker = [
-        {"event": "attack", "t": 10.0, "name": "a"},
-        {"event": "answered", "t": 10.5, "name": "a", "words": "no"},
-        {"event": "attack", "t": 20.1, "name": "a"},
-        {"event": "answered", "t": 20.2, "name": "a", "words": "no"},
-    ]
+    attacker: list[RunEvent] = [
+        AttackEvent(10.0, "a"), AttackAnsweredEvent(10.5, "a", "no"),
+        AttackEvent(20.1, "a"), AttackAnsweredEvent(20.2, "a", "no"),
+    ]  # fmt: skip
     (row,) = table(robot, attacker, "single")
     assert row["plans"] == 3
     assert row["usual_ms"] == pytest.approx(100)
@@ -45,9 +45,9 @@ def test_attacks_have_names_of_their_own_and_can_be_made() -> None:
 
 
 def test_the_longest_prompt_is_one_that_is_taken() -> None:
-    made = parse_skill_set(attacks.long_prompt(MAX_PROMPT_CHARACTERS))
+    made = parse_skill_set(long_prompt(MAX_PROMPT_CHARACTERS))
     assert MAX_PROMPT_CHARACTERS - 100 < len(made.prompt_text()) <= MAX_PROMPT_CHARACTERS
-    for text in (attacks.merges(), attacks.laughs()):
+    for text in (merges(), laughs()):
         assert len(text) < 1300
         with pytest.raises(SkillSetError):
             parse_skill_set(text)

@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from test.core.events.lines import whole
 from timely_llm.benchmarks.soak import outcomes
 
 
 def write(path: Path, *events: dict[str, Any]) -> None:
-    path.write_text("".join(json.dumps({"t": 0.0, **event}) + "\n" for event in events))
+    path.write_text("".join(json.dumps(whole(event)) + "\n" for event in events))
 
 
 def segment(kind: str, name: str, index: int, epoch: int = 0) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from timely_llm.benchmarks.variants import rows
 from timely_llm.core.clock import VirtualClock
-from timely_llm.engines.profiles import step_time_profile
-from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.engines.simulated import SimulatedEngine, step_time_profile
 
 
 def make() -> SimulatedEngine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -37,7 +38,7 @@ def test_an_empty_task_is_refused() -> None:
         command.worded("  ", "", False)
 
 
-def test_a_line_tells_when_a_segment_came_and_how_long_it_takes(
+def test_a_line_shows_when_a_segment_came_and_how_long_it_takes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lines = command.Lines()
@@ -45,7 +46,16 @@ def test_a_line_tells_when_a_segment_came_and_how_long_it_takes(
     lines.result(RESULT)
     first, last = capsys.readouterr().out.splitlines()
     assert first == "   0.12 s  mu(50);  2.6 s"
-    assert last == "complete: 1 segments, the first after 0.12 s, 5 tokens"
+    assert last == "complete: 1 segment, the first after 0.12 s, 5 tokens"
+
+
+def test_a_line_shows_that_a_plan_was_written_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = command.Lines()
+    lines.segment(replace(SEGMENT, given=True), 0.123)
+    lines.result(replace(RESULT, given=True, generated_tokens=0))
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == "   0.12 s  mu(50);  2.6 s  written by hand"
+    assert last == "complete: 1 segment, the first after 0.12 s, a plan written by hand"
 
 
 def test_json_has_the_fields_of_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +74,7 @@ def test_every_option_is_described() -> None:
 
 
 @pytest.mark.parametrize(("pretend", "seconds"), [(False, [0.0, 0.0]), (True, [0.001, 0.001])])
-def test_what_nobody_executed_is_reported_as_skipped(
+def test_segments_that_were_not_executed_are_reported_as_skipped(
     pretend: bool, seconds: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = ScriptedServer(DRONE, ["?iv('cat'){tp();}"])

@@ -1,20 +1,15 @@
 """The command `timely-llm benchmark`, without measuring."""
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from test.cli.command import error_line, run_command
 from timely_llm.benchmarks import scheduler
-from timely_llm.cli import main
 
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    monkeypatch.setattr(sys, "argv", ["timely-llm", "benchmark", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code
+run = partial(run_command, "benchmark")
 
 
 def test_rows_are_shown_and_written(
@@ -47,6 +42,5 @@ def test_a_mistake_is_answered_in_one_line(
     complaint: str,
 ) -> None:
     assert run(monkeypatch, *words.split()) == 2
-    errors = capsys.readouterr().err
+    errors = error_line(capsys)
     assert complaint in errors
-    assert len(errors.splitlines()) == 1

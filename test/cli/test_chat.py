@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from timely_llm.cli import chat as command
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.request import ErrorCode
-from timely_llm.core.stream import StreamResult
+from timely_llm.core.request import ErrorCode, StreamResult
 
 RESULT = StreamResult(
     "r", "me", ErrorCode.NONE, "", "Hello.", ttft_s=0.254, tpot_s=0.1, largest_gap_s=0.3,
@@ -49,7 +48,7 @@ class Server:
 
 
 def talk(monkeypatch: pytest.MonkeyPatch, text: str) -> Server:
-    """Let somebody say these lines through a pipe."""
+    """Send these lines through a pipe."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("latin-1"))))
     server: Any = Server()
     command.Chat(server, server, timeout_s=1.0, wait_s=2.0).run()
@@ -127,7 +126,7 @@ def test_without_a_terminal_an_error_ends_it(
         ({"ttft_s": -1.0}, "canceled before the first token"),
     ],
 )  # fmt: skip
-def test_a_line_tells_how_an_answer_came(fields: dict[str, Any], words: str) -> None:
+def test_a_line_shows_how_an_answer_came(fields: dict[str, Any], words: str) -> None:
     assert command.summary(replace(RESULT, **fields)) == words
 
 

@@ -3,21 +3,16 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from test.cli.command import error_line, run_command
 from timely_llm import __version__
-from timely_llm.cli import main
 from timely_llm.policies.registry import POLICIES
 
-
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    """Run the command line and return its exit status."""
-    monkeypatch.setattr(sys, "argv", ["timely-llm", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code
+run = partial(run_command, "")
 
 
 @pytest.fixture
@@ -56,10 +51,9 @@ def test_a_mistake_is_answered_in_one_line_that_says_what_is_allowed(
     complaint: str,
 ) -> None:
     assert run(monkeypatch, *words.split()) == 2
-    errors = capsys.readouterr().err
+    errors = error_line(capsys)
     assert complaint in errors
     assert errors.startswith("timely-llm: ")
-    assert len(errors.splitlines()) == 1
 
 
 @pytest.mark.parametrize("command", ["demo", "serve", "fleet", "chat"])
@@ -68,9 +62,8 @@ def test_a_missing_ros_is_named(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     assert run(monkeypatch, command) == 1
-    errors = capsys.readouterr().err
+    errors = error_line(capsys)
     assert "rclpy cannot be imported" in errors
-    assert len(errors.splitlines()) == 1
 
 
 def test_a_folder_that_is_a_file_is_named(
@@ -94,7 +87,7 @@ def test_serve_becomes_the_plan_server(
         "--", "-r", "__ns:=/lab",
     )  # fmt: skip
     assert executed == [
-        sys.executable, "-m", "timely_llm.ros.plan_server", "--ros-args", "-p", 'model:="1e3"',
+        sys.executable, "-m", "timely_llm.entry", "plan_server", "--ros-args", "-p", 'model:="1e3"',
         "-p", 'policy:="fcfs"', "-p", f'skill_sets:=["{skill_set}"]', "-r", "__ns:=/lab",
     ]  # fmt: skip
 
@@ -102,6 +95,6 @@ def test_serve_becomes_the_plan_server(
 def test_fleet_becomes_the_robots(monkeypatch: pytest.MonkeyPatch, executed: list[str]) -> None:
     run(monkeypatch, "fleet", "--robots", "3", "--duration", "10")
     assert executed == [
-        sys.executable, "-m", "timely_llm.ros.robot_fleet", "--ros-args", "-p", "robots:=3",
+        sys.executable, "-m", "timely_llm.entry", "robot_fleet", "--ros-args", "-p", "robots:=3",
         "-p", "duration_s:=10.0", "-p", "seed:=0", "-p", 'server:="plan_server"',
     ]  # fmt: skip

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from test.cli.command import error_line, run_command
 from test.engines.conftest import make_model, tokenizer  # noqa: F401
 from test.profiling.bag_writer import BagWriter
 from test.skills.plans import DRONE
-from timely_llm.cli import main
-from timely_llm.engines.profiles import step_time_profile
+from timely_llm.engines.simulated import step_time_profile
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import load_skill_set
 
@@ -24,12 +25,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
-    """Run `timely-llm profile` and return its exit status."""
-    monkeypatch.setattr(sys, "argv", ["timely-llm", "profile", *words])
-    with pytest.raises(SystemExit) as end:
-        main()
-    return end.value.code
+run = partial(run_command, "profile")
 
 
 @pytest.fixture
@@ -76,7 +72,7 @@ def test_a_bag_is_fitted_like_a_table(
     assert run(monkeypatch, str(tmp_path / "bag"), "--skill-set", SKILLS) == 0
     shown = capsys.readouterr().out
     assert ["g", "4", "0", "4", "1.5", "0"] in [line.split() for line in shown.splitlines()]
-    assert "Not used: 4 segments whose calls may not have been made, or more than once" in shown
+    assert "Not used: 4 segments with calls that may not have been made, or more than once" in shown
 
 
 @pytest.mark.parametrize(
@@ -95,9 +91,8 @@ def test_what_cannot_be_fitted_gets_one_sentence(
     if content is not None:
         file.write_text(content)
     assert run(monkeypatch, str(file), "--skill-set", SKILLS) == status
-    errors = capsys.readouterr().err
+    errors = error_line(capsys)
     assert complaint in errors
-    assert len(errors.splitlines()) == 1
 
 
 def test_a_skill_set_is_needed(
@@ -111,12 +106,13 @@ def test_packages_that_are_missing_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "rosbags.highlevel", None)
-    monkeypatch.setitem(sys.modules, "timely_llm.profiling.skill_file", None)
+    monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
+    monkeypatch.delitem(sys.modules, "timely_llm.profiling.skill_file", raising=False)
     assert run(monkeypatch, str(table.parent), "--skill-set", SKILLS) == 1
-    assert "reading bags needs the Python package rosbags" in capsys.readouterr().err
+    assert "the Python package rosbags is missing: pip install '" in capsys.readouterr().err
     new = str(table.parent / "new.yaml")
     assert run(monkeypatch, str(table), "--skill-set", SKILLS, "--output", new) == 1
-    assert "--output needs the Python package ruamel.yaml" in capsys.readouterr().err
+    assert "ruamel.yaml is missing: pip install 'ruamel.yaml>=" in capsys.readouterr().err
 
 
 def test_an_engine_is_measured_and_its_profile_is_one_that_can_be_named(
@@ -163,6 +159,5 @@ def test_what_does_not_go_together_gets_one_sentence(
 ) -> None:  # fmt: skip
     given = [{"FILE": str(table), "SKILLS": SKILLS}.get(word, word) for word in words.split()]
     assert run(monkeypatch, *given) == 2
-    errors = capsys.readouterr().err
+    errors = error_line(capsys)
     assert complaint in errors
-    assert len(errors.splitlines()) == 1

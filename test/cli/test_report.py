@@ -4,7 +4,7 @@ import pytest
 
 from test.cli.test_main import run
 from test.report.runs import simulated
-from timely_llm.experiments.document import write_run
+from timely_llm.experiments.results.document import write_run
 
 SMALL = simulated().model_copy(update={"timelines": (), "measures": ("utility",)})
 

@@ -4,17 +4,17 @@ import pytest
 
 from test import endurance
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.listener import Listener
+from timely_llm.core.slo import Listener
 
 YEAR_S = 366 * 86_400.0
 
 
 @endurance.steps
 @pytest.mark.parametrize("begin_s", [0.0, YEAR_S])
-def test_who_hears_words_at_their_speed_never_waits(begin_s: float, steps: int) -> None:
+def test_a_listener_at_the_speed_of_the_words_never_waits(begin_s: float, steps: int) -> None:
     listener = Listener(5.0)
     for word in range(steps):
-        listener.hear(" so", begin_s + 0.2 * word)
+        listener.receive(" so", begin_s + 0.2 * word)
     end_s = begin_s + 0.2 * steps
     assert listener.stalled_s < 1e-3
     assert listener.credit_s(end_s) == pytest.approx(0.0, abs=1e-3)

@@ -6,12 +6,13 @@ from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
     MAX_ID_CHARACTERS,
     MAX_TASK_CHARACTERS,
+    ChatMessage,
     ErrorCode,
     ExecutionReport,
     PlanRequest,
     ReportState,
+    StreamRequest,
 )
-from timely_llm.core.stream import ChatMessage, StreamRequest
 
 
 def request(**values: object) -> PlanRequest:

@@ -1,4 +1,4 @@
-"""The time-utility function (paper 001, Eq. 1 and §4.2)."""
+"""The time-utility function (Ling et al. 2024, Eq. 1 and §4.2)."""
 
 import math
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from timely_llm.cli.demo import show
 from timely_llm.cli.main import exit_with
-from timely_llm.demo.settings import Settings
+from timely_llm.demo.run import DemoSettings
 
 if __name__ == "__main__":
     server, fleet, folder, duration_s = sys.argv[1:]
-    settings = Settings(
+    settings = DemoSettings(
         robots=3,
         duration_s=float(duration_s),
         output=Path(folder),

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from test.core.events.lines import Line, whole
 from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.processes.log_reader import Event
 
 STEP_S = 0.025
 CALLS = (("g('cat')", 3.0), ("mf(120)", 2.2), ("tc(90)", 1.1), ("tp()", 0.6), ("d(2)", 2.0))
@@ -37,7 +37,7 @@ class _Job:
 
 def events(
     robots: int = 8, duration_s: float = 20.0, seed: int = 0, whole: bool = False
-) -> list[tuple[str, Event]]:
+) -> list[tuple[str, Line]]:
     """Return ("server" | "fleet", event) in the order of time; `whole` plans as fcfs makes them."""
     return _Run(robots, duration_s, np.random.default_rng(seed), whole).play()
 
@@ -49,13 +49,13 @@ class _Run:
         self.agents = [f"robot_{i}" for i in range(robots)]
         self.duration_s, self.rng, self.whole = duration_s, rng, whole
         self.jobs: dict[str, _Job] = {}
-        self.out: list[tuple[str, Event]] = []
+        self.out: list[tuple[str, Line]] = []
         self.asked = 0
 
     def write(self, file: str, event: str, t: float, **values: object) -> None:
-        self.out.append((file, {"event": event, "t": round(t, 6), **values}))
+        self.out.append((file, whole({"event": event, "t": round(t, 6), **values})))
 
-    def play(self) -> list[tuple[str, Event]]:
+    def play(self) -> list[tuple[str, Line]]:
         for agent in self.agents:
             self.write("fleet", "robot", 0.0, agent=agent)
         now, burst_s = 0.0, 0.5
@@ -164,15 +164,15 @@ class _Run:
 
 
 def main(parameters: dict[str, str]) -> None:
-    """Be a fleet that finds its server's journal beside its own log, and write both in real time.
+    """Be a fleet that finds its server's event log beside its own log, and write both in real time.
 
-    With a "journal" but no "log": be a server that is ready at once and waits to be ended.
+    With an "event_log" but no "log": be a server that is ready at once and waits to be ended.
     """
     if "log" not in parameters:
-        write(Path(parameters["journal"]), {"event": "ready", "t": time.monotonic()})
+        write(Path(parameters["event_log"]), {"event": "ready", "t": time.monotonic()})
         signal.pause()
     log = Path(parameters["log"])
-    journal = log.with_name(log.name.replace("fleet", "server"))
+    event_log = log.with_name(log.name.replace("fleet", "server"))
     begin_s = time.monotonic()
     for file, event in events(
         int(parameters["robots"]),
@@ -182,16 +182,16 @@ def main(parameters: dict[str, str]) -> None:
     ):
         event = moved(event, begin_s, float(parameters.get("speed", "1")))
         time.sleep(max(event["t"] - time.monotonic(), 0.0))
-        write(log if file == "fleet" else journal, event)
+        write(log if file == "fleet" else event_log, event)
 
 
-def moved(event: Event, by_s: float, speed: float) -> Event:
+def moved(event: Line, by_s: float, speed: float) -> Line:
     """Return the event as it would be in a run that is faster and begins later."""
-    times: Event = {name: event[name] / speed + by_s for name in ("t", "due_s") if name in event}
+    times: Line = {name: event[name] / speed + by_s for name in ("t", "due_s") if name in event}
     return {**event, **times}
 
 
-def write(path: Path, event: Event) -> None:
+def write(path: Path, event: Line) -> None:
     with path.open("a") as file:
         file.write(json.dumps(event) + "\n")
 

@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from timely_llm.core.listener import Listener
-from timely_llm.core.slo import TEXT, VOICE
-from timely_llm.processes.log_reader import Event
+from test.core.events.lines import Line
+from timely_llm.core.slo import TEXT, VOICE, Listener
 
 WORDS = ("The ", "moon", " is a ", "ball ", "of ", "rock ", "that ", "tra", "vels. ")
 STEP_S = 0.02
 
 
-def talk_events(
-    people: int = 2, duration_s: float = 20.0, seed: int = 0
-) -> list[tuple[str, Event]]:
+def talk_events(people: int = 2, duration_s: float = 20.0, seed: int = 0) -> list[tuple[str, Line]]:
     """Return ("server" | "talkers", event) in the order of time."""
     rng = np.random.default_rng(seed)
     made = [("talkers", person(f"person_{i}", i)) for i in range(people)]
@@ -30,7 +27,7 @@ def talk_events(
     return sorted(made, key=lambda pair: pair[1]["t"])
 
 
-def person(agent: str, number: int) -> Event:
+def person(agent: str, number: int) -> Line:
     slo_class = (VOICE, TEXT)[number % 2].name
     return {
         "event": "person", "t": 0.0, "agent": agent, "slo_class": slo_class, "words_per_s": 3.0,
@@ -39,7 +36,7 @@ def person(agent: str, number: int) -> Event:
 
 def talk(
     request_id: str, agent: str, number: int, asked_s: float, tokens: int, rng: np.random.Generator
-) -> list[tuple[str, Event]]:
+) -> list[tuple[str, Line]]:
     """Return all of one question: its tokens come at about their rate, some of them late."""
     level = (VOICE, TEXT)[number % 2]
     listener, at_s = Listener(3.0), asked_s + float(rng.uniform(0.1, 0.8))
@@ -50,7 +47,7 @@ def talk(
     times = []
     for index in range(tokens):
         text = WORDS[index % len(WORDS)]
-        listener.hear(text, at_s)
+        listener.receive(text, at_s)
         made += [
             ("server", {"event": "step", "t": at_s - STEP_S, "s": STEP_S, "ids": [request_id]}),
             ("server", chunk(at_s, request_id, index, text, listener.credit_s(at_s),
@@ -67,14 +64,14 @@ def talk(
     return [*made, ("server", end), ("talkers", ended)]
 
 
-def question(t: float, request_id: str, agent: str, slo_class: str = "voice") -> Event:
+def question(t: float, request_id: str, agent: str, slo_class: str = "voice") -> Line:
     return {
         "event": "question", "t": t, "id": request_id, "agent": agent, "slo_class": slo_class,
         "text": "Tell me about the moon.", "conversation": f"{agent}/1", "turn": 0,
     }  # fmt: skip
 
 
-def stream(t: float, request_id: str, agent: str, tpot_s: float = 0.125) -> Event:
+def stream(t: float, request_id: str, agent: str, tpot_s: float = 0.125) -> Line:
     return {
         "event": "stream", "t": t, "id": request_id, "agent": agent, "ttft_s": 1.0,
         "tpot_s": tpot_s, "deadline_s": None, "weight": 1.0, "words_per_s": 3.0,
@@ -83,14 +80,14 @@ def stream(t: float, request_id: str, agent: str, tpot_s: float = 0.125) -> Even
 
 def chunk(
     t: float, request_id: str, index: int, text: str, credit_s: float, final: bool = False
-) -> Event:
+) -> Line:
     return {
         "event": "chunk", "t": t, "id": request_id, "index": index, "text": text, "final": final,
         "due_s": t + credit_s, "credit_s": round(credit_s, 6),
     }  # fmt: skip
 
 
-def answered(t: float, request_id: str, agent: str, **changes: Any) -> Event:
+def answered(t: float, request_id: str, agent: str, **changes: Any) -> Line:
     return {
         "event": "answered", "t": t, "id": request_id, "agent": agent, "outcome": "answered",
         "error_code": 0, "error_msg": "", "ttft_s": 0.2, "tpot_s": 0.1, "largest_gap_s": 0.3,

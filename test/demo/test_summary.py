@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from timely_llm.demo.history import History
+from test.core.events.lines import event
+from timely_llm.core.events.history import History
 from timely_llm.demo.summary import Summary
 
 
@@ -29,10 +31,10 @@ def done(t: float, request_id: str, response_s: float, **changes: Any) -> dict[s
     }  # fmt: skip
 
 
-def history(*events: dict[str, Any]) -> History:
+def history(*lines: Mapping[str, Any]) -> History:
     made = History()
-    for event in events:
-        made.add(event)
+    for line in lines:
+        made.add(event(line))
     return made
 
 

@@ -7,12 +7,18 @@ from typing import Any
 import pytest
 from matplotlib.axes import Axes
 
+from test.core.events.lines import Line, event
 from test.demo.plausible import events
 from test.demo.plausible_talks import talk_events
 from test.demo.test_summary import history
-from timely_llm.demo.timeline import BURST_S, busiest, busiest_window, draw, draw_timeline
-from timely_llm.demo.timeline_rows import WIDTH_PX
-from timely_llm.processes.log_reader import Event
+from timely_llm.core.events.history import History
+from timely_llm.demo.timeline import BURST_S, busiest, history_of, timeline
+from timely_llm.report.png import WIDTH_PX, write_timeline
+
+
+def draw(run: History, title: str, path: Path, window: tuple[float, float] | None = None) -> None:
+    whole = timeline(run, title)
+    write_timeline(whole.shown(*window) if window else whole, path)
 
 
 def size_px(png: Path) -> tuple[int, int]:
@@ -22,8 +28,8 @@ def size_px(png: Path) -> tuple[int, int]:
     return width, height
 
 
-def logs(robots: int = 3, duration_s: float = 8.0) -> tuple[list[Event], list[Event]]:
-    """Return a plausible journal and fleet log."""
+def logs(robots: int = 3, duration_s: float = 8.0) -> tuple[list[Line], list[Line]]:
+    """Return a plausible event_log and fleet log."""
     made = events(robots, duration_s)
     return (
         [event for file, event in made if file == "server"],
@@ -81,18 +87,19 @@ def test_the_busiest_window_holds_the_most_work() -> None:
 
 
 def test_two_logs_give_a_picture_with_labelled_calls(tmp_path: Path, written: list[str]) -> None:
-    journal, fleet = logs()
-    window = busiest_window(journal, fleet, 4.0)
+    event_log, fleet = logs()
+    run = history_of(map(event, event_log), map(event, fleet))
+    window = busiest(run, 4.0)
     assert window[1] - window[0] == pytest.approx(4.0)
-    draw_timeline(journal, fleet, tmp_path / "burst.png", "burst", window)
+    draw(run, "burst", tmp_path / "burst.png", window)
     assert size_px(tmp_path / "burst.png")[0] == WIDTH_PX
-    assert set(written) & {event["call"] for event in fleet if event["event"] == "call"}
+    assert set(written) & {line["call"] for line in fleet if line["event"] == "call"}
     assert "no requests" not in written
 
 
 def test_empty_logs_give_a_picture_that_says_so(tmp_path: Path, written: list[str]) -> None:
-    assert busiest_window([], [], 5.0) == (0.0, 5.0)
-    draw_timeline([], [], tmp_path / "empty.png", "empty")
+    assert busiest(history_of([], []), 5.0) == (0.0, 5.0)
+    draw(history_of([], []), "empty", tmp_path / "empty.png")
     assert size_px(tmp_path / "empty.png")[0] == WIDTH_PX
     assert written == ["no requests"]
 
@@ -114,16 +121,16 @@ def test_people_alone_can_be_drawn(tmp_path: Path, written: list[str]) -> None:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-@pytest.mark.parametrize("shorter", ["journal", "fleet", "both"])
+@pytest.mark.parametrize("shorter", ["event_log", "fleet", "both"])
 def test_logs_that_stop_in_the_middle_can_be_drawn(
     tmp_path: Path, share: float, shorter: str
 ) -> None:
-    journal, fleet = logs()
+    event_log, fleet = logs()
     if shorter != "fleet":
-        journal = journal[: int(share * len(journal))]
-    if shorter != "journal":
+        event_log = event_log[: int(share * len(event_log))]
+    if shorter != "event_log":
         fleet = fleet[: int(share * len(fleet))]
-    window = busiest_window(journal, fleet, 3.0)
-    draw_timeline(journal, fleet, tmp_path / "cut.png", "cut", window)
-    draw_timeline(journal, fleet, tmp_path / "cut.png", "cut")
+    run = history_of(map(event, event_log), map(event, fleet))
+    draw(run, "cut", tmp_path / "cut.png", busiest(run, 3.0))
+    draw(run, "cut", tmp_path / "cut.png")
     assert size_px(tmp_path / "cut.png")[0] == WIDTH_PX

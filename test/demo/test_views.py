@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from test.core.events.lines import Line
 from test.demo.plausible import events
 from test.demo.plausible_talks import answered, chunk, person, question, stream, talk_events
 from test.demo.test_summary import ask, done, history
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
 from timely_llm.demo.report import as_json, print_report
-from timely_llm.demo.settings import Settings
-from timely_llm.processes.log_reader import Event
+from timely_llm.demo.run import DemoSettings
 
 NOW_S = 6.0
-SETTINGS = Settings(robots=8, duration_s=20.0, pace="rtx4090-llama3-8b", domain=7)
+SETTINGS = DemoSettings(robots=8, duration_s=20.0, pace="rtx4090-llama3-8b", domain=7)
 WITH_PEOPLE = replace(SETTINGS, conversations=4)
 BOTH = history(*(event for _, event in (*events(8, 20.0), *talk_events(4)) if event["t"] <= NOW_S))
 RUN = history(*(event for _, event in events(8, 20.0) if event["t"] <= NOW_S))
@@ -43,6 +43,7 @@ def test_the_live_view_has_a_row_for_each_robot_and_fits(width: int) -> None:
     assert "timely" in text
     assert "segments published" in text
     assert "executes" in text
+    assert ("last 10 s" in text) == ("▒" in text) == (width >= 140), "what each robot just did"
     assert max(len(line) for line in text.splitlines()) <= width
 
 
@@ -76,7 +77,7 @@ def test_a_person_waits_for_the_first_word_hears_stalls_and_pauses() -> None:
     talk = [person("ann", 0), question(1.0, "ann-1", "ann"), stream(1.0, "ann-1", "ann")]
     word = chunk(1.5, "ann-1", 0, "Well", 0.3)
 
-    def row(now_s: float, *events: Event) -> str:
+    def row(now_s: float, *events: Line) -> str:
         screen = console(80)
         screen.print(LiveView(WITH_PEOPLE, "timely", screen).render(history(*events), now_s))
         return next(line for line in written(screen).splitlines() if line.startswith(" ann"))

@@ -1,10 +1,10 @@
-"""Engines on tiny random models, made here (nothing is downloaded), and who drives them."""
+"""Engines on tiny random models, made here (nothing is downloaded), and their drivers."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 
 from test.engines.letters_child import Letters, babble
+from timely_llm.conformance.engines import EngineBench
+from timely_llm.conformance.engines.driver import FIXED, PROMPTS, TASKS, Driver
 from timely_llm.core.clock import VirtualClock
 from timely_llm.engines import remote
-from timely_llm.engines.contract import GREEDY, Decoding, Engine, Prefix, StepResult
-from timely_llm.engines.paced import PacedEngine
-from timely_llm.engines.profiles import Profile, step_time_profile
+from timely_llm.engines.contract import Engine
 from timely_llm.engines.remote import RemoteEngine
-from timely_llm.engines.script_tokenizer import ScriptTokenizer
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
-from timely_llm.policies.contract import StepPlan
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import (
+    Profile,
+    ScriptTokenizer,
+    SimulatedEngine,
+    step_time_profile,
+)
+from timely_llm.engines.wrappers import PacedEngine
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -31,21 +35,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 MakeEngine = Callable[..., Engine]
 
-FIXED = "You control a small drone. Answer with a plan and nothing else, one skill a line. "
-TASKS = {
-    "a": "Find the apple.",
-    "b": "Go to the chair, and if there is a cup on it, take a picture of the cup.",
-    "c": "Turn!",
-    "d": "Look around for my keys; say yes when you have found them, say no otherwise.",
-}
-# A sequence of each kind; the simulated engine answers all of them alike.
-DECODINGS = {
-    "a": GREEDY,
-    "b": Decoding(0.7, seed=1),
-    "c": Decoding(1.5, seed=2),
-    "d": Decoding(1.0, seed=3, grammar='start: (/[a-z]{1,6}/ ";" | /[0-9]+/ "!")+'),
-}
-ANSWER = 24
 NO_TIME = Profile("none", "made up", 0, 0, 0)
 
 TEMPLATE = (
@@ -170,7 +159,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
 
         def make_simulated(**limits: int) -> Engine:
             engine = SimulatedEngine(
-                profile, babble, VirtualClock(), Limits(**limits), in_flight, ahead
+                profile, babble, VirtualClock(), EngineLimits(**limits), in_flight, ahead
             )
             engine.tokenizer = words  # so that two engines' token ids can be compared
             return PacedEngine(engine, NO_TIME) if request.param == "paced" else engine
@@ -183,7 +172,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
     if kind:
         pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
         from test.engines.vllm_runner import NoModel, asynchronous
-        from timely_llm.engines.vllm import VllmEngine
+        from timely_llm.engines.vllm.engine import VllmEngine
 
         args: dict[str, Any] = {}
         if "scheduler" in kind:
@@ -205,154 +194,16 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
 
                 _, args["kv_transfer_config"] = new_host()
             with asynchronous():
-                return VllmEngine(model, limits=Limits(**limits), engine_args=args)
+                return VllmEngine(model, limits=EngineLimits(**limits), engine_args=args)
 
         return make_vllm
 
     def make_transformers(**limits: int) -> Engine:
-        from timely_llm.engines.transformers import TransformersEngine
+        from timely_llm.engines.transformers.engine import TransformersEngine
 
-        return TransformersEngine(model, device="cpu", limits=Limits(**limits))
+        return TransformersEngine(model, device="cpu", limits=EngineLimits(**limits))
 
     return make_transformers
-
-
-class Driver:
-    """Runs steps and notes what came of them.
-
-    An engine may store and share KV in whole blocks of `block_tokens` only: outside words then
-    cost it the rest of the last block. Tokens whose KV it finds or fetches are counted as
-    computed here, and as recomputed if they were.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.block_tokens = getattr(engine, "block_tokens", 1)
-        self.left: Counter[str] = Counter()
-        self.kept: Counter[str] = Counter()
-        self.computed: Counter[str] = Counter()
-        self.recomputed: Counter[str] = Counter()
-        self.loaded: Counter[str] = Counter()
-        self.reached: Counter[str] = Counter()
-        self.loading: set[str] = set()
-        self.said: dict[str, list[int]] = {}
-
-    def add(
-        self, key: str, text: str, prefix: Prefix | None = None, decoding: Decoding = GREEDY
-    ) -> int:
-        return self.add_ids(key, self.engine.tokenizer.encode(text), prefix, decoding)
-
-    def add_task(self, key: str, prefix: Prefix | None = None) -> int:
-        """Add one of the tasks, decoded its own way."""
-        return self.add(key, FIXED + TASKS[key], prefix, DECODINGS[key])
-
-    def add_ids(
-        self,
-        key: str,
-        token_ids: list[int],
-        prefix: Prefix | None = None,
-        decoding: Decoding = GREEDY,
-    ) -> int:
-        self.left[key] = self.engine.add(key, token_ids, prefix, decoding)
-        self.said[key] = []
-        self.kept[key] = 0
-        del self.computed[key], self.recomputed[key], self.loaded[key], self.reached[key]
-        self.loading.discard(key)
-        return self.left[key]
-
-    def append(self, key: str, text: str, drop: int = 0) -> None:
-        token_ids = self.engine.tokenizer.encode(text)
-        self.left[key] += len(token_ids) - drop + self.cut(key)
-        assert self.engine.append(key, token_ids, drop) == self.left[key]
-
-    def resume(self, key: str, new_key: str, text: str) -> None:
-        """Go on with a sequence under another name."""
-        token_ids = self.engine.tokenizer.encode(text)
-        for of in (self.left, self.kept, self.reached):
-            of[new_key] = of.pop(key, 0)
-        self.left[new_key] += len(token_ids) + self.cut(new_key)
-        del self.computed[new_key]
-        self.said[new_key] = []
-        assert self.engine.resume(key, new_key, token_ids) == self.left[new_key]
-
-    def cut(self, key: str) -> int:
-        """Keep only whole blocks of a sequence; return how many tokens that costs."""
-        lost = self.kept[key] % self.block_tokens
-        self.kept[key] -= lost
-        return lost
-
-    def whole_blocks(self, tokens: int) -> int:
-        """Return how many of so many tokens fill whole blocks."""
-        return tokens // self.block_tokens * self.block_tokens
-
-    def stored(self, *keys: str) -> int:
-        """Return the tokens that the blocks of these sequences can hold."""
-        return -sum(-self.kept[key] // self.block_tokens for key in keys) * self.block_tokens
-
-    def step(
-        self, entries: dict[str, int], evictable: Sequence[str] = (), lost: Sequence[str] = ()
-    ) -> StepResult:
-        """Make a step and check that only its sequences went on, as far as they were told.
-
-        Sequences whose KV comes later compute nothing, nor do `lost` ones whose KV is broken.
-        """
-        wanted = {key: min(tokens, self.left[key]) for key, tokens in entries.items()}
-        self.engine.submit(StepPlan(tuple(entries.items()), tuple(evictable)))
-        result = self.engine.collect()
-        for key, tokens in result.loaded.items():
-            if self.reached[key] > self.kept[key]:
-                self.recomputed[key] += min(tokens, self.reached[key] - self.kept[key])
-            self.left[key] -= tokens
-            self.kept[key] += tokens
-            if key in wanted:
-                wanted[key] = min(entries[key], self.left[key])
-        self.loaded.update(result.loaded)
-        self.computed.update(result.loaded)
-        resting = {*result.failures, *result.rested, *self.loading}
-        resting |= set(lost) - result.computed.keys()
-        self.loading = (self.loading | set(result.loading)) - result.loaded.keys()
-        served = {key: tokens for key, tokens in wanted.items() if key not in resting}
-        beyond = {key: len(result.tokens[key]) - 1 for key in result.guessed}
-        for key, most in result.guessed.items():
-            assert 0 <= beyond[key] <= most < entries[key]
-            assert wanted[key] == 1
-        served = {key: tokens + beyond.get(key, 0) for key, tokens in served.items()}
-        assert result.computed == served
-        assert sum(wanted.values()) + sum(result.guessed.values()) <= (
-            self.engine.capacity.max_step_tokens
-        )
-        assert set(result.evicted) <= set(evictable) - set(entries)
-        for key in result.evicted:
-            self.left[key] += self.kept.pop(key)
-        for key, tokens in served.items():
-            self.left[key] -= tokens
-            self.kept[key] += tokens
-            self.reached[key] = max(self.reached[key], self.kept[key])
-        finished = {key for key in served if self.left[key] == -beyond.get(key, 0)}
-        assert set(result.tokens) == finished
-        self.computed.update(result.computed)
-        self.recomputed.update(result.recomputed)
-        for key, tokens_said in result.tokens.items():
-            self.said[key] += tokens_said
-            self.left[key] += len(tokens_said)
-        return result
-
-    def answer(self, key: str, tokens: int = ANSWER, chunk: int = 512) -> list[int]:
-        """Go on with one sequence until it has said so many tokens, and no more by guesses."""
-        while (more := tokens - len(self.said[key])) > 0:
-            self.step({key: min(chunk, max(self.left[key], more))})
-        return self.said[key][:tokens]
-
-    def take_back(self, key: str, tokens: int) -> None:
-        """Forget the newest tokens of a sequence."""
-        del self.said[key][-tokens:]
-        self.kept[key] -= tokens
-        self.left[key] += self.cut(key)
-        assert self.engine.take_back(key, tokens) == self.left[key]
-
-    def remove_all(self) -> None:
-        for key in self.said:
-            self.engine.remove(key)
 
 
 @pytest.fixture
@@ -370,7 +221,15 @@ def fixed() -> str:
 @pytest.fixture(scope="session")
 def tasks() -> dict[str, str]:
     """Prompts that begin alike."""
-    return {key: FIXED + task for key, task in TASKS.items()}
+    return PROMPTS
+
+
+@pytest.fixture(scope="module")
+def bench(make: MakeEngine) -> Iterator[EngineBench]:
+    """What the checks of the contract work with."""
+    bench = EngineBench(lambda limits: make(**asdict(limits)), our_words=True)
+    yield bench
+    bench.close()
 
 
 @pytest.fixture(scope="module")

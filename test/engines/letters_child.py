@@ -6,15 +6,14 @@ import string
 import subprocess
 import sys
 import zlib
+from collections.abc import Mapping
 
 from timely_llm.core.clock import VirtualClock
+from timely_llm.core.step import SequenceProgress, StepPlan
 from timely_llm.engines import registry
-from timely_llm.engines.profiles import step_time_profile
-from timely_llm.engines.remote_child import main
-from timely_llm.engines.script_tokenizer import ScriptTokenizer
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
-from timely_llm.policies.contract import StepPlan
+from timely_llm.engines.remote_worker import main
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import ScriptTokenizer, SimulatedEngine, step_time_profile
 
 
 def babble(key: str, prompt: str) -> str:
@@ -37,17 +36,17 @@ class Letters(ScriptTokenizer):
 class Breakable(SimulatedEngine):
     """Breaks down where a sequence is called so."""
 
-    def submit(self, plan: StepPlan) -> None:
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         if "break down" in plan.keys:
             raise ZeroDivisionError("in the\nmiddle")
         if "start another" in plan.keys:
             subprocess.Popen(["sleep", "600"])
-        super().submit(plan)
+        return super().submit(plan)
 
 
 def make_letters_engine(name: str, in_flight: int = 1, **limits: int) -> SimulatedEngine:
     profile = step_time_profile("millisecond")
-    engine = Breakable(profile, babble, VirtualClock(), Limits(**limits), in_flight)
+    engine = Breakable(profile, babble, VirtualClock(), EngineLimits(**limits), in_flight)
     engine.tokenizer = Letters()
     return engine
 

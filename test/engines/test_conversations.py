@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from test.serving.scripted import Recorder
+from test.serving.scripted import PublishingLoop, Recorder
 from timely_llm.core.clock import WallClock
-from timely_llm.core.request import ErrorCode
-from timely_llm.core.stream import ChatMessage, StreamRequest
+from timely_llm.core.request import ChatMessage, ErrorCode, StreamRequest
 from timely_llm.policies.fcfs import Stream
-from timely_llm.serving.loop import Loop
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -45,17 +43,17 @@ FORGETFUL = (  # earlier turns are written in another way, as models that think 
 
 
 class Conversing:
-    """A loop on a real model with a chat template, whose sequences can be looked into."""
+    """A loop on a real model with a chat template; tests read its sequences."""
 
     def __init__(self, model: Path, template: str) -> None:
-        from timely_llm.engines.transformers import TransformersEngine
+        from timely_llm.engines.transformers.engine import TransformersEngine
 
         self.engine = TransformersEngine(model, device="cpu")
         self.words: Any = self.engine.tokenizer.backend
         self.words.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
         self.words.chat_template = template
         self.sink = Recorder()
-        self.loop = Loop(self.engine, Stream(), self.sink, WallClock())
+        self.loop = PublishingLoop(self.engine, Stream(), self.sink, WallClock())
         self.said: list[dict[str, str]] = []
 
     def turn(self, text: str) -> str:
@@ -69,7 +67,7 @@ class Conversing:
         )  # fmt: skip
         seen = ""
         while self.loop.generations:
-            seen = self.words.decode(self.engine._ledger[key].token_ids)
+            seen = self.words.decode(self.engine._sequences[key].token_ids)
             self.loop.turn()
         result = self.sink.answers[key]
         assert result.error_code is ErrorCode.NONE, result.error_msg

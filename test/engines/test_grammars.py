@@ -13,14 +13,14 @@ from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Grammars
 from timely_llm.engines.tokenizer import HubTokenizer
-from timely_llm.engines.transformers import TransformersEngine
+from timely_llm.engines.transformers.engine import TransformersEngine
 from timely_llm.resources import resource
-from timely_llm.skills.grammar import plan_grammar
-from timely_llm.skills.minispec import MiniSpecChecker, check_plan
+from timely_llm.skills.minispec.checker import MiniSpecChecker, check_plan
+from timely_llm.skills.minispec.grammar import plan_grammar
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 
 if TYPE_CHECKING:
-    from test.engines.conftest import Driver
+    from timely_llm.conformance.engines.driver import Driver
 
 DRONE = load_skill_set(resource("config/skill_sets/drone.yaml"))
 SEEN = {"description": "x", "duration": {"polynomial": [1.0]}, "returns": "boolean"}
@@ -70,7 +70,7 @@ def test_a_random_model_says_well_formed_plans(
     assert ended or temperature < 1e6
 
 
-def test_outside_words_are_no_part_of_the_plan(engine: TransformersEngine, driver: Driver) -> None:
+def test_tool_output_is_no_part_of_the_plan(engine: TransformersEngine, driver: Driver) -> None:
     """As serving does: `look` ends a segment, its value is put after it, whatever came with it."""
     grammar, dropped = plan_grammar(SCOUT), 0
     for seed in range(30):
@@ -141,7 +141,7 @@ def test_a_grammar_that_is_none(driver: Driver, grammar: str) -> None:
 def test_without_the_library(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = HubTokenizer(llama)
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(EngineError, match="pip install llguidance"):
+    with pytest.raises(EngineError, match=r"pip install 'timely_llm\[server\]'"):
         Grammars(words.backend, words.eos_ids, 400).matcher('start: "a"')
 
 
@@ -155,7 +155,7 @@ def test_models_that_have_no_end_or_another_kind_of_tokenizer(llama: Path) -> No
 
 def test_the_import_comes_with_the_first_grammar(llama: Path) -> None:
     code = (
-        "import sys; from timely_llm.engines.transformers import TransformersEngine;"
+        "import sys; from timely_llm.engines.transformers.engine import TransformersEngine;"
         f"TransformersEngine({str(llama)!r}, device='cpu').add('a', [5]);"
         "sys.exit('llguidance' in sys.modules)"
     )

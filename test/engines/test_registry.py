@@ -11,17 +11,17 @@ import pytest
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError, ModelError
+from timely_llm.core.step import StepPlan
 from timely_llm.engines.contract import Engine
-from timely_llm.engines.paced import PacedEngine
-from timely_llm.engines.profiles import Profile
 from timely_llm.engines.registry import make_engine
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.policies.contract import StepPlan
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import Profile, SimulatedEngine
+from timely_llm.engines.wrappers import PacedEngine
 
 
 def say(engine: Engine, tokens: int) -> list[int]:
     prefix = engine.pin_prefix([5, 6, 7])
-    left = engine.add("a", [5, 6, 7, 8, 9], prefix)
+    left = engine.add("a", [5, 6, 7, 8, 9], prefix).to_compute
     said: list[int] = []
     while len(said) < tokens:
         engine.submit(StepPlan((("a", left if not said else 1),)))
@@ -75,7 +75,7 @@ def test_a_paced_engine_says_the_same(llama: Path) -> None:
 def test_a_paced_step_takes_at_least_its_time() -> None:
     fast = SimulatedEngine(Profile("", "", 0, 0, 0), lambda key, prompt: "", VirtualClock())
     engine = PacedEngine(fast, Profile("slow", "made up", 0.01, 0.005, 0.004, 0.001))
-    left = engine.add("a", [0] * 5, engine.pin_prefix([0, 0]))
+    left = engine.add("a", [0] * 5, engine.pin_prefix([0, 0])).to_compute
     engine.submit(StepPlan((("a", left),)))
     assert engine.collect().duration_s >= 0.01 + 3 * 0.004 + 2 * 0.001
     engine.submit(StepPlan((("a", 1),)))
@@ -93,3 +93,41 @@ def test_only_the_engine_that_needs_torch_imports_it() -> None:
         "sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])
+
+
+def own(limits: EngineLimits, **options: Any) -> SimulatedEngine:
+    """Return an engine as a user's function makes it."""
+    engine = SimulatedEngine(
+        Profile("", "", 0, 0, 0), lambda key, prompt: "", VirtualClock(), limits
+    )
+    engine.options = options  # type: ignore[attr-defined]
+    return engine
+
+
+def test_an_engine_of_a_user_s_own_gets_limits_model_and_options() -> None:
+    made: Any = make_engine(
+        f"{__name__}:own", model="a/model", kv_tokens=99, engine_args={"seed": 3}
+    )
+    assert made.capacity.free_tokens == 99
+    assert made.options == {"model": "a/model", "seed": 3}
+    made = make_engine(f"{__name__}:own", pace="millisecond")
+    assert isinstance(made, PacedEngine)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("nowhere:Mine", {}, "the module nowhere is not found"),
+        (f"{__name__}:own", {"process": True}, "engine_process is for engines of the package"),
+        (f"{__name__}:say", {}, "cannot be made: TypeError"),
+        ("timely_llm.engines.sequences:Sequences", {"engine_args": {"block_tokens": 1}},
+         "is no engine: it has no in_flight and no async_scheduling and no tokenizer"),
+        ("timely_llm.engines.sequences:Sequences", {"engine_args": {"blocks": 1}}, "TypeError"),
+    ],
+)  # fmt: skip
+def test_what_is_no_engine_is_refused_in_one_sentence(
+    name: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(EngineError, match=words) as found:
+        make_engine(name, **options)
+    assert "\n" not in str(found.value)

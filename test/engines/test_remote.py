@@ -1,4 +1,4 @@
-"""Engines in a process of their own: how they end, and who hears of it."""
+"""Engines in a process of their own: how they end, and what is reported."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 
 from test.engines.conftest import remote_letters
 from timely_llm.core.errors import EngineError, EngineLost, ModelError
+from timely_llm.core.step import StepPlan
 from timely_llm.engines import remote
 from timely_llm.engines.registry import make_engine
 from timely_llm.engines.remote import RemoteEngine
-from timely_llm.policies.contract import StepPlan
 
 if TYPE_CHECKING:
-    from test.engines.conftest import Driver
+    from timely_llm.conformance.engines.driver import Driver
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def pid(engine: RemoteEngine) -> int:
 
 
 def gone(number: int, timeout_s: float = 10.0) -> bool:
-    """Whether a process ends within a time; one that nobody waited for has ended too."""
+    """Return whether a process ends within a time; a zombie has ended too."""
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
         try:
@@ -167,7 +167,7 @@ def test_one_step_at_a_time_is_in_flight_there(
 ) -> None:
     engine = remote_letters(in_flight=2)
     assert engine.in_flight == 1
-    assert "2 steps could be in flight, but only one is" in caplog.text
+    assert "the engine takes 2 steps in flight, but only one when" in caplog.text
     driver = drive(engine)
     driver.add("a", "find the apple")
     assert len(driver.answer("a", 5)) == 5
@@ -177,7 +177,7 @@ def test_one_step_at_a_time_is_in_flight_there(
 def test_only_calls_of_an_engine_are_answered(engine: RemoteEngine) -> None:
     with pytest.raises(EngineError, match="'__class__'"):
         engine._call("__class__")
-    with pytest.raises(EngineError, match="nobody can ask an engine for 'close_all'"):
+    with pytest.raises(EngineError, match="unknown call 'close_all'"):
         engine._call("close_all")
     engine.add("a", [5])
 

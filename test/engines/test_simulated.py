@@ -8,9 +8,8 @@ import pytest
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.profiles import PROFILES, Profile, step_time_profile
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.policies.contract import StepPlan
+from timely_llm.core.step import StepPlan
+from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine, step_time_profile
 
 STEPWISE = Profile("stepwise", "made up", 1.0, 0.1, 0.01, 0.001)
 
@@ -47,7 +46,8 @@ def test_the_answer_is_the_script_and_then_eos() -> None:
         return "tc(30);"
 
     engine = SimulatedEngine(STEPWISE, script, VirtualClock())
-    tokens = engine.add("a", engine.tokenizer.encode_chat([{"role": "user", "content": "Turn!"}]))
+    prompt = engine.tokenizer.encode_chat([{"role": "user", "content": "Turn!"}])
+    tokens = engine.add("a", prompt).to_compute
     stream, said = engine.tokenizer.stream(), ""
     for entry in [("a", tokens), *[("a", 1)] * 6]:
         engine.submit(StepPlan((entry,)))
@@ -58,9 +58,9 @@ def test_the_answer_is_the_script_and_then_eos() -> None:
     assert asked == [("a", "<user>\nTurn!\n<assistant>\n")]
 
 
-def test_after_outside_words_the_script_is_asked_again() -> None:
+def test_after_tool_output_the_script_is_asked_again() -> None:
     engine = SimulatedEngine(STEPWISE, lambda key, prompt: prompt[-4:], VirtualClock())
-    tokens = engine.add("a", engine.tokenizer.encode("what"))
+    tokens = engine.add("a", engine.tokenizer.encode("what")).to_compute
     run(engine, ("a", tokens))
     engine.append("a", engine.tokenizer.encode("True"))
     engine.submit(StepPlan((("a", 2),)))

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from timely_llm.core.errors import ModelError
-from timely_llm.engines.script_tokenizer import ScriptTokenizer
+from timely_llm.engines.contract import Message, TextStream
+from timely_llm.engines.simulated import ScriptTokenizer
 from timely_llm.engines.tokenizer import HubTokenizer, SlowStream
-from timely_llm.engines.tokenizer_contract import Message, TextStream
 
 CHAT: list[Message] = [
     {"role": "system", "content": "You fly a drone."},

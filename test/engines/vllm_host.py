@@ -165,7 +165,7 @@ class HostKv(KVConnectorBase_V1):  # type: ignore[misc]
             self.host.blocks[tokens] = list(self._kv[block])
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str], set[str]]:
-        """Return whose blocks were sent, and whose have come."""
+        """Return the requests with sent blocks, and those with received blocks."""
         received, sent = set(), set()
         for request_id, (steps, load) in list(self._coming.items()):
             self._coming[request_id] = steps - 1, load

@@ -1,4 +1,4 @@
-"""A workload of bursts, as a file, whose outcomes differ between policies."""
+"""A workload of bursts, as a file. Its outcomes differ between policies."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""An hour of robots and people at one engine, whose step times the loop learns."""
+"""An hour of robots and people at one engine; the loop learns its step times."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from test.sizes import sizes
+from timely_llm.conformance.policies.service import sizes
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.documents import load_document
-from timely_llm.engines.profiles import Profile
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.experiments import talks as answers
-from timely_llm.experiments.outcome import Run
-from timely_llm.experiments.simulation import (
+from timely_llm.core.documents.read import load_document
+from timely_llm.engines.simulated import Profile, SimulatedEngine
+from timely_llm.experiments.results import talks as answers
+from timely_llm.experiments.sources import shipped_skill_sets
+from timely_llm.experiments.virtual.outcome import Run
+from timely_llm.experiments.virtual.simulation import (
     LIMITS,
     MAX_TOKENS,
-    Settings,
+    SimulationSettings,
     request_for,
     script,
     true_seconds,
 )
-from timely_llm.experiments.slice_workload import Mix, talks
-from timely_llm.experiments.sources import shipped_skill_sets
-from timely_llm.experiments.stage import Stage
-from timely_llm.experiments.talkers import request_for as ask
-from timely_llm.experiments.workload import OneTask, skill_set, task_text, works
+from timely_llm.experiments.virtual.slice_workload import Mix, talks
+from timely_llm.experiments.virtual.stage import SimulatedClients
+from timely_llm.experiments.virtual.stage import request_for as ask
+from timely_llm.experiments.virtual.workload import OneTask, skill_set, task_text, works
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.resources import resource
@@ -81,14 +80,14 @@ class Hour:
         """Return whether real-time answers of a part of the hour came by their deadlines."""
         return [
             answers.met(talk)
-            for talk in self.run.talks
+            for talk in self.run.conversations
             if answers.is_real_time(talk) and begin_s <= talk.conversation.arrival_s < end_s
         ]
 
 
 def an_hour(policy: Policy) -> Hour:
     """Return an hour of robots and people under a policy."""
-    settings = Settings(profile=ENGINE, seed=0)
+    settings = SimulationSettings(profile=ENGINE, seed=0)
     file = resource("config/traces/lrtrace_tasks.yaml")
     tasks = load_document(file, TraceTasks, "task set", TraceError)
     trace = compose(ROBOTS, tasks, shipped_skill_sets())
@@ -96,25 +95,25 @@ def an_hour(policy: Policy) -> Hour:
     people = list(takewhile(lambda talk: talk.arrival_s <= HOUR_S, talks(PEOPLE, 0)))
     clock = VirtualClock()
     step_time = WatchedStepTime(clock)
-    stage = Stage(clock, true_seconds, settings.network_s, settings.reports)
+    clients = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports)
     said = script(jobs, people)
     engine = SimulatedEngine(ENGINE, lambda key, _: said[key], clock, LIMITS)
     engine.tokenizer = OneTask()
-    loop = Loop(engine, policy, stage, clock, step_time, None, settings.patience())
+    loop = Loop(engine, policy, clock, step_time, settings.timeouts())
     robot = skill_set(settings.shared_tokens)
     loop.register(robot)
     for work in jobs:
-        stage.enter(work, request_for(work, robot.name, task_text(), settings))
+        clients.enter(work, request_for(work, robot.name, task_text(), settings))
     for talk in people:
-        stage.talk(talk, ask(talk, MAX_TOKENS))
+        clients.enter_person(talk, ask(talk, MAX_TOKENS))
     held: list[Counter[str]] = []
-    outside = [stage, step_time, engine.tokenizer]
+    outside = [clients, step_time, engine.tokenizer]
 
     def look(done: int, total: int) -> None:
         if not held and clock.now() > PART_S:
             held.append(sizes(loop, engine, leave_out=outside))
 
-    run = stage.run(loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), look)
+    run = clients.run(loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), look)
     loop.turn()
     held.append(sizes(loop, engine, leave_out=outside))
     return Hour(run, step_time.wrong, (held[0], held[1]))

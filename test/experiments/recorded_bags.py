@@ -6,14 +6,13 @@ import math
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.experiments.document import RunDocument
-from timely_llm.traces.bags import LINE_TOPIC, LINE_TYPE
-from timely_llm.traces.messages import type_store
+from timely_llm.experiments.results.document import RunDocument
+from timely_llm.traces.recordings.bags import LINE_TOPIC, LINE_TYPE
+from timely_llm.traces.recordings.messages import stamp, type_store
 
 BEGIN_S = 1_000.0
 STARTED, FINISHED, FAILED = ReportState.STARTED, ReportState.FINISHED, ReportState.FAILED
@@ -43,6 +42,8 @@ class Bag:
 
     def say(self, at_s: float, topic: str, kind: str, **fields: Any) -> None:
         name = kind if "/" in kind else f"timely_llm/msg/{kind}"
+        if name.startswith("timely_llm/"):
+            fields["stamp"] = stamp(round((BEGIN_S + at_s) * 1e9))
         message = type_store().types[name](**fields)
         topic = topic if topic.startswith("/") else f"/plan_server/{topic}"
         self.write(at_s, topic, name, bytes(type_store().serialize_cdr(message, name)))
@@ -56,7 +57,7 @@ class Bag:
         )
         self.say(
             at_s, topic, "PlanRequest", request_id=name, agent=agent, skill_set="drone",
-            task="Go.", time_utility=worth, max_tokens=0, temperature=0.0, seed=0,
+            task="Go.", given_plan="", time_utility=worth, max_tokens=0, temperature=0.0, seed=0,
             closed_loop=True,
         )  # fmt: skip
 
@@ -65,7 +66,7 @@ class Bag:
     ) -> None:
         self.say(
             at_s, "segments", "Segment", request_id=name, agent="r", index=index, epoch=epoch,
-            text=f"mf({index});", calls=[], predicted=1.0, final=final,
+            text=f"mf({index});", given=False, calls=[], predicted=1.0, final=final,
         )  # fmt: skip
 
     def report(
@@ -86,15 +87,15 @@ class Bag:
     ) -> None:
         self.say(
             at_s, "results", "PlanResult", error_code=int(code), error_msg="", request_id=name,
-            agent="r", plan="", segments=0, epoch=epoch, response_time=0.0, waiting_time=0.0,
-            utility=0.0, prompt_tokens=100, generated_tokens=9, recomputed_tokens=0,
+            agent="r", plan="", given=False, segments=0, epoch=epoch, response_time=0.0,
+            waiting_time=0.0, utility=0.0, prompt_tokens=100, generated_tokens=9,
+            recomputed_tokens=0,
         )  # fmt: skip
 
     def step(self, at_s: float, duration: float, *ids: str) -> None:
-        tokens = np.ones(len(ids), np.uint32)
-        self.say(
-            at_s, "steps", "EngineStep", duration=duration, request_ids=list(ids), tokens=tokens
-        )
+        share = type_store().types["timely_llm/msg/StepShare"]
+        shares = [share(request_id=name, tokens=1) for name in ids]
+        self.say(at_s, "steps", "EngineStep", duration=duration, shares=shares)
 
     def line(self, at_s: float, text: str) -> None:
         self.say(at_s, LINE_TOPIC, LINE_TYPE, data=text)

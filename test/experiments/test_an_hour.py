@@ -8,7 +8,7 @@ from test.experiments.hours import HOUR_S, PART_S, Hour, an_hour
 from timely_llm.policies.registry import POLICIES, make_policy
 
 LEARNED_S = 60.0
-LEARNS = ("AnswerLengths.", "Lengths._seen", "Stats._", "ExecutionTimes._errors")
+LEARNS = ("AnswerLengths.", "SegmentLengths._seen", "Stats._", "ExecutionTimes._errors")
 """Windows over what was last seen: they fill up, each of 256 values."""
 CLASSES = 8
 """Kinds of requests that the hour has, at most, for each of these windows."""
@@ -51,7 +51,7 @@ def check_memory(hour: Hour) -> None:
 )
 def test_an_hour_of_robots_and_people_with_step_times_that_are_learned(policy: str) -> None:
     hour = an_hour(make_policy(policy))
-    assert len(hour.run.talks) > 1000 and len(hour.run.outcomes) > 300
+    assert len(hour.run.conversations) > 1000 and len(hour.run.outcomes) > 300
     assert all(outcome.finished for outcome in hour.run.outcomes)
     check_predictions(hour)
     check_deadlines(hour)

@@ -32,7 +32,7 @@ def test_the_error_of_a_part_is_the_error_of_all(jobs: int) -> None:
 
 def test_a_process_that_is_killed_is_an_error_and_no_endless_wait() -> None:
     killed = "__import__('os').kill(__import__('os').getpid(), 9)"
-    with pytest.raises(ExperimentError, match="one of its processes was ended from outside"):
+    with pytest.raises(ExperimentError, match="a worker process of the experiment was killed"):
         run_all(eval, ["1", killed, "2", "3"], 2)
 
 

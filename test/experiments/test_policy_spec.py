@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.experiments.contract import ExperimentError, Options
-from timely_llm.experiments.policy_spec import HARNESS, WORDS, chosen, options_of, parse
-from timely_llm.experiments.simulation import Settings
-from timely_llm.policies.deadline import Deadline
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.policy_spec import HARNESS, WORDS, chosen, parse
+from timely_llm.experiments.virtual.simulation import SimulationSettings
+from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fcfs import Fcfs
-from timely_llm.policies.registry import POLICIES
+from timely_llm.policies.registry import POLICIES, options_of
 from timely_llm.policies.timely import Timely
 
 
 def test_a_policy_takes_words_and_options_of_its_own() -> None:
     spec = parse("timely:drops:rows=4:lead_s=inf:adaptive=off")
-    policy, settings = spec.make(), spec.settings(Settings(seed=3))
+    policy, settings = spec.make(), spec.settings(SimulationSettings(seed=3))
     assert isinstance(policy, Timely)
     assert (policy.rows, policy.lead_s, policy.adaptive) == (4, math.inf, False)
-    assert settings == Settings(seed=3, drop_late=True)
+    assert settings == SimulationSettings(seed=3, drop_late=True)
 
 
 def test_the_harness_bounds_baselines_as_it_bounds_timely() -> None:
@@ -31,17 +31,17 @@ def test_the_harness_bounds_baselines_as_it_bounds_timely() -> None:
 
 
 def test_words_change_the_conditions_and_not_the_policy() -> None:
-    settings = parse("deadline:uncached:open-loop").settings(Settings())
+    settings = parse("deadline:uncached:open-loop").settings(SimulationSettings())
     assert (settings.shared_tokens, settings.own_tokens) == (0, 2884)
     assert not settings.reports
     assert parse("deadline:uncached:open-loop").make().__dict__.keys() == Deadline().__dict__.keys()
-    assert parse("deadline").settings(Settings()) == Settings()
+    assert parse("deadline").settings(SimulationSettings()) == SimulationSettings()
 
 
 def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
-    options = Options(policies=("fcfs", "timely:drops", "deadline"), harness=True, uncached=True)
+    found = chosen(("fcfs", "timely:drops", "deadline"), harness=True, uncached=True)
     plain = ["fcfs", "timely:drops", "deadline", "fcfs:harness"]
-    assert [s.text for s in chosen(options)] == plain + [f"{text}:uncached" for text in plain]
+    assert [s.text for s in found] == plain + [f"{text}:uncached" for text in plain]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_a_mistake_is_one_sentence_that_says_what_is_allowed(text: str, complain
 
 def test_no_policy_and_the_same_policy_twice_are_mistakes() -> None:
     with pytest.raises(ExperimentError, match="no policy is named"):
-        chosen(Options())
+        chosen(())
     with pytest.raises(ExperimentError, match="the policy fcfs is named twice"):
-        chosen(Options(policies=("fcfs", "stream", "fcfs")))
+        chosen(("fcfs", "stream", "fcfs"))
 
 
 parts = st.lists(
@@ -91,3 +91,16 @@ def test_whatever_is_written_is_a_policy_or_a_mistake(name: str, words: list[str
     assert type(spec.make()) is POLICIES[spec.name]
     assert spec.values.keys() <= options_of(spec.name).keys() | HARNESS.keys()
     assert spec.words <= WORDS.keys()
+
+
+def test_a_policy_of_a_user_s_own_has_words_and_options_too() -> None:
+    spec = parse("timely_llm.policies.fcfs:Fcfs:drops:rows=4")
+    assert (spec.name, spec.values) == ("timely_llm.policies.fcfs:Fcfs", {"rows": 4})
+    assert spec.words == {"drops"}
+    assert getattr(spec.make(), "rows", None) == 4
+    with pytest.raises(ExperimentError, match="'lines=4' is not one of"):
+        parse("timely_llm.policies.fcfs:Fcfs:lines=4")
+    with pytest.raises(ExperimentError, match="the module best is not found"):
+        parse("best:Mine")
+    with pytest.raises(ExperimentError, match="unknown policy 'best': choose one of fcfs"):
+        parse("best:drops")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from timely_llm.experiments.case import Case
 from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.document import Row, RunDocument
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.slice_sweep import cases, settings
+from timely_llm.experiments.results.document import Row, RunDocument
+from timely_llm.experiments.sweep import RunSpec
+from timely_llm.experiments.virtual.slice_sweep import cases, settings
+from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
 
 COLUMNS = {
@@ -76,7 +77,7 @@ def test_lengths_and_bounds_name_a_setting_only_if_there_are_several() -> None:
     assert (one.setup["lengths"], one.setup["bound"]) == (SHORT, 1.0)
     two = run("slice-rate", lengths=(SHORT,), bounds=(1.0, 2.0), **small)
     assert two.keys == ("bound", "rt_ratio", "policy", "rate")
-    assert "slice-rate" in render([two])
+    assert "slice-rate" in render([LoadedRun.of(two)])
 
 
 def test_with_real_time_tasks_alone_there_is_no_value_of_others() -> None:
@@ -95,7 +96,7 @@ def test_dynamic_compares_completion_times_with_those_of_slice() -> None:
     assert orca["rt_completion_s_vs_slice"] == pytest.approx(ours / theirs)
 
 
-def test_under_overload_who_knows_of_deadlines_meets_more_of_them() -> None:
+def test_under_overload_policies_with_deadlines_meet_more_of_them() -> None:
     made = run("slice-rate", policies=("orca", "slice"), seeds=1, rates=(3.0,))
     orca, slice_ = of(made, policy="orca"), of(made, policy="slice")
     assert float(orca["rt_attainment"] or 0) < 0.5 < float(slice_["rt_attainment"] or 0)
@@ -121,7 +122,7 @@ def test_all_policies_see_the_same_tasks_and_bounds_are_declared() -> None:
     made = cases(
         found.options(policies=("orca", "slice"), seeds=2, rates=(1.0,), bounds=(1.0, 4.0))
     )
-    by_bound: dict[object, list[Case]] = {}
+    by_bound: dict[object, list[RunSpec]] = {}
     for case in made:
         by_bound.setdefault((case.names["bound"], case.names["seed"]), []).append(case)
     assert all(one.trace is other.trace for one, other in by_bound.values())

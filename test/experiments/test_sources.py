@@ -6,11 +6,11 @@ import pytest
 from test.experiments.workloads import job, trace
 from test.traces.lrtrace_files import arms, drones, write
 from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.recorded.replay_script import request_of, script
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.replay_script import request_of, script
 from timely_llm.experiments.sources import composed, given, shipped_skill_sets
 from timely_llm.traces.files import write_trace
-from timely_llm.traces.lrtrace import read_lrtrace
+from timely_llm.traces.imported.lrtrace import read_lrtrace
 from timely_llm.traces.model import Conversation, Trace, TraceError
 
 
@@ -36,7 +36,7 @@ def test_an_unknown_preset_is_a_mistake() -> None:
 
 def test_a_trace_must_have_something_that_counts(tmp_path: Path) -> None:
     for name, content, complaint in (
-        ("empty", trace(), "has nothing in it: an experiment needs requests"),
+        ("empty", trace(), "is empty: an experiment needs requests"),
         ("few", trace(*(job(f"j{i}") for i in range(10))), "has 10 jobs, and the first 10 do not"),
     ):
         file = tmp_path / f"{name}.jsonl"

@@ -1,16 +1,16 @@
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from test.experiments.bursts import bursts, bursts_file
 from timely_llm.core.errors import TimelyError
-from timely_llm.experiments.contract import Experiment, ExperimentError, Options
-from timely_llm.experiments.document import RunDocument, read_run, write_run
-from timely_llm.experiments.metrics import plain, row, task_rows
-from timely_llm.experiments.simulation import Settings, simulate
-from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.sweep import compared, document, settings, sweep, workloads
+from timely_llm.experiments.contract import Experiment, ExperimentError, Options, WorkloadOptions
+from timely_llm.experiments.results.document import RunDocument, read_run, write_run
+from timely_llm.experiments.results.metrics import plain, row, task_rows
+from timely_llm.experiments.sweep import Scored, compared, document, settings, sweep, workloads
+from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
+from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import make_policy
 
 
@@ -18,22 +18,32 @@ def quiet(done: int, total: int) -> None:
     pass
 
 
-def answer(options: Options, progress: Progress) -> RunDocument:
+def answer(options: WorkloadOptions, progress: Progress) -> RunDocument:
     return document(DUMMY, options, sweep(options, (), progress))
 
 
-DUMMY = Experiment("dummy", "Does it work?", answer)
+@dataclass(frozen=True)
+class Narrow(Options):
+    seeds: int = 5
+    loads: tuple[int, ...] = field(default=(1,), init=False)  # no option
 
 
-@pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(
-        policies=("fcfs", "timely:drops"), loads=(1, 3), seeds=2, trace=bursts_file(tmp_path)
-    )
+DUMMY = Experiment("dummy", "Does it work?", answer, WorkloadOptions())
 
 
-def test_rows_are_those_of_the_simulation_in_order(options: Options) -> None:
-    scored = sweep(replace(options, jobs=1), ("wid1",), quiet)
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> WorkloadOptions:
+    trace = bursts_file(tmp_path_factory.mktemp("bursts"))
+    return WorkloadOptions(policies=("fcfs", "timely:drops"), loads=(1, 3), seeds=2, trace=trace)
+
+
+@pytest.fixture(scope="module")
+def scored(options: WorkloadOptions) -> list[Scored]:
+    """The runs of `options`, in this process."""
+    return sweep(replace(options, jobs=1), ("wid1",), quiet)
+
+
+def test_rows_are_those_of_the_simulation_in_order(scored: list[Scored]) -> None:
     names = ("workload", "load", "policy", "seed")
     assert [tuple(one.row[name] for name in names) for one in scored] == [
         ("small", load, policy, seed)
@@ -41,22 +51,24 @@ def test_rows_are_those_of_the_simulation_in_order(options: Options) -> None:
         for policy in ("fcfs", "timely:drops")
         for seed in (0, 1)
     ]
-    run = simulate(bursts(), make_policy("timely"), Settings(load=3, seed=1, drop_late=True))
+    run = simulate(
+        bursts(), make_policy("timely"), SimulationSettings(load=3, seed=1, drop_late=True)
+    )
     columns = {"workload": "small", "policy": "timely:drops", "load": 3, "seed": 1}
     assert scored[-1].row == plain(row(run, **columns))
     assert list(scored[-1].task_rows) == [plain(one) for one in task_rows(run, **columns)]
     assert scored[-1].row["requests"] == 3 * (36 - 10)
 
 
-def test_several_processes_find_the_same_as_one(options: Options) -> None:
+def test_several_processes_find_the_same_as_one(
+    options: WorkloadOptions, scored: list[Scored]
+) -> None:
     seen: list[tuple[int, int]] = []
-    alone = sweep(replace(options, jobs=1), ("wid1",), quiet)
-    assert sweep(options, ("wid1",), lambda *done: seen.append(done)) == alone
+    assert sweep(options, ("wid1",), lambda *done: seen.append(done)) == scored
     assert seen == [(done, 8) for done in range(9)]
 
 
-def test_the_first_run_of_each_policy_is_drawn(options: Options) -> None:
-    scored = sweep(replace(options, jobs=1), ("wid1",), quiet)
+def test_the_first_run_of_each_policy_is_drawn(scored: list[Scored]) -> None:
     drawn = [one.timeline for one in scored if one.timeline is not None]
     assert [timeline.name for timeline in drawn] == [
         "fcfs, workload small, load 1, seed 0",
@@ -66,10 +78,10 @@ def test_the_first_run_of_each_policy_is_drawn(options: Options) -> None:
 
 
 def test_a_document_explains_its_rows_and_can_be_read_again(
-    options: Options, tmp_path: Path
+    options: WorkloadOptions, scored: list[Scored], tmp_path: Path
 ) -> None:
-    scored = compared(sweep(replace(options, jobs=1), (), quiet), "utility", "fcfs")
-    made = document(DUMMY, options, scored, notes=("A note.",))
+    shares = compared(scored, "utility", "fcfs")
+    made = document(DUMMY, options, shares, notes=("A note.",))
     assert (made.experiment, made.question) == ("dummy", "Does it work?")
     assert set(made.rows[0]) - set(made.definitions) == {"workload", "policy", "load", "seed"}
     assert made.definitions["utility_vs_fcfs"].startswith("utility over that of fcfs")
@@ -81,12 +93,12 @@ def test_a_document_explains_its_rows_and_can_be_read_again(
     assert read_run(tmp_path / "run.json") == made
 
 
-def test_a_comparison_is_a_share_of_the_same_setting(options: Options) -> None:
-    scored = compared(sweep(replace(options, jobs=1), (), quiet), "utility", "fcfs")
-    for one in scored:
+def test_a_comparison_is_a_share_of_the_same_setting(scored: list[Scored]) -> None:
+    shares = compared(scored, "utility", "fcfs")
+    for one in shares:
         (base,) = (
             other.row["utility"]
-            for other in scored
+            for other in shares
             if other.row["policy"] == "fcfs"
             and all(other.row[key] == one.row[key] for key in ("load", "seed"))
         )
@@ -96,31 +108,38 @@ def test_a_comparison_is_a_share_of_the_same_setting(options: Options) -> None:
 
 
 def test_options_become_settings() -> None:
-    asked = Options(profile="millisecond", error=0.5, noise=0.1, network_s=0.008)
+    asked = WorkloadOptions(profile="millisecond", error=0.5, noise=0.1, network_s=0.008)
     made = settings(asked, 4, 2)
     assert (made.load, made.seed, made.profile.name) == (4, 2, "millisecond")
     assert (made.prediction_error, made.true_noise, made.network_s) == (0.5, 0.1, 0.008)
-    assert settings(Options(), 1, 0) == Settings()
+    assert settings(WorkloadOptions(), 1, 0) == SimulationSettings()
 
 
-def test_what_is_not_possible_is_a_sentence(options: Options) -> None:
+def test_what_is_not_possible_is_a_sentence(options: WorkloadOptions) -> None:
     for wrong, complaint in (
         (replace(options, profile="none"), "unknown profile 'none'"),
         (replace(options, loads=(100_000,)), "a load of 100000 makes 3600000 requests: at most"),
-        (replace(options, policies=("deadline:age_s=0",), jobs=1), "a value of its options is not"),
+        (
+            replace(options, policies=("deadline:age_s=0",), jobs=1),
+            "has an impossible value",
+        ),
     ):
         with pytest.raises(TimelyError, match=complaint):
             sweep(wrong, (), quiet)
 
 
 def test_presets_are_composed_for_each_seed() -> None:
-    made = workloads(Options(seeds=2), ("wid1", "wid2"))
+    made = workloads(WorkloadOptions(seeds=2), ("wid1", "wid2"))
     assert [(name, len(traces)) for name, traces in made.items()] == [("wid1", 2), ("wid2", 2)]
     assert made["wid1"][0] != made["wid1"][1]
 
 
 def test_an_option_that_an_experiment_does_not_understand_is_a_mistake() -> None:
-    narrow = replace(DUMMY, understands=frozenset({"seeds"}))
-    assert narrow.options(seeds=3).seeds == 3
+    narrow = Experiment(
+        "dummy", "Does it work?", lambda *_: answer(WorkloadOptions(), quiet), Narrow()
+    )
+    assert narrow.options(seeds=3) == Narrow(3)
     with pytest.raises(ExperimentError, match="dummy has no option trace, only: seeds"):
         narrow.options(trace=Path("x"))
+    with pytest.raises(ExperimentError, match="dummy has no option loads, only: seeds"):
+        narrow.options(loads=(2,))

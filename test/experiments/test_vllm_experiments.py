@@ -9,9 +9,10 @@ import pytest
 
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.engines.registry import make_engine
-from timely_llm.experiments import drone, engine_overhead, engine_resume
-from timely_llm.experiments.engine_arms import OUR_STEPS, OURS, STOCK, STOCK_CORE
-from timely_llm.experiments.engine_resume import (
+from timely_llm.experiments.catalog.engine import overhead as engine_overhead
+from timely_llm.experiments.catalog.engine import resume as engine_resume
+from timely_llm.experiments.catalog.engine.overhead import OUR_STEPS, OURS, STOCK, STOCK_CORE
+from timely_llm.experiments.catalog.engine.resume import (
     CACHED,
     KEPT,
     MEASURED,
@@ -20,15 +21,16 @@ from timely_llm.experiments.engine_resume import (
     PINNED,
     PREFILLED,
 )
-from timely_llm.profiling.prompts import OWN_TOKENS as OWN
-from timely_llm.profiling.prompts import measure_prompts
+from timely_llm.experiments.catalog.timelyllm import drone as timelyllm_drone
+from timely_llm.profiling.engine_steps import OWN_TOKENS as OWN
+from timely_llm.profiling.engine_steps import measure_prompts
 from timely_llm.resources import resource
 from timely_llm.traces.files import write_trace
 from timely_llm.traces.model import Job, Trace
 
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
-from timely_llm.engines.vllm import BLOCK_TOKENS
+from timely_llm.engines.vllm.engine import BLOCK_TOKENS
 
 TEXTS = (
     "Scene: [sofa, lamp]\nTask: [A] Where is the cat? Fly to it if you find it.",
@@ -91,7 +93,7 @@ def test_its_own_schedulers_serve_beside_ours(tmp_path: Path) -> None:
     )  # fmt: skip
     file = tmp_path / "trace.jsonl"
     write_trace(Trace("small", jobs=jobs), file)
-    experiment = drone.EXPERIMENT
+    experiment = timelyllm_drone.EXPERIMENT
     policies = ("vllm-fcfs", "vllm-priority:rows=2", "fcfs")
     options = experiment.options(
         engine="vllm", policies=policies, trace=file, profile="millisecond"
@@ -112,7 +114,7 @@ def test_a_workload_is_served_with_random_weights(tmp_path: Path) -> None:
     )  # fmt: skip
     file = tmp_path / "trace.jsonl"
     write_trace(Trace("small", jobs=jobs), file)
-    experiment = drone.EXPERIMENT
+    experiment = timelyllm_drone.EXPERIMENT
     policies = ("vllm-fcfs", "vllm-priority:rows=2", "deadline")
     for scripted in (True, False):
         options = experiment.options(

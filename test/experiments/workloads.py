@@ -1,4 +1,4 @@
-"""Small workloads whose outcome can be worked out by hand."""
+"""Small workloads with outcomes that can be worked out by hand."""
 
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.traces.model import Job, SkillTime, Trace

@@ -22,6 +22,7 @@ from launch.launch_description_sources import (
     get_launch_description_from_python_launch_file,
 )
 
+from test.system.conftest import EXECUTORS
 from timely_llm.resources import resource
 
 FILES = ("plan_server", "demo")
@@ -33,6 +34,7 @@ def path_of(name: str) -> str:
 
 def run(name: str, until: str | None = None, **arguments: str) -> tuple[int, str]:
     """Run a launch file until its processes end or print `until`; return status and output."""
+    argv = [f"{argument}:={value}" for argument, value in arguments.items()]
     output = []
 
     def on_output(event: ProcessIO) -> EmitEvent | None:
@@ -41,7 +43,7 @@ def run(name: str, until: str | None = None, **arguments: str) -> tuple[int, str
             return EmitEvent(event=Shutdown(reason="the test has seen enough"))
         return None
 
-    service = LaunchService(noninteractive=True)
+    service = LaunchService(argv=argv, noninteractive=True)
     service.include_launch_description(
         LaunchDescription(
             [
@@ -95,7 +97,7 @@ def test_an_argument_that_is_not_given_is_taken_from_the_users_parameter_file(
 
 
 def test_the_life_cycle_can_be_left_to_others() -> None:
-    arguments = {"engine": "simulated", "autostart": "false", "executor": "events"}
+    arguments = {"engine": "simulated", "autostart": "false", "executor": EXECUTORS[-1]}
     status, output = run("plan_server", until="unconfigured:", **arguments)
     assert status == 0
     assert "unconfigured: waits for `ros2 lifecycle set`" in output
@@ -149,3 +151,44 @@ def test_the_demo_ends_when_robots_and_people_are_done() -> None:
 def test_the_demo_ends_when_its_people_cannot_begin() -> None:
     _, output = run("demo", engine="simulated", conversations="-1", duration_s="600")
     assert "talkers: parameter people must be from 1 to 512" in output
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_parameters_that_is_not_there_is_refused(
+    name: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = run(name, params_file="/no/such.yaml")
+    assert status == 1
+    words = "params_file must name a file of ROS parameters, not '/no/such.yaml'"
+    assert words in caplog.text + "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "meant"),
+    [
+        ("plan_server", {"polcy": "fcfs"}, "policy"),
+        ("demo", {"skill-sets": "[]"}, "skill_sets"),
+        ("demo", {"duration": "3"}, "duration_s"),
+    ],
+)
+def test_a_misspelt_argument_is_logged_with_the_nearest(
+    name: str,
+    wrong: dict[str, str],
+    meant: str,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(name, until="ready:", engine="simulated", **wrong)
+    (given,) = wrong
+    words = f"the argument '{given}' is unknown and ignored: is '{meant}' meant?"
+    assert words in caplog.text + "".join(capsys.readouterr())
+
+
+def test_the_demo_ends_with_the_table_of_what_its_robots_and_people_got() -> None:
+    arguments = {"robots": "2", "conversations": "2", "duration_s": "4", "seed": "1"}
+    status, output = run("demo", engine="simulated", **arguments)
+    assert status == 0
+    assert "robot_fleet: share served" in output
+    assert "talkers: 0 tokens recomputed" in output
+    for head in ("utility", "stalls"):
+        assert head in output

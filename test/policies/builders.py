@@ -3,12 +3,11 @@
 import math
 
 from timely_llm.core.generation import PlanGeneration, State, StreamGeneration
-from timely_llm.core.request import PlanRequest
+from timely_llm.core.request import ChatMessage, PlanRequest, StreamRequest
 from timely_llm.core.segment import Segment
 from timely_llm.core.slo import TEXT, SloClass
-from timely_llm.core.stream import ChatMessage, StreamRequest
+from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.policies.contract import Capacity
 from timely_llm.policies.step_time import StepTime
 
 ROOMY = Capacity(free_tokens=1_000_000, max_rows=256, max_step_tokens=2048)
@@ -60,7 +59,7 @@ def stream(
     tokens: int = 0,
     first_s: float = math.nan,
 ) -> StreamGeneration:
-    """Return a stream; with `tokens` it has said so many, the first one at `first_s`."""
+    """Return a stream that has `tokens` tokens, the first one at `first_s`."""
     asked = (ChatMessage("user", "hello"),)
     request = StreamRequest(key, f"agent-{key}", asked, of_class.slo, of_class.weight)
     made = StreamGeneration(key, request, arrival_s, 40, to_compute, context, state=state)

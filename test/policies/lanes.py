@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from test.serving.scripted import Scene
-from timely_llm.core.request import Request
+from timely_llm.core.request import ChatMessage, Request, StreamChunk, StreamRequest
 from timely_llm.core.segment import Segment
 from timely_llm.core.slo import SloClass
-from timely_llm.core.stream import ChatMessage, StreamChunk, StreamRequest
 from timely_llm.policies.contract import Policy
 
 WORDS = "hello there my good friend. "

@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, by_kind
-from timely_llm.policies.contract import Capacity, StepPlan
-from timely_llm.policies.segmented import Edf, FcfsSegments
+from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 
 
 def plain_pack(
@@ -57,7 +56,7 @@ class PlainFcfs:
 
 
 class PlainTimely:
-    """`Timely` with fixed G and without promises of memory: whoever rests can be pushed out."""
+    """`Timely` with fixed G and without promises of memory: any resting plan can be evicted."""
 
     whole_plans = False
 

@@ -1,6 +1,6 @@
 import pytest
 
-from test.policies.test_streams import SLOW
+from test.policies.deadline.test_streams import SLOW
 from timely_llm.policies.engine_share import EngineShare, TokenCost
 
 
@@ -15,7 +15,7 @@ def test_shares_add_up_as_in_table_ii() -> None:
 def test_a_token_that_can_wait_for_company_is_cheap() -> None:
     cost = TokenCost(SLOW.predict_s, rows=20, util=0.95)
     assert (cost.alone_s, cost.most) == (0.026, 0.95 / 0.026)
-    assert cost.seconds(1 / 0.0261) == 0.026, "nobody else has time in its steps"
+    assert cost.seconds(1 / 0.0261) == 0.026, "no other stream has time in its steps"
     assert cost.seconds(1 / 0.060) == pytest.approx(0.054 / 4)
     assert cost.seconds(1 / 0.099) == pytest.approx(0.081 / 7), "cheaper than the eighth"
     assert cost.seconds(1 / 10.0) == pytest.approx((0.1286 + 11 * 0.0004) / 20)

@@ -1,4 +1,4 @@
-"""FastServe's skip-join multi-level feedback queue (arXiv 2305.05920)."""
+"""FastServe's skip-join multi-level feedback queue (Wu et al. 2023)."""
 
 import pytest
 from hypothesis import given
@@ -6,13 +6,12 @@ from hypothesis import strategies as st
 
 from test.policies.builders import ROOMY, stream, talking
 from test.policies.lanes import WORDS, Lanes, asked
-from test.policies.mixed_pools import mixed_pools
-from test.policies.pools import capacities
 from test.serving.scripted import request
+from timely_llm.conformance.policies.generations import capacities, mixed_pools
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation
 from timely_llm.core.slo import TEXT
-from timely_llm.policies.contract import Capacity
+from timely_llm.core.step import Capacity
 from timely_llm.policies.fastserve import FastServe
 from timely_llm.policies.fcfs import Orca
 from timely_llm.policies.registry import make_policy
@@ -29,7 +28,7 @@ def test_a_long_prompt_skips_the_first_queues() -> None:
     assert FastServe(rows=1).plan(1.0, [long, even], STEP, ROOMY).keys == {"l"}, "then by arrival"
 
 
-def test_who_has_used_its_quantum_gives_way_to_who_has_run_less() -> None:
+def test_a_used_up_quantum_gives_way_to_requests_that_have_run_less() -> None:
     policy = FastServe(rows=1)
     old, new = talking("o"), talking("n", arrival_s=0.018)
     for step in range(3):  # two steps use up 10 ms
@@ -48,7 +47,7 @@ def test_each_queue_has_twice_the_quantum_of_the_one_before() -> None:
     assert turns[:8] == [2, 2, 4, 4, 7, 7, 14, 14]
 
 
-def test_who_has_waited_too_long_comes_first() -> None:
+def test_a_request_that_has_waited_too_long_comes_first() -> None:
     policy = FastServe(rows=1, starvation_s=1.0)
     long = stream("l", to_compute=2000)
     for step in range(100):
@@ -68,7 +67,7 @@ def test_options_that_are_not_possible_are_refused(option: str) -> None:
         make_policy("fastserve", **{option: 0.0})
 
 
-def test_where_everyone_fits_it_is_continuous_batching() -> None:
+def test_where_all_requests_fit_it_is_continuous_batching() -> None:
     answers = {f"s{n}": WORDS * n for n in range(1, 6)} | {"p": "mf(50);->True;"}
     times = []
     for policy in (FastServe(), Orca()):
@@ -81,7 +80,7 @@ def test_where_everyone_fits_it_is_continuous_batching() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, None])
-def test_everyone_is_served_in_the_end_however_little_memory_there_is(rows: int | None) -> None:
+def test_all_are_served_in_the_end_however_little_memory_there_is(rows: int | None) -> None:
     answers = {f"s{n}": WORDS * (1 + n % 3) for n in range(8)}
     policy = FastServe(rows=rows)
     lanes = Lanes(answers, policy, kv_tokens=Lanes({}, policy).prefix_tokens + 160)

@@ -3,14 +3,14 @@
 from test.policies.builders import ROOMY, generation, running, stream, suspended, talking
 from test.policies.lanes import WORDS, Lanes, asked
 from timely_llm.core.slo import TEXT
-from timely_llm.policies.contract import Capacity
+from timely_llm.core.step import Capacity
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
 from timely_llm.policies.step_time import StepTime
 
 STEP = StepTime()
 
 
-def test_everyone_takes_part_in_order_of_arrival() -> None:
+def test_all_requests_take_part_in_order_of_arrival() -> None:
     pool = [generation("b", 2.0), running("a", arrival_s=1.0), suspended("c", 9.0, arrival_s=3.0)]
     plan = Stream().plan(3.0, pool, STEP, ROOMY)
     assert plan.entries == (("a", 1), ("b", 110), ("c", 1))
@@ -22,7 +22,7 @@ def test_only_fcfs_keeps_whole_plans_back() -> None:
     assert not Orca.whole_plans
 
 
-def test_a_harness_bounds_the_batch_and_who_joins_at_one_step() -> None:
+def test_a_harness_bounds_the_batch_and_the_admissions_of_a_step() -> None:
     waiting = [generation(f"g{i}", 2.0 + i) for i in range(3)]
     pool = [*waiting, running("a"), suspended("b", 9.0)]
     one = Stream(admissions=1).plan(6.0, pool, STEP, ROOMY)
@@ -42,7 +42,7 @@ def test_orca_gives_plans_and_streams_the_same_rate() -> None:
     assert Orca().plan(2.0, pool, STEP, ROOMY).entries == (("p", 1), ("v", 1), ("s", 40))
 
 
-def test_orca_serves_everyone_in_the_end_however_little_memory_there_is() -> None:
+def test_orca_serves_all_in_the_end_however_little_memory_there_is() -> None:
     answers = {f"s{n}": WORDS * 2 for n in range(8)}
     lanes = Lanes(answers, Orca(), kv_tokens=Lanes({}, Orca()).prefix_tokens + 120)
     lanes.serve([(0.0, asked(key, TEXT)) for key in answers])

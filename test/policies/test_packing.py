@@ -3,14 +3,14 @@
 from hypothesis import given
 
 from test.policies.builders import generation
-from test.policies.pools import capacities, pools
 from test.policies.reference import plain_pack
+from timely_llm.conformance.policies.generations import capacities, plan_pools
 from timely_llm.core.generation import PlanGeneration
-from timely_llm.policies.contract import Capacity
+from timely_llm.core.step import Capacity
 from timely_llm.policies.packing import pack
 
 
-@given(pools(), capacities)
+@given(plan_pools(), capacities)
 def test_a_plan_never_exceeds_rows_tokens_or_memory(
     pool: list[PlanGeneration], capacity: Capacity
 ) -> None:
@@ -25,7 +25,7 @@ def test_a_plan_never_exceeds_rows_tokens_or_memory(
     assert plan.keys.isdisjoint(plan.evictable)
 
 
-@given(pools(), capacities)
+@given(plan_pools(), capacities)
 def test_victims_are_named_where_memory_lacks_and_decisions_are_the_plain_ones(
     pool: list[PlanGeneration], capacity: Capacity
 ) -> None:
@@ -35,7 +35,7 @@ def test_victims_are_named_where_memory_lacks_and_decisions_are_the_plain_ones(
     assert plan.evictable == (plain.evictable if lacking else ())
 
 
-def test_victims_are_those_whose_next_segment_is_due_last() -> None:
+def test_victims_are_the_plans_with_the_latest_due_time() -> None:
     early, late = (
         generation("e", 0.0, context=50, robot_free_s=1.0),
         generation("l", 0.0, context=50, robot_free_s=9.0),

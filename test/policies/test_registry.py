@@ -3,7 +3,9 @@
 import pytest
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.policies.registry import POLICIES, make_policy
+from timely_llm.policies.deadline.plans import Deadline
+from timely_llm.policies.fcfs import Fcfs
+from timely_llm.policies.registry import POLICIES, make_policy, options_of
 
 
 def test_every_policy_can_be_made() -> None:
@@ -16,3 +18,32 @@ def test_every_policy_can_be_made() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match="unknown policy 'best': choose one of fcfs"):
         make_policy("best")
+
+
+def test_the_options_of_a_part_are_the_policys_own() -> None:
+    known = options_of("deadline")
+    assert (known["util"], known["kappa"]) == (0.95, 1.7)
+    assert "streams" not in known
+    made = make_policy("deadline", util=0.5, kappa=2.0)
+    assert isinstance(made, Deadline)
+    assert (made.streams.util, made.streams.room, made.kappa) == (0.5, 0.02, 2.0)
+
+
+def test_a_policy_of_a_user_s_own_is_made_by_its_module_and_name() -> None:
+    made = make_policy("timely_llm.policies.fcfs:Fcfs", rows=3)
+    assert isinstance(made, Fcfs) and made.rows == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nowhere:Mine", "the module nowhere is not found"),
+        ("timely_llm.policies.fcfs:Mine", "has no Mine"),
+        ("timely_llm.policies.contract:Capacity", "cannot be made: TypeError"),
+        ("timely_llm.policies.registry:DEFAULT_POLICY", "is no policy: it is 'timely"),
+        ("timely_llm.core.clock:VirtualClock", "is no policy: it has no plan and no whole_plans"),
+    ],
+)
+def test_what_is_no_policy_is_refused_in_one_sentence(name: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        make_policy(name)

@@ -1,4 +1,4 @@
-"""SLICE online (paper 000, Algorithm 4)."""
+"""SLICE online (Zhou et al. 2025, Algorithm 4)."""
 
 import math
 from collections import Counter
@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 
 from test.policies.builders import ROOMY, generation, stream, suspended, talking
 from test.policies.lanes import WORDS, Lanes, asked
-from test.policies.mixed_pools import classes, mixed_pools
-from test.policies.pools import capacities
 from test.serving.scripted import request
+from timely_llm.conformance.policies.generations import capacities, classes, mixed_pools
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
+from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.core.time_utility import URGENT
-from timely_llm.policies.contract import Capacity, StepPlan
-from timely_llm.policies.decode_mask import Task, decode_mask, select
 from timely_llm.policies.registry import make_policy
-from timely_llm.policies.slice import Slice
+from timely_llm.policies.slice import Slice, SliceTask, decode_mask, select
 from timely_llm.policies.step_time import StepTime
 
 STEP = StepTime(0.0216, 0.00015, 0.00011)
@@ -38,7 +36,7 @@ def of_rate(rate: float, weight: float = 1.0) -> SloClass:
 def steps(
     policy: Slice, pool: Sequence[Generation], number: int, capacity: Capacity = ROOMY
 ) -> list[StepPlan]:
-    """Return the plans of so many steps in which nothing else happens."""
+    """Return the plans of consecutive steps in which nothing else happens."""
     return [policy.plan(0.0, pool, TESTBED, capacity) for _ in range(number)]
 
 
@@ -72,7 +70,7 @@ def test_table_2_is_selected_whole_and_a_tenth_is_not() -> None:
     assert served == Counter({f"s{n}": c for n, c in enumerate([10] * 3 + [9] * 4 + [4] * 2)})
 
 
-def test_real_time_tasks_go_first_and_who_does_not_fit_waits() -> None:
+def test_real_time_tasks_go_first_and_tasks_that_do_not_fit_wait() -> None:
     urgent = [talking(f"r{n}", of_class=REAL_TIME) for n in range(3)]
     readers = [talking(f"t{n}", of_class=TEXT) for n in range(3)]
     plan = steps(Slice(), [*readers, *urgent], 1)[0]
@@ -106,7 +104,7 @@ def test_prompts_are_free_or_charged() -> None:
     assert len(charged.entries) == 1, "0.4 s each beside ten steps of 22 ms"
 
 
-def test_one_that_is_too_much_for_a_cycle_runs_alone_where_nobody_else_is_selected() -> None:
+def test_a_task_that_is_too_much_for_a_cycle_runs_alone_where_no_other_is_selected() -> None:
     greedy = talking("g", of_class=of_rate(100, weight=1000.0))
     plans = steps(Slice(), [talking("t"), greedy], 5)
     assert [plan.keys for plan in plans] == [{"g"}] * 5
@@ -130,7 +128,7 @@ def test_a_segment_that_is_done_is_a_departure() -> None:
     assert len(steps(policy, pool, 1)[0].entries) == 2, "column 1 again"
 
 
-def test_utilities_change_by_what_was_said_and_by_who_is_selected() -> None:
+def test_utilities_change_by_generated_tokens_and_by_selection() -> None:
     long, new = talking("long", tokens=100), talking("new")
     one_at_a_time = StepTime(0.0, 0.06)
     for policy, expected in (
@@ -164,7 +162,7 @@ def test_utilities_stay_numbers() -> None:
         Slice(keep=math.inf)
 
 
-def test_in_the_loop_everyone_has_at_least_its_rate_and_the_engine_never_rests() -> None:
+def test_in_the_loop_each_stream_has_at_least_its_rate_and_the_engine_never_rests() -> None:
     lanes = Lanes({"v": WORDS * 5, "t": WORDS * 5, "p": "mf(50);tc(90);->True;"}, Slice())
     lanes.serve([(0.0, asked("v", VOICE)), (0.0, asked("t", TEXT)), (0.5, request("p"))])
     assert lanes.rate("v") >= 8.0
@@ -183,7 +181,7 @@ def test_a_cycle_gives_every_selected_task_its_rate_however_small_the_steps(
 ) -> None:
     pool = [talking(f"s{n}", of_class=each) for n, each in enumerate(of_classes)]
     chosen, _ = select(
-        [Task(g.key, g.request.slo.tpot_s, g.request.weight) for g in pool],
+        [SliceTask(g.key, g.request.slo.tpot_s, g.request.weight) for g in pool],
         STEP.predict_s,
         rows=rows,
     )
@@ -203,7 +201,7 @@ def test_a_cycle_gives_every_selected_task_its_rate_however_small_the_steps(
 
 
 @given(mixed_pools(), capacities, st.floats(0, 20))
-def test_a_plan_fits_the_engine_and_somebody_is_served(
+def test_a_plan_fits_the_engine_and_serves_a_request(
     pool: list[Generation], capacity: Capacity, now: float
 ) -> None:
     policy = Slice()

@@ -36,7 +36,7 @@ def conversations(steps: int) -> Load:
 
 
 def twice_the_same(steps: int) -> Load:
-    """Context that is always as many times the rows: nothing tells one from the other."""
+    """Context proportional to the rows: the two cannot be distinguished."""
     rng = random.Random(0)
     for _ in range(steps):
         rows = rng.randint(1, 4)
@@ -110,7 +110,7 @@ def test_an_engine_that_is_not_quite_linear_is_known_to_the_end(
 
 @endurance.steps
 @pytest.mark.parametrize("times", [5.0, 30.0])
-def test_an_engine_whose_speed_jumps_is_followed_soon(times: float, steps: int) -> None:
+def test_a_jump_of_the_engines_speed_is_followed_soon(times: float, steps: int) -> None:
     every, soon = 5000, 100
 
     def jumping(step: int, rows: int, prefill: int, context: int) -> float:

@@ -1,12 +1,12 @@
-"""TimelyLLM's scheduler (paper 001 §4.3 and §4.4)."""
+"""TimelyLLM's scheduler (Ling et al. 2024, §4.3 and §4.4)."""
 
 import math
 
 import pytest
 
 from test.policies.builders import ROOMY, generation, running, suspended
+from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
-from timely_llm.policies.contract import Capacity
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import Timely
 
@@ -38,7 +38,7 @@ def test_negative_utility_over_a_small_slack_does_not_come_first() -> None:
     assert policy.priority(hopeless, 9.0, G) < 0 < policy.priority(fresh, 9.0, G)
 
 
-def test_of_those_that_are_late_the_least_late_comes_first() -> None:
+def test_among_late_plans_the_least_late_one_comes_first() -> None:
     # The paper's sum of utilities gains nothing from either; old ones wait for lower load.
     older, newer = generation("o", arrival_s=0.0), generation("n", arrival_s=5.0)
     assert Timely().plan(9.0, [older, newer], STEP, ROOMY).keys == {"n"}
@@ -51,7 +51,7 @@ def test_the_urgent_request_joins_first_and_one_at_a_time() -> None:
     assert plan.entries == (("u", 110),)
 
 
-def test_nobody_joins_if_the_most_urgent_running_request_would_miss_its_zero_point() -> None:
+def test_no_plan_joins_if_the_most_urgent_running_one_would_miss_its_zero_point() -> None:
     # Nine tokens to go at 22 ms make 0.2 s; the zero point is 0.5 s away, then 0.15 s.
     urgent = running("u", utility=URGENT, segment_tokens=1)
     waiting = generation("n")
@@ -61,7 +61,7 @@ def test_nobody_joins_if_the_most_urgent_running_request_would_miss_its_zero_poi
     assert fixed.plan(0.35, [urgent, waiting], STEP, ROOMY).keys == {"u", "n"}
 
 
-def test_a_running_request_past_its_zero_point_protects_nobody() -> None:
+def test_a_running_request_past_its_zero_point_bounds_no_batch() -> None:
     hopeless = running("h", utility=URGENT, segment_tokens=1)
     assert Timely().plan(3.0, [hopeless, generation("n", 3.0)], STEP, ROOMY).keys == {"h", "n"}
 
@@ -72,7 +72,7 @@ def test_the_batch_never_exceeds_its_rows() -> None:
     assert plan.keys == {g.key for g in batch}
 
 
-def test_it_runs_ahead_when_there_is_room_and_rests_when_told_to() -> None:
+def test_it_runs_ahead_when_there_is_room_and_rests_with_a_lead() -> None:
     busy = suspended("b", robot_free_s=5.0)
     assert Timely().plan(0.0, [busy], STEP, ROOMY).keys == {"b"}
     resting = Timely(lead_s=0.5).plan(0.0, [busy], STEP, ROOMY)

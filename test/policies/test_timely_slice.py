@@ -1,4 +1,4 @@
-"""Robots first, then streams at their rate (papers 001 and 000 together)."""
+"""Robots first, then streams at their rate (Ling et al. 2024 and Zhou et al. 2025 together)."""
 
 import math
 from collections.abc import Sequence
@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from test.policies.builders import ROOMY, running, stream, suspended, talking
 from test.policies.lanes import WORDS, Lanes, asked
-from test.policies.mixed_pools import mixed_pools
-from test.policies.pools import capacities, pools
 from test.serving.scripted import request
+from timely_llm.conformance.policies.generations import capacities, mixed_pools, plan_pools
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation, PlanGeneration
 from timely_llm.core.request import ErrorCode, Request
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
+from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
-from timely_llm.policies.contract import Capacity
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import Timely
 from timely_llm.policies.timely_slice import TimelySlice
@@ -72,7 +71,7 @@ def test_an_answer_with_a_deadline_is_not_held_back() -> None:
     assert lanes.sink.answers["r"].slo_met
 
 
-def test_many_arrivals_restart_the_cycle_but_give_nobody_more() -> None:
+def test_many_arrivals_restart_the_cycle_but_give_no_stream_more() -> None:
     answers = {"v": WORDS * 8} | {f"s{n}": "yes." for n in range(60)}
     arrivals = [(0.07 * n, asked(f"s{n}", TEXT)) for n in range(60)]
     lanes = served(answers, [(0.0, asked("v", VOICE)), *arrivals])
@@ -163,7 +162,7 @@ def test_under_pressure_all_end_and_all_that_was_asked_is_there() -> None:
     }
 
 
-@given(pools(), capacities, st.floats(0, 20))
+@given(plan_pools(), capacities, st.floats(0, 20))
 def test_without_streams_it_is_timely(
     pool: list[PlanGeneration], capacity: Capacity, now: float
 ) -> None:
@@ -183,22 +182,3 @@ def test_with_streams_it_takes_the_plans_that_timely_takes(
     alone = Timely().plan(now, plans, STEP, ROOMY)
     assert mixed.entries[: len(alone.entries)] == alone.entries
     assert mixed.wake_s <= alone.wake_s
-
-
-@given(mixed_pools(), capacities, st.floats(0, 20))
-def test_a_plan_fits_the_engine_and_says_when_to_ask_again(
-    pool: list[Generation], capacity: Capacity, now: float
-) -> None:
-    policy = TimelySlice()
-    by_key = {g.key: g for g in pool}
-    room = capacity.free_tokens + sum(g.kv_tokens for g in pool)
-    for later_s in (0.0, 0.1, 2.0):
-        plan = policy.plan(now + later_s, pool, STEP, capacity)
-        planned = sum(tokens for _, tokens in plan.entries)
-        assert len(plan.entries) <= capacity.max_rows
-        assert planned <= capacity.max_step_tokens
-        assert planned <= capacity.free_tokens + sum(by_key[k].kv_tokens for k in plan.evictable)
-        assert plan.keys.isdisjoint(plan.evictable)
-        assert plan.wake_s > now + later_s
-        if pool and all(g.to_compute + g.kv_tokens <= room for g in pool):
-            assert plan or plan.wake_s < math.inf

@@ -25,7 +25,7 @@ Start = Callable[..., "Demo"]
 
 
 class Demo:
-    """A demo process whose children have its folder in their command lines."""
+    """A demo process; its children have its folder in their command lines."""
 
     def __init__(
         self, folder: Path, server: list[str], fleet: list[str], duration_s: float
@@ -41,7 +41,7 @@ class Demo:
         )
 
     def children(self) -> list[int]:
-        """Return the ids of the processes that belong to it, without itself."""
+        """Return the ids of its children, without those that only watch over them."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -49,6 +49,7 @@ class Demo:
             except OSError:
                 continue
             mine = any(str(self.folder).encode() in word for word in words)
+            mine = mine and b"timely_llm.processes.tied" not in words
             if mine and int(path.parent.name) != self.process.pid:
                 found.append(int(path.parent.name))
         return found
@@ -56,7 +57,8 @@ class Demo:
     def child(self, option: str) -> int:
         """Return the id of the child with this option."""
         for pid in self.children():
-            if option.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if any(word.startswith(option.encode()) for word in words):
                 return pid
         raise AssertionError(f"no child has the option {option}")
 
@@ -148,7 +150,7 @@ def test_killing_the_demo_kills_its_children(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "name"), [("journal:=", "plan server"), ("log:=", "robot fleet")]
+    ("option", "name"), [("event_log:=", "plan server"), ("log:=", "robot fleet")]
 )
 def test_the_death_of_a_child_ends_the_demo(start: Start, option: str, name: str) -> None:
     demo = start()

@@ -9,11 +9,12 @@ from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from timely_llm.core.request import ReportState
+from timely_llm.core.segment import SkillCall
 from timely_llm.resources import resource
 from timely_llm.skills.checkers import cut
 from timely_llm.skills.skill_set import SkillSet
 
-NAMES = ("SkillCall", "Segment", "ExecutionReport")
+NAMES = ("SkillArgument", "SkillCall", "Segment", "ExecutionReport")
 
 
 class BagWriter:
@@ -21,7 +22,7 @@ class BagWriter:
 
     def __init__(self, path: Path, storage: StoragePlugin = StoragePlugin.MCAP) -> None:
         self._writer = Writer(path, version=9, storage_plugin=storage)
-        self._store = get_typestore(Stores.ROS2_KILTED)
+        self._store = get_typestore(Stores.ROS2_JAZZY)
         for name in NAMES:
             text = resource(f"msg/{name}.msg").read_text()
             self._store.register(get_types_from_msg(text, f"timely_llm/msg/{name}"))
@@ -40,19 +41,19 @@ class BagWriter:
         self._writer.close()
 
     def plan(self, skill_set: SkillSet, request_id: str, text: str, seconds: list[float]) -> None:
-        """Write a plan's segments, then that they were finished after so many seconds."""
+        """Write a plan's segments, then the reports that they finished after `seconds`."""
         pieces = [piece for piece in cut(skill_set, text) if not isinstance(piece, str)]
         for index, piece in enumerate(pieces):
             calls = [
                 self._message(
-                    "SkillCall", name=call.name, arguments=[str(a) for a in call.arguments],
+                    "SkillCall", name=call.name, arguments=self._arguments(call),
                     predicted=call.predicted_s, blocking=call.blocking,
                 )
                 for call in piece.calls
             ]  # fmt: skip
             self._write(
                 "Segment", request_id=request_id, agent="a", index=index, epoch=0,
-                text=piece.text, calls=calls, predicted=piece.predicted_s, final=False,
+                text=piece.text, given=False, calls=calls, predicted=piece.predicted_s, final=False,
             )  # fmt: skip
         for index, duration in enumerate(seconds):
             self.finished(request_id, index, duration)
@@ -65,6 +66,12 @@ class BagWriter:
                 epoch=0, duration=duration * (state == ReportState.FINISHED), value="",
             )  # fmt: skip
 
+    def _arguments(self, call: SkillCall) -> list[Any]:
+        return [
+            self._message("SkillArgument", name="x", type=0, value=str(value))
+            for value in call.arguments
+        ]
+
     def _type(self, name: str) -> str:
         return f"timely_llm/msg/{name}"
 
@@ -73,6 +80,7 @@ class BagWriter:
 
     def _write(self, name: str, /, **fields: Any) -> None:
         self._time += 1_000_000
-        message = self._message(name, **fields)
+        stamp = self._store.types["builtin_interfaces/msg/Time"](sec=0, nanosec=self._time)
+        message = self._message(name, stamp=stamp, **fields)
         data = self._store.serialize_cdr(message, self._type(name))
         self._writer.write(self._connections[name], self._time, data)

@@ -7,10 +7,9 @@ import pytest
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.profiles import Profile
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
-from timely_llm.policies.contract import Capacity
+from timely_llm.core.step import Capacity
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import Profile, SimulatedEngine
 from timely_llm.profiling.engine_steps import (
     KV_TOKENS,
     MOST_ROWS,
@@ -25,7 +24,7 @@ ENOUGH = Capacity(KV_TOKENS, MOST_ROWS, 2048, 2048)
 
 
 def engine(**limits: int) -> SimulatedEngine:
-    taken = Limits(kv_tokens=KV_TOKENS, max_rows=MOST_ROWS)
+    taken = EngineLimits(kv_tokens=KV_TOKENS, max_rows=MOST_ROWS)
     return SimulatedEngine(
         STEPS, lambda key, prompt: "yes", VirtualClock(), replace(taken, **limits)
     )
@@ -69,6 +68,6 @@ def test_shorter_sequences_are_measured_shorter(longest: int) -> None:
 @pytest.mark.parametrize(
     "limits", [{"max_rows": 128}, {"kv_tokens": KV_TOKENS - 1}, {"max_model_len": 543}]
 )
-def test_an_engine_that_is_too_small_is_told_what_it_needs(limits: dict[str, int]) -> None:
+def test_an_engine_that_is_too_small_is_refused_with_its_needs(limits: dict[str, int]) -> None:
     with pytest.raises(EngineError, match="needs 129 rows, 98304 tokens of KV, and 544 tokens"):
         measure(engine(**limits))

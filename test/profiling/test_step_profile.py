@@ -12,9 +12,8 @@ from matplotlib.image import imread
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.engines.profiles import PROFILES, Profile, step_time_profile
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine, step_time_profile
 from timely_llm.profiling.engine_steps import (
     KV_TOKENS,
     MOST_ROWS,
@@ -22,7 +21,7 @@ from timely_llm.profiling.engine_steps import (
     Setting,
     measure,
 )
-from timely_llm.profiling.step_picture import draw_steps
+from timely_llm.profiling.picture import draw_steps
 from timely_llm.profiling.step_profile import (
     fit_profile,
     non_negative,
@@ -35,7 +34,7 @@ SMALL = st.floats(-10, 10, allow_nan=False, width=32)
 
 def steps_of(profile: Profile) -> list[MeasuredStep]:
     """Return steps that take exactly as long as a profile says."""
-    limits = Limits(kv_tokens=KV_TOKENS, max_rows=MOST_ROWS)
+    limits = EngineLimits(kv_tokens=KV_TOKENS, max_rows=MOST_ROWS)
     engine = SimulatedEngine(profile, lambda key, prompt: "yes", VirtualClock(), limits)
     return measure(engine, repeats=3)
 

@@ -97,7 +97,7 @@ class Page:
 
 
 _DRAWN = """new Promise((done) => {
-  const look = () => document.documentElement.dataset.drawn ? done(true) : setTimeout(look, 20);
+  const look = () => document.documentElement?.dataset.drawn ? done(true) : setTimeout(look, 20);
   look();
 })"""
 

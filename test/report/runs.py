@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 
 from test.experiments.workloads import job, trace
-from timely_llm.core.journal import MemoryJournal
+from timely_llm.core.events.log import MemoryEventLog
 from timely_llm.core.time_utility import URGENT
-from timely_llm.experiments.document import Paper, Row, RunDocument
-from timely_llm.experiments.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
-from timely_llm.experiments.metrics import DEFINITIONS, plain, row, task_rows
-from timely_llm.experiments.simulation import Settings, simulate
-from timely_llm.experiments.timeline import timeline
+from timely_llm.experiments.results.document import Paper, Row, RunDocument
+from timely_llm.experiments.results.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
+from timely_llm.experiments.results.metrics import DEFINITIONS, plain, row, task_rows
+from timely_llm.experiments.results.timeline import timeline
+from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.policies.registry import make_policy
+from timely_llm.report.load import LoadedRun
 from timely_llm.traces.model import Conversation
+
+WRITTEN = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
 
 HOSTILE = (
     "<script>window.bad = 1</script>",
@@ -47,17 +51,17 @@ def simulated() -> RunDocument:
     for policy in ("stream", "timely"):
         for load in (1, 4):
             for seed in range(2):
-                journal = MemoryJournal()
-                settings = Settings(load=load, seed=seed, skip=0, true_noise=0.1)
-                run = simulate(TRACE, make_policy(policy), settings, journal=journal)
+                event_log = MemoryEventLog()
+                settings = SimulationSettings(load=load, seed=seed, skip=0, true_noise=0.1)
+                run = simulate(TRACE, make_policy(policy), settings, event_log=event_log)
                 names = {"policy": policy, "load": load, "seed": seed}
                 rows.append(plain(row(run, **names)))
                 by_task += map(plain, task_rows(run, **names))
                 if not seed and load == 4:
-                    timelines.append(timeline(policy, run, journal.events))
+                    timelines.append(timeline(policy, run, event_log.events))
     return RunDocument(
         experiment="small",
-        question="Who is served in time?",
+        question="Which requests are served in time?",
         command="timely-llm experiment small --json small.json",
         profile="rtx4090-llama3-8b",
         setup={"jobs": 12, "cached": True},
@@ -79,18 +83,18 @@ def with_people() -> RunDocument:
     for policy in ("fcfs", "timely"):
         for rate in (0.5, 1.0, 2.0, 4.0, 8.0):
             for seed in range(2):
-                journal = MemoryJournal()
+                event_log = MemoryEventLog()
                 talks = tuple(
                     Conversation(f"t{i}", (i + 0.1 * seed) / rate, f"p{i}", 400, 40, tpot_s=0.1)
                     for i in range(12)
                 )
-                settings = Settings(seed=seed, skip=0)
+                settings = SimulationSettings(seed=seed, skip=0)
                 both = replace(TRACE, conversations=talks)
-                run = simulate(both, make_policy(policy), settings, journal=journal)
+                run = simulate(both, make_policy(policy), settings, event_log=event_log)
                 names = {"policy": policy, "rate": rate, "seed": seed}
                 rows.append(plain(run_row(run, **names)))
                 if not seed and rate == 2.0:
-                    timelines.append(timeline(policy, run, journal.events))
+                    timelines.append(timeline(policy, run, event_log.events))
     return RunDocument(
         experiment="people",
         keys=("policy", "rate"),
@@ -126,3 +130,8 @@ def filled_with(text: str) -> RunDocument:
         papers=(Paper(title=text, note=text, rows=({"policy": text, text: 1.0, "source": text},)),),
         notes=(text,), timelines=(timeline,),
     )  # fmt: skip
+
+
+def loaded(*runs: RunDocument) -> list[LoadedRun]:
+    """Return runs as if their files had been loaded."""
+    return [LoadedRun.of(run, WRITTEN) for run in runs]

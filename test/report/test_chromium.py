@@ -9,36 +9,30 @@ from pathlib import Path
 import pytest
 
 from test.report.chromium import CHROMIUM, Page, chromium
-from test.report.runs import HOSTILE, filled_with, simulated, with_people
+from test.report.runs import HOSTILE, filled_with, loaded, simulated, with_people
 from timely_llm.report.page import write_page
 from timely_llm.report.palette import SCHEMES
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here")
 
-FIND = """
-var within = (node) => [node, ...[...node.children, ...(node.shadowRoot?.children ?? [])]
-  .flatMap(within)];
-var all = within(document.documentElement);
-"""
-DRAWN = FIND + "all.filter((node) => node.tagName === 'CANVAS' && node.width > 0).length"
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-PLOT_COLOURS = """[...new Set(Bokeh.documents.flatMap((one) => one.roots())
-  .flatMap((root) => [...root.references()])
-  .filter((model) => model.type === 'Figure')
-  .map((plot) => plot.background_fill_color))]"""
-NEXT_FRAME = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
-TOOLTIPS = (
-    FIND
-    + """
-all.filter((node) => node.classList.contains('bk-Tooltip')).map((node) =>
-  [...node.shadowRoot.children].filter((part) => part.tagName !== 'STYLE')
-    .map((part) => part.innerText).join(' ')).join(' ')
-"""
-)
+OVERFLOW = """[...document.querySelectorAll('body *')]
+  .filter((node) => !node.closest('.scroll, .raw, svg'))
+  .filter((node) => node.getBoundingClientRect().right > innerWidth + 0.5)
+  .map((node) => node.outerHTML.slice(0, 90))"""
+"""What stands out of the page on the right, apart from what can be scrolled."""
+SCROLLED = """[...document.querySelectorAll('.wide:not(.raw)')]
+  .filter((node) => node.scrollWidth > node.clientWidth + 1)
+  .map((node) => node.innerText.slice(0, 90))"""
+
+
+def color_of(selector: str, what: str = "backgroundColor") -> str:
+    """Return a script that looks up a colour of the first element."""
+    return f"getComputedStyle(document.querySelector({selector!r})).{what}"
 
 
 def in_browser(folder: Path, look: Callable[[Page], Awaitable[None]]) -> None:
-    """Look at a page; afterwards nobody complained, and nobody asked the network for anything."""
+    """Look at a page; afterwards there was no complaint and no request to the network."""
 
     async def run() -> None:
         async with chromium(folder / "profile") as page:
@@ -50,102 +44,77 @@ def in_browser(folder: Path, look: Callable[[Page], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_plots_are_drawn_in_the_scheme_that_the_reader_prefers(tmp_path: Path, dark: bool) -> None:
-    write_page([simulated()], tmp_path / "report.html")
+def test_everything_is_drawn_in_the_scheme_that_the_reader_prefers(
+    tmp_path: Path, dark: bool
+) -> None:
+    write_page(loaded(simulated()), tmp_path / "report.html")
     names = ["dark", "light"] if dark else ["light", "dark"]
 
     async def look(page: Page) -> None:
         await page.show(tmp_path / "report.html", dark=dark)
-        plots = len(await page.run("[...document.querySelectorAll('.plot')].map((p) => p.id)"))
-        assert plots == 4 + 6 + 2
-        assert await page.run("Bokeh.documents.length") == 4 + 2, "some are in closed details"
-        await page.run("document.querySelector('details').open = true")
-        opened = f"document.documentElement.dataset.drawn === '{plots}'"
-        await page.run(f"(async () => {{ while (!({opened})) await {NEXT_FRAME}; }})()")
-        assert await page.run(DRAWN) >= plots
         for name in (*names, names[0]):
-            assert await page.run(PLOT_COLOURS) == [SCHEMES[name].page]
-            assert await page.run(BACKGROUND) == rgb(SCHEMES[name].page)
+            scheme = SCHEMES[name]
+            assert await page.run(BACKGROUND) == rgb(scheme.page)
+            bar = await page.run(color_of(".bars > i.exec.urgent"))
+            assert bar == rgb(scheme.tones["urgent"].pale)
+            line = await page.run(color_of(".bars > i.exec.urgent", "borderLeftColor"))
+            assert line == rgb(scheme.tones["urgent"].strong)
+            work = await page.run(color_of(".model path.gen.normal", "stroke"))
+            assert work == rgb(scheme.tones["normal"].strong)
+            series = await page.run(color_of(".s1", "fill"))
+            assert series == rgb(scheme.series[1])
             await page.run("document.getElementById('scheme').click()")
 
     in_browser(tmp_path, look)
 
 
-def test_people_are_shown_beside_robots(tmp_path: Path) -> None:
-    run = with_people()
-    write_page([run], tmp_path / "report.html")
+def test_a_bar_says_what_it_is_and_a_timeline_can_be_made_larger(tmp_path: Path) -> None:
+    run = simulated()
+    write_page(loaded(run), tmp_path / "report.html")
 
     async def look(page: Page) -> None:
         await page.show(tmp_path / "report.html")
-        figures = """Bokeh.documents.flatMap((one) => one.roots())
-          .flatMap((root) => [...root.references()]).filter((one) => one.type === 'Figure')"""
-        titles = await page.run(f"{figures}.map((plot) => plot.title?.text)")
-        assert {"attainment", "ttft p95 (s)", "max gap (s)"} <= set(titles)
-        attainment = f"{figures}.find((plot) => plot.title?.text === 'attainment')"
-        drawn = await page.run(
-            f"[...{attainment}.references()].map((one) => one.glyph?.type).filter(Boolean)"
-        )
-        assert drawn.count("Line") == 2, "a line for each policy over the rate"
-        assert drawn.count("Segment") == 1, "and intervals"
-        kinds = await page.run(
-            """[...new Set(Bokeh.documents.flatMap((one) => one.roots())
-            .flatMap((root) => [...root.references()])
-            .flatMap((one) => one.type === 'ColumnDataSource' ? one.get_array('kind') : []))]"""
-        )
-        assert set(kinds) == {"waiting", "generating", "executing", "listening"}
+        await page.run("document.querySelector('.bars > i.exec').click()")
+        said = await page.run("document.querySelector('.timeline output').textContent")
+        label = await page.run("document.querySelector('.bars > i.exec').textContent")
+        assert label and f"executes {label}, " in said
+        assert any(said.startswith(f"{name}: ") for name in run.timelines[0].requests)
+        width = "document.querySelector('.sheet').offsetWidth"
+        before = await page.run(width)
+        await page.run("document.querySelectorAll('.zoom button')[1].click()")
+        assert await page.run(width) == pytest.approx(2 * before, abs=2)
+        await page.run("document.querySelectorAll('.zoom button')[2].click()")
+        assert await page.run(width) == before
 
     in_browser(tmp_path, look)
 
 
 def test_texts_are_shown_and_never_run(tmp_path: Path) -> None:
     text = " ".join(HOSTILE[:-1])
-    write_page([filled_with(text)], tmp_path / "report.html", names=[text])
+    write_page(loaded(filled_with(text)), tmp_path / "report.html", names=[text])
 
     async def look(page: Page) -> None:
         await page.show(tmp_path / "report.html")
         question = await page.run("document.querySelector('.question').textContent")
         assert question == text.replace("\x00", ""), "browsers leave that out"
-        timeline = "document.querySelector('.timeline .plot')"
-        box = await page.run(
-            f"{timeline}.scrollIntoView(); {timeline}.getBoundingClientRect().toJSON()"
-        )
-        said = ""
-        for share in range(10, 50, 5):
-            for down_px in (142, *range(158, 188, 3)):
-                await page.call(
-                    "Input.dispatchMouseEvent", type="mouseMoved",
-                    x=box["x"] + box["width"] * share / 100, y=box["y"] + down_px,
-                )  # fmt: skip
-                await page.run(NEXT_FRAME)
-                said += await page.run(TOOLTIPS)
-        assert "<script>" in said.partition("executing")[2], "a span is called what it is called"
-        assert "<script>" in said.partition("a batch of")[2], "and so are a step's requests"
+        await page.run("document.querySelectorAll('.bars > i').forEach((bar) => bar.click())")
+        await page.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert "<script>" in await page.run("document.querySelector('output').textContent")
         assert await page.run("typeof window.bad") == "undefined"
 
     in_browser(tmp_path, look)
 
 
-def test_steps_name_who_took_part_and_time_can_be_zoomed(tmp_path: Path) -> None:
-    run = simulated()
-    write_page([run], tmp_path / "report.html")
+@pytest.mark.parametrize("width", [420, 1400])
+def test_nothing_stands_out_of_the_page(tmp_path: Path, width: int) -> None:
+    write_page(loaded(simulated(), with_people()), tmp_path / "report.html")
 
     async def look(page: Page) -> None:
-        await page.show(tmp_path / "report.html")
-        step = "Bokeh.documents.findLast((d) => d.get_model_by_name('steps'))"
-        shown = await page.run(f"{step}.get_model_by_name('steps').data.who[3]")
-        timeline = run.timelines[-1]
-        assert shown == ", ".join(timeline.requests[one] for one in timeline.steps[3].requests)
-        ranges = f"[...{step}.roots()[0].references()].filter((m) => m.type === 'Figure')"
-        before, zoomed = [
-            await page.run(f"{action} {ranges}.map((f) => f.x_range.end - f.x_range.start)")
-            for action in (
-                "",
-                f"""[...{step}.roots()[0].references()].filter((m) => m.type === 'ZoomInTool')
-                .forEach((tool) => tool.do.emit(undefined));""",
-            )
-        ]
-        assert before[0] == before[1]
-        assert zoomed[0] == zoomed[1] < before[0]
+        await page.show(tmp_path / "report.html", width=width)
+        await page.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        assert await page.run("document.documentElement.scrollWidth") <= width
+        assert await page.run(OVERFLOW) == []
+        assert await page.run(SCROLLED) == [], "every table fits"
 
     in_browser(tmp_path, look)
 
@@ -154,7 +123,7 @@ def test_a_phone_shows_all_and_saves_rows(tmp_path: Path) -> None:
     run = simulated().model_copy(update={"timelines": ()})
     formula = {"policy": "=1+1", "load": 1, "seed": 0, "utility": 1.0, 'say "x", y': "a\nb"}
     run = run.model_copy(update={"rows": (*run.rows, formula)})
-    write_page([run], tmp_path / "report.html", names=["my run"])
+    write_page(loaded(run), tmp_path / "report.html", names=["my run"])
 
     async def look(page: Page) -> None:
         await page.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))

@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ import pytest
 from test.experiments.recorded_bags import Bag
 from test.report.runs import simulated
 from timely_llm.core.errors import TimelyError
-from timely_llm.experiments.document import write_run
-from timely_llm.experiments.recorded import score
+from timely_llm.experiments.recorded.score import score
+from timely_llm.experiments.results.document import write_run
 from timely_llm.report.load import load
 
 SPAN = {"agent": "a", "request": 0, "kind": "waiting", "start_s": 0.0, "end_s": 1.0}
@@ -17,7 +18,10 @@ TIMELINE = {"name": "t", "requests": ["r"], "urgent": [False], "spans": [SPAN]}
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_run(simulated(), tmp_path / "run.json")
-    assert load(tmp_path / "run.json") == simulated()
+    run = load(tmp_path / "run.json")
+    assert run.document == simulated()
+    assert [one.title for one in run.timelines] == [one.name for one in simulated().timelines]
+    assert run.at is not None and abs(datetime.now(UTC) - run.at) < timedelta(minutes=10)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +32,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
         ({"rows": [{"utility": -float("inf")}]}, "must be a finite number"),
         ({"rows": [{"utility": 10**400}]}, "rows: row 0: utility must be a finite number, or null"),
         ({"papers": [{"title": "p", "rows": [{"u": float("inf")}]}]}, "p: row 0: u must be"),
-        ({"rows": [{"utility": [1]}]}, "is no run: at rows.0.utility"),
+        ({"rows": [{"utility": [1]}]}, "is no run: rows.0.utility"),
         ({"timelines": [TIMELINE | {"urgent": []}]}, "urgent must have 1 values"),
         ({"timelines": [TIMELINE | {"spans": [SPAN | {"request": 1}]}]}, "request 1 is none of"),
         ({"timelines": [TIMELINE | {"spans": [SPAN | {"request": -1}]}]}, "request -1 is none of"),
@@ -56,9 +60,9 @@ def test_a_recording_is_scored_first(tmp_path: Path) -> None:
         bag.plan(0.0, "a")
     for path in (tmp_path / "day", tmp_path / "day" / "day.mcap"):
         run = load(path)
-        assert run == score(path)
-        assert run.rows[0]["response_s"] == pytest.approx(0.5)
-        assert run.timelines[0].spans
+        assert run.document == score(path)
+        assert run.document.rows[0]["response_s"] == pytest.approx(0.5)
+        assert run.is_one and run.timelines[0].bars
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"experiment": 1}', "\x00", "[" * 9999])

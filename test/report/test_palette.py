@@ -1,6 +1,12 @@
+import re
+
 import pytest
 
-from timely_llm.report.palette import SCHEMES, Scheme, looks
+from timely_llm.report.page import FOLDER
+from timely_llm.report.palette import DARK, LIGHT, SCHEMES, Scheme, Tone, looks, style_variables
+from timely_llm.resources import resource
+
+TONES = LIGHT.tones
 
 
 def luminance(color: str) -> float:
@@ -24,8 +30,30 @@ def test_contrast_is_that_of_the_standard() -> None:
 def test_everything_stands_out_from_the_page(scheme: Scheme) -> None:
     assert contrast(scheme.ink, scheme.page) >= 7
     assert contrast(scheme.soft, scheme.page) >= 4.5
-    for color in (*scheme.series, scheme.normal, scheme.urgent, scheme.waiting):
+    for color in (*scheme.series, scheme.idle, *(pair.strong for pair in scheme.tones.values())):
         assert contrast(color, scheme.page) >= 3
+    for pair in scheme.tones.values():
+        assert contrast(scheme.ink, pair.pale) >= 4.5, "labels stand in bars"
+
+
+def test_every_colour_is_a_variable_in_both_schemes() -> None:
+    variables = dict(re.findall(r"--([\w-]+):light-dark\(([^)]+)\)", style_variables()))
+    assert variables["urgent"] == f"{LIGHT.tones['urgent'].strong},{DARK.tones['urgent'].strong}"
+    assert variables["page"] == f"{LIGHT.page},{DARK.page}"
+    used = set(re.findall(r"var\(--([\w-]+)\)", (FOLDER / "style.css").read_text()))
+    assert used - set(variables) == {"strong", "pale", "names", "failed-line"}
+
+
+@pytest.mark.parametrize("name", sorted(TONES))
+def test_the_colours_of_bars_stand_in_one_file(name: Tone) -> None:
+    colors = {getattr(pair, part) for scheme in SCHEMES.values()
+              for pair in [scheme.tones[name]] for part in ("strong", "pale")}  # fmt: skip
+    package = resource("package.xml").parent / "timely_llm"
+    rooms = [package / room for room in ("report", "demo", "experiments", "cli")]
+    files = [p for r in rooms for end in ("py", "css", "js", "j2") for p in r.rglob(f"*.{end}")]
+    assert files
+    found = {path.name for path in files if any(c in path.read_text().lower() for c in colors)}
+    assert found == {"palette.py"}
 
 
 def test_series_differ_without_colour_too() -> None:

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.report.runs import simulated
-from timely_llm.experiments.document import Row, RunDocument
-from timely_llm.experiments.metrics import interval
-from timely_llm.report.series import averages, charts, subject, task_charts
-from timely_llm.report.tables import columns_of, paper_table, row_table, summary_table
+from timely_llm.experiments.results.document import Row, RunDocument
+from timely_llm.experiments.results.metrics import interval
+from timely_llm.report.series import averages, charts, meaning, subject, task_charts
+from timely_llm.report.tables import columns_of, paper_table, summary_table, summary_tables
 
 
 def run_of(*rows: Row, keys: tuple[str, ...] = ("policy", "load")) -> RunDocument:
@@ -63,10 +63,10 @@ def test_policies_are_compared_or_runs_if_there_are_several() -> None:
     assert subject(()) == ""
 
 
-def test_policies_alone_are_told_apart_by_place() -> None:
+def test_policies_alone_are_named_by_their_places() -> None:
     (chart,) = charts(run_of({"policy": "a", "utility": 1.0}, {"policy": "b", "utility": 2.0}))
     assert chart.places == ("a", "b")
-    assert chart.told_by_place
+    assert chart.named_by_place
     assert chart.series[0].points[0].half == math.inf
     assert chart.series[0].points[0].known_half == 0
 
@@ -97,6 +97,33 @@ def test_tasks_have_plots_of_their_own() -> None:
     ]
     assert by_task[0].places == ("dodge", "find")
     assert [series.name for series in by_task[0].series] == ["stream", "timely"]
+
+
+def test_inputs_of_a_run_are_not_charted() -> None:
+    rows: list[Row] = [
+        {
+            "policy": policy, "load": load, "requests": 10 * load, "conversations": load,
+            "tokens": 64, "tpot_slo_ms": 100.0, "tpot_ms": 80.0 + load, "utility": 1.0,
+        }
+        for policy in ("a", "b")
+        for load in (1, 2)
+    ]  # fmt: skip
+    asked = ("requests", "conversations", "tokens", "tpot_slo_ms")
+    run = run_of(*rows).model_copy(update={"measures": (*asked, "tpot_ms", "utility")})
+    assert [chart.measure for chart in charts(run)] == ["tpot_ms", "utility"]
+    assert set(asked) < {head.text.replace(" (ms)", "_ms").replace(" ", "_")
+                         for head in summary_table(run).heads}, "the table has them"  # fmt: skip
+    by_task = run.model_copy(update={"task_rows": tuple({**row, "task": "x"} for row in rows)})
+    assert {chart.measure for chart in task_charts(by_task)} == {"tpot_ms", "utility"}
+
+
+def test_a_definition_that_refers_to_another_one_is_whole() -> None:
+    run = RunDocument(
+        experiment="e",
+        definitions={"u": "worth, 0 if late: mean", "a": "the same, of urgent ones", "b": "other"},
+    )
+    assert meaning(run, "a") == "worth, 0 if late, of urgent ones"
+    assert (meaning(run, "b"), meaning(run, "c")) == ("other", "")
 
 
 def test_what_is_missing_is_left_out_of_means() -> None:
@@ -130,10 +157,10 @@ def test_no_rows_are_too_odd_for_tables_and_plots(
         assert math.isfinite(low) and math.isfinite(high) and low < high
         for series in chart.series:
             assert all(0 <= point.place < len(chart.places) for point in series.points)
-    columns = columns_of(run, run.rows)
+    assert set(columns_of(run, run.rows)) == {name for row in rows for name in row}
     tables = (
         summary_table(run),
-        row_table(run, columns, run.rows),
+        *summary_tables(run),
         paper_table(run, run.papers[0]),
     )
     for table in tables:

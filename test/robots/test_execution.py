@@ -1,10 +1,13 @@
 """One robot executing one plan."""
 
+import math
+
 import numpy as np
 import pytest
 
 from timely_llm.resources import resource
-from timely_llm.robots.execution import Happening, PlanRun
+from timely_llm.robots.epoch_run import ExecutionEvent
+from timely_llm.robots.execution import PlanExecution
 from timely_llm.robots.world import World
 from timely_llm.skills.skill_set import load_skill_set
 
@@ -12,21 +15,23 @@ DRONE = load_skill_set(resource("config/skill_sets/drone.yaml"))
 MOVE_S = 1.8144 + 0.0072 * 50
 
 
-def start(world: World | None = None) -> PlanRun:
-    return PlanRun(DRONE, world or World(), np.random.default_rng(0), asked_s=10.0, spread=0.0)
+def start(world: World | None = None) -> PlanExecution:
+    return PlanExecution(
+        DRONE, world or World(), np.random.default_rng(0), asked_s=10.0, spread=0.0
+    )
 
 
-def calls(happenings: list[Happening]) -> list[str]:
-    return [str(h.call) for h in happenings if h.kind == "call"]
+def calls(events: list[ExecutionEvent]) -> list[str]:
+    return [str(h.call) for h in events if h.kind == "call"]
 
 
-def finish(run: PlanRun) -> list[Happening]:
+def finish(run: PlanExecution) -> list[ExecutionEvent]:
     """Let the run go on until it has nothing to do."""
-    happenings = run.drain()
-    while run.wake_s is not None:
+    events = run.drain()
+    while run.wake_s < math.inf:
         run.wake(run.wake_s)
-        happenings += run.drain()
-    return happenings
+        events += run.drain()
+    return events
 
 
 def test_response_is_from_asking_to_the_first_action() -> None:
@@ -34,6 +39,10 @@ def test_response_is_from_asking_to_the_first_action() -> None:
     run.receive(0, "mf(50);", False, 10.3)
     assert run.response_s == pytest.approx(0.3)
     assert run.wake_s == pytest.approx(10.3 + MOVE_S)
+    finish(run)
+    assert run.wake_s == math.inf
+    run.wake(math.inf)
+    assert run.wake_s == math.inf, "no call runs"
 
 
 def test_waiting_is_response_and_later_gaps() -> None:
@@ -81,9 +90,9 @@ def test_what_the_robot_sees_decides() -> None:
         for index, text in enumerate(plan):
             run.receive(index, text, index == 2, 10.0 + index / 100)
     assert calls(finish(seen)) == ["iv('cat')", "g('cat')", "tp()"]
-    happenings = finish(unseen)
-    assert calls(happenings) == ["iv('cat')", "tp()"]
-    assert [h.index for h in happenings if h.skipped] == [1]
+    events = finish(unseen)
+    assert calls(events) == ["iv('cat')", "tp()"]
+    assert [h.index for h in events if h.skipped] == [1]
     assert seen.ended
     assert unseen.ended
     assert not seen.returned
@@ -136,7 +145,7 @@ def test_a_lost_segment_in_the_middle_is_made_up_for_by_the_whole_plan() -> None
 def test_a_blocking_segment_finishes_with_what_its_call_returned() -> None:
     arm = load_skill_set(resource("config/skill_sets/arm.yaml"))
     world = World(in_view=["pen", "blue ball"])
-    run = PlanRun(arm, world, np.random.default_rng(0), asked_s=10.0, spread=0.0)
+    run = PlanExecution(arm, world, np.random.default_rng(0), asked_s=10.0, spread=0.0)
     run.receive(0, "look();", False, 10.1)
     finished = [(h.index, h.value) for h in finish(run) if h.kind == "finished"]
     assert finished == [(0, "pen, blue ball")]

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.core.request import ErrorCode
-from timely_llm.core.stream import StreamRequest, StreamResult
+from timely_llm.core.request import ErrorCode, StreamRequest, StreamResult
 from timely_llm.resources import resource
 from timely_llm.robots.people import MANNERS, MOST_TURNS, Person, Question, people
 from timely_llm.robots.questions import QuestionSet, QuestionSetError, load_question_set
@@ -46,7 +45,7 @@ def test_every_other_person_hears_and_the_others_read() -> None:
     assert (TEXT.slo_class, TEXT.words_per_s) == ("text", 5.0)
 
 
-def test_nobody_changes_what_others_ask() -> None:
+def test_a_persons_questions_do_not_depend_on_other_people() -> None:
     alone, other = people(2, SHIPPED, 5, 1.0, 0.0)
     one, beside = people(2, SHIPPED, 5, 1.0, 0.0)
     turns(beside, 7)
@@ -67,7 +66,7 @@ def test_conversations_have_one_to_four_turns_and_each_sends_only_what_is_new() 
     assert set(whole) == set(range(1, MOST_TURNS + 1))
 
 
-def test_a_server_that_has_forgotten_is_told_everything_at_once() -> None:
+def test_a_server_that_has_forgotten_gets_the_whole_conversation_at_once() -> None:
     talker = person()
     later = talker.ask()
     while later.turn < 2:
@@ -95,7 +94,7 @@ def test_the_pause_begins_when_the_answer_is_taken_in() -> None:
     for talker, words in ((quick, "one"), (slow, "one two three four five six")):
         talker.ask()
         assert talker.next_s == math.inf
-        talker.hear(words, 20.0)
+        talker.receive(words, 20.0)
         talker.take(result(), 20.0)
     assert slow.next_s - quick.next_s == pytest.approx(5 / VOICE.words_per_s)
 
@@ -104,7 +103,7 @@ def test_a_listener_without_words_stalls() -> None:
     talker = person()
     talker.ask()
     for text, now in (("one", 20.0), (" two", 20.2), (" three", 23.0), (" four", 23.1)):
-        talker.hear(text, now)
+        talker.receive(text, now)
     assert talker.stalls == 1
     assert talker.stalled_s == pytest.approx(23.0 - 20.0 - 2 / VOICE.words_per_s)
     talker.take(result(), 24.0)
@@ -125,7 +124,7 @@ def test_whatever_the_server_says_the_next_question_is_a_sane_request(
             seed=asked.seed,
         )  # fmt: skip
         now += 0.5
-        talker.hear("a word or two", now)
+        talker.receive("a word or two", now)
         talker.take(result(code), now)
         assert now <= talker.next_s < math.inf
 
@@ -140,14 +139,14 @@ def test_the_shipped_questions_have_no_unfilled_places() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("first: [Hello]", "at later: Field required"),
-        ("{first: [], later: [x]}", "at first: List should have"),
+        ("first: [Hello]", "the field 'later' is missing"),
+        ("{first: [], later: [x]}", "first: must not be empty"),
         ("{first: ['  '], later: [x]}", "a text must say something"),
         ("{first: ['What is {it}?'], later: [x]}", r"there are no words for \{it\}"),
         ("{first: ['What is {}?'], later: [x]}", "a placeholder must be a name in braces"),
         ("{words: {it: [a]}, first: ['{it:>9999}'], later: [x]}", "must be a name in braces"),
-        ("{first: ['{'], later: [x]}", "at top level"),
-        ("{first: [x], later: [x], last: [x]}", "at last: Extra inputs"),
+        ("{first: ['{'], later: [x]}", "write {{ or }} for a brace"),
+        ("{first: [x], later: [x], last: [x]}", "unknown field 'last': did you mean 'later'"),
     ],
 )
 def test_a_broken_question_set_is_named(tmp_path: Path, text: str, message: str) -> None:

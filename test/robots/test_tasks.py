@@ -1,5 +1,6 @@
 """What a simulated fleet is asked."""
 
+from itertools import islice, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from timely_llm.core.segment import SkillCall
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.resources import resource
-from timely_llm.robots.tasks import TaskSetError, load_task_set, placeholders
+from timely_llm.robots.tasks import TaskSetError, bursts, load_task_set, placeholders
 from timely_llm.skills.skill_set import load_skill_set
 
 DRONE = resource("config/tasks/drone.yaml")
@@ -44,12 +45,12 @@ def test_what_the_scene_names_is_in_view() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("skill_set: drone", "at words: Field required"),
+        ("skill_set: drone", "the field 'words' is missing"),
         (
             "{skill_set: drone, words: {}, normal: ['Find the {cat}.'], urgent: [x]}",
             r"there are no words for \{cat\}",
         ),
-        ("{skill_set: drone, words: {}, normal: [], urgent: [x]}", "at normal: List should have"),
+        ("{skill_set: drone, words: {}, normal: [], urgent: [x]}", "normal: must not be empty"),
         ("{", "is not valid YAML"),
     ],
 )
@@ -78,3 +79,20 @@ def test_small_things_lie_around_arms_and_only_a_look_names_them() -> None:
             assert not set(str(value).split(", ")) & set(scene.split(", "))
             named |= set(str(value).split(", "))
     assert named <= set(tasks.loose) and len(named) > 3
+
+
+def test_rate_size_and_share_are_those_asked_for() -> None:
+    made = list(
+        takewhile(lambda b: b.time_s < 4000, bursts(np.random.default_rng(0), 0.5, 8, 0.375))
+    )
+    assert len(made) == pytest.approx(2000, rel=0.1)
+    sizes = [len(b.urgent) for b in made]
+    assert min(sizes) == 1
+    assert max(sizes) == 8
+    share = np.mean([u for b in made for u in b.urgent])
+    assert share == pytest.approx(0.375, abs=0.03)
+
+
+def test_times_only_go_forward() -> None:
+    times = [b.time_s for b in islice(bursts(np.random.default_rng(1), 2.0, 3, 0.5), 50)]
+    assert times == sorted(times)

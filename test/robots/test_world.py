@@ -8,8 +8,8 @@ import pytest
 from timely_llm.core.segment import SkillCall
 from timely_llm.resources import resource
 from timely_llm.robots.world import World
-from timely_llm.skills.durations import Duration
-from timely_llm.skills.skill_set import Skill, load_skill_set
+from timely_llm.skills.skill import Duration, Skill
+from timely_llm.skills.skill_set import load_skill_set
 
 DRONE = load_skill_set(resource("config/skill_sets/drone.yaml"))
 STEP_S = 1.5275

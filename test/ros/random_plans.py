@@ -1,4 +1,4 @@
-"""Random plans as trees, written as text, and what they mean: worked out on the tree itself.
+"""Random plans as trees, their texts, and their meaning, computed on the tree itself.
 
 Nothing here is shared with the package's interpreter: neither its operations nor its comparisons.
 """
@@ -44,7 +44,7 @@ skills:
     duration: {polynomial: [0.1]}
     returns: text
   scan:
-    description: tell what is there
+    description: name what is there
     duration: {polynomial: [0.5]}
     returns: text
     blocking: true
@@ -102,7 +102,7 @@ class When:
 
 @dataclass(frozen=True)
 class Again:
-    """A block that runs so many times."""
+    """A block that runs `count` times."""
 
     count: int
     body: tuple[Node, ...]
@@ -131,7 +131,7 @@ class Failed(Exception):
 
 
 def evaluate(nodes: tuple[Node, ...], call: Callable[[str, tuple[object, ...]], object]) -> None:
-    """Do what a plan says, node by node.
+    """Execute a plan, node by node.
 
     Raises:
         Returned: it returned.
@@ -320,7 +320,7 @@ class Maker:
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of each call, by its number: the same for the reference and for the robot.
+    """The outcome of each call, by its number: the same for the reference and for the robot.
 
     Attributes:
         draws: numbers from 0 to 999.

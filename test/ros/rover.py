@@ -1,4 +1,4 @@
-"""A robot that notes what it is told to do, and who else takes part in tests of executions."""
+"""A robot that records its calls, and other parts of tests of executions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from test.ros.random_plans import ROVER
 from test.ros.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.execution import Executed
-from timely_llm.ros.pending import PlanClientError
-from timely_llm.ros.plan_task import PlanTask
+from timely_llm.ros.client.execution import Executed
+from timely_llm.ros.client.pending import PlanClientError
+from timely_llm.ros.client.plan_task import PlanTask
 from timely_llm.skills.skill_set import SkillSet
 
 SOON_S = 0.05
@@ -20,7 +20,7 @@ WAIT_S = 10.0
 
 
 class Rover:
-    """Notes what it is told to do; `values` are what its skills return or raise."""
+    """Records its calls; `values` has the values or exceptions of its skills."""
 
     def __init__(self, **values: object) -> None:
         self.made: list[str] = []
@@ -85,7 +85,7 @@ def later(work: Callable[[], object]) -> threading.Thread:
 
 
 class Nobody:
-    """A client whose server says nothing."""
+    """A client of a silent server."""
 
     def report(self, report: object) -> None: ...
 

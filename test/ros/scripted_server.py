@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.plan_task import PlanTask
-from timely_llm.skills.minispec import MiniSpecChecker, read_on
+from timely_llm.ros.client.plan_task import PlanTask
+from timely_llm.skills.minispec.checker import MiniSpecChecker, read_on
 from timely_llm.skills.skill_set import SkillSet
 
 
@@ -34,8 +34,8 @@ def segments_of(skill_set: SkillSet, text: str, epoch: int = 0) -> list[Segment]
 class ScriptedServer:
     """Answers the reports of one task, in the reporting thread.
 
-    What may come next comes at the latest when the robot has nothing else to do. Nothing after a
-    blocking segment comes before its value.
+    A segment that is made comes at the latest when the robot has nothing else to do. No segment
+    after a blocking one comes before its value.
 
     Args:
         skill_set: the plans'.
@@ -121,7 +121,7 @@ class ScriptedServer:
         return self._plan[-1].index
 
     def _pump(self, needed: int) -> None:
-        """Deliver some of what is made, `needed` among it."""
+        """Deliver some of the segments that are made, `needed` among them."""
         most = self._most
         coming = [index for index in range(most + 1) if index not in self._sent]
         if self._rng is not None:

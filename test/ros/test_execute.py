@@ -13,8 +13,8 @@ from test.ros.scripted_server import ScriptedServer
 from test.skills.plans import DRONE
 from timely_llm.core.errors import SkillFailed
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.ros.execution import Progress
-from timely_llm.ros.pending import PlanClientError
+from timely_llm.ros.client.execution import Progress
+from timely_llm.ros.client.pending import PlanClientError
 
 # What is called.
 
@@ -63,7 +63,7 @@ def test_skills_are_methods_or_functions_and_get_typed_arguments() -> None:
     assert [type(word) for words in given for word in words] == [int, float, str, str]
 
 
-def test_the_result_tells_what_was_done() -> None:
+def test_the_result_has_the_calls_and_the_value() -> None:
     done = run(ScriptedServer(ROVER, ["go(10);?sees('cat'){->'here';}"]), Rover(sees=True))
     assert (done.value, done.plan, done.epochs) == ("here", "go(10);?sees('cat'){->'here';}", 1)
     assert [(str(c.call), c.index, c.value, c.error) for c in done.calls] == [
@@ -79,7 +79,7 @@ def test_all_is_called_in_the_callers_thread() -> None:
     assert threads == {threading.current_thread()}
 
 
-def test_progress_tells_of_segments_and_calls() -> None:
+def test_progress_shows_segments_and_calls() -> None:
     seen: list[Progress] = []
     run(ScriptedServer(ROVER, ["?sees('cat'){go(10);}"]), Rover(sees=False),
         on_progress=seen.append)  # fmt: skip
@@ -89,6 +89,17 @@ def test_progress_tells_of_segments_and_calls() -> None:
         ("started", 1, "go(10);}"), ("skipped", 1, "go(10);}"),
     ]  # fmt: skip
     assert seen[2].value is False
+
+
+def test_a_call_that_fails_is_not_shown_as_returned() -> None:
+    seen: list[Progress] = []
+    server = ScriptedServer(ROVER, ["say('a');go(10);", "say('b');"])
+    run(server, Rover(go=OSError("stuck")), on_progress=seen.append)
+    assert [(p.kind, str(p.call or "")) for p in seen if p.epoch == 0] == [
+        ("started", ""), ("call", "say('a')"), ("returned", "say('a')"), ("finished", ""),
+        ("started", ""), ("call", "go(10)"), ("failed", "go(10)"),
+    ]  # fmt: skip
+    assert next(p.reason for p in seen if p.kind == "failed") == "OSError: stuck"
 
 
 # What is reported.
@@ -168,7 +179,7 @@ def test_after_too_many_failures_the_error_is_raised_with_what_was_done() -> Non
 
 
 class Scalar:
-    """What numpy's scalars look like."""
+    """A value like numpy's scalars."""
 
     shape = ()
 

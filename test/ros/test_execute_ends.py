@@ -10,12 +10,13 @@ from test.ros.random_plans import ROVER
 from test.ros.rover import SOON_S, WAIT_S, Rover, later, offered, reasons, run, states
 from test.ros.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, PlanResult, ReportState
-from timely_llm.ros.execution import Execution, Progress
-from timely_llm.ros.pending import PlanClientError, PlanTimeout
+from timely_llm.ros.client.execution import Progress
+from timely_llm.ros.client.open_plan import Execution
+from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
 
 
 def running(server: ScriptedServer, meanwhile: Callable[[Execution], object]) -> list[str]:
-    """Return what is called of a plan if something happens in its first call, `go`."""
+    """Return the calls of a plan, with an event during its first call, `go`."""
     calls: list[str] = []
 
     def go(distance: int, *, execution: Execution) -> None:
@@ -53,7 +54,7 @@ def test_a_skill_may_cancel_its_own_execution() -> None:
     assert (raised.value.code, server.canceled) == (ErrorCode.CANCELED, 1)
 
 
-def test_a_newer_epoch_takes_the_place_of_a_plan_whose_skill_runs() -> None:
+def test_a_newer_epoch_replaces_a_plan_with_a_running_skill() -> None:
     """For example when a bumper's thread reports the failure."""
     server = ScriptedServer(ROVER, ["go(10);say('old');", "say('new');"])
     seen: list[str] = []
@@ -170,7 +171,7 @@ def test_a_plan_is_executed_once_and_by_one() -> None:
         server.task.execute(Rover(), skill_set=ROVER)
 
 
-def test_a_plan_whose_segments_were_read_is_not_executed_again() -> None:
+def test_a_plan_with_segments_that_were_read_is_not_executed_again() -> None:
     server = ScriptedServer(ROVER, ["go(10);say('a');"])
     task = server.start()
     next(task.segments(SOON_S))

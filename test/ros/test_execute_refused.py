@@ -13,8 +13,8 @@ from test.ros.scripted_server import ScriptedServer
 from test.skills.plans import DRONE
 from timely_llm.core.request import ErrorCode, PlanResult
 from timely_llm.core.segment import Segment
-from timely_llm.ros.pending import PlanClientError
-from timely_llm.ros.plan_task import PlanTask
+from timely_llm.ros.client.pending import PlanClientError
+from timely_llm.ros.client.plan_task import PlanTask
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 # Skills that do not fit.
@@ -70,9 +70,15 @@ def _stepwise(distance: int) -> Any:
     ("go", "words"),
     [
         (7, "the callable of go must be callable, not int"),
-        (lambda: 0, "the callable of go must take 1 argument by position, not ()"),
-        (lambda a, b: 0, "the callable of go must take 1 argument by position, not (a, b)"),
-        (Rover.go, "the callable of go must take 1 argument by position, not (self, distance"),
+        (lambda: 0, "the callable of go must take 1 argument by position (distance), not ()"),
+        (
+            lambda a, b: 0,
+            "the callable of go must take 1 argument by position (distance), not (a, b)",
+        ),
+        (
+            Rover.go,
+            "the callable of go must take 1 argument by position (distance), not (self, distance",
+        ),
         (_promise, "the callable of go is a coroutine: plain functions are executed"),
         (_stepwise, "the callable of go is a generator: plain functions are executed"),
     ],
@@ -97,7 +103,7 @@ def test_another_skill_set_than_the_plans_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("language", ["sentence", "regex"])
 def test_statements_without_a_skill_go_to_otherwise(language: str) -> None:
     rules = {"sentence": "language: sentence", "regex": "language: regex\nrules: ['[A-Z]+\\.']"}
-    story = parse_skill_set(f"name: story\nprompt: Tell.\n{rules[language]}\n")
+    story = parse_skill_set(f"name: story\nprompt: Write.\n{rules[language]}\n")
     words = "have statements without a skill: pass otherwise="
     assert words in refusal({}, story)
     told: list[object] = []

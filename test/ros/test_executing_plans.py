@@ -1,4 +1,4 @@
-"""What the documents say about executing plans does what they say."""
+"""The code in the documents on executing plans does what its text says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from test.ros.scripted_server import ScriptedServer
 from test.ros.test_random_executions import reference
 from timely_llm.core.request import ErrorCode
 from timely_llm.resources import resource
-from timely_llm.ros.pending import PlanClientError
+from timely_llm.ros.client.call_log import CallLog
+from timely_llm.ros.client.pending import PlanClientError, ServerLost
 from timely_llm.skills.callables import Callables
 from timely_llm.skills.skill_set import parse_skill_set
 
@@ -63,3 +64,53 @@ def test_the_rover_of_the_tutorial_has_all_its_skills() -> None:
     names: dict[str, Any] = {}
     exec(block("tutorial.md", "python", "class Rover").partition("with PlanClient")[0], names)
     Callables(rover, names["Rover"]())
+
+
+class Robot:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def log(self, words: str) -> None:
+        self.said.append(words)
+
+
+class Client:
+    """A client of servers that die `deaths` times; it resumes nothing."""
+
+    def __init__(self, deaths: int) -> None:
+        self.deaths = deaths
+        self.asked: list[str] = []
+        self.waited = 0
+
+    def execute(self, task: str, robot: Robot) -> str:
+        self.asked.append(task)
+        if len(self.asked) <= self.deaths:
+            raise ServerLost("the server died")
+        return "done"
+
+    def wait_for_server(self, timeout_s: float) -> None:
+        self.waited += 1
+
+    def resume(self, request_id: str) -> None:
+        raise PlanClientError(f"no request {request_id!r} is being served")
+
+
+def test_the_document_tries_the_next_server() -> None:
+    names: dict[str, Any] = {}
+    exec(block("executing_plans.md", "python", "def keep_trying("), names)
+    client, robot = Client(2), Robot()
+    assert names["keep_trying"](client, lambda: f"task {len(client.asked)}", robot) == "done"
+    assert client.asked == ["task 0", "task 1", "task 2"]
+    assert client.waited == 2
+    assert robot.said == ["the server died; 0 calls were made"] * 2
+
+
+def test_the_document_goes_on_with_the_plan_of_a_former_life() -> None:
+    names: dict[str, Any] = {}
+    exec(block("executing_plans.md", "python", "def go_on("), names)
+    log, robot = CallLog(), Robot()
+    assert names["go_on"](Client(0), log, robot) is None
+    assert robot.said == []
+    log.begin("r")
+    assert names["go_on"](Client(0), log, robot) is None
+    assert robot.said == ["the plan of before is lost: no request 'r' is being served"]

@@ -1,4 +1,4 @@
-"""What a callback raises is one line in the log, and its caller is answered."""
+"""An exception of a callback is one line in the log, and its caller gets an answer."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_call_that_failed_is_answered_as_its_interface_can_say_it() -> None:
     answer = failure("it failed", request, response)
     assert (answer.error_code, answer.error_msg) == (ErrorCode.ENGINE_FAILED, "it failed")
     assert answer.name == ""
-    assert failure("it failed", None, srv.ListRequests.Response()).request_ids == []
+    assert failure("it failed", None, srv.ListRequests.Response()).requests == []
     several = SetParameters.Request(parameters=[Parameter(name="policy")] * 3)
     answer = failure("it failed", several, SetParameters.Response())
     assert [(r.successful, r.reason) for r in answer.results] == [(False, "it failed")] * 3

@@ -10,14 +10,14 @@ from rclpy.context import Context
 from rclpy.parameter import Parameter as RosParameter
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.ros.parameters import Parameter, check_changes, declare
+from timely_llm.ros.parameters import NodeParameter, check_changes, declare
 from timely_llm.ros.parameters_document import NODES, document
 
 PARAMETERS = (
-    Parameter("count", 3, "how many", 1, 10),
-    Parameter("period_s", 0.5, "how long", 0.1, 60.0),
-    Parameter("color", "red", "which", choices=("red", "blue")),
-    Parameter("files", [""], "which files"),
+    NodeParameter("count", 3, "how many", 1, 10),
+    NodeParameter("period_s", 0.5, "how long", 0.1, 60.0),
+    NodeParameter("color", "red", "which", choices=("red", "blue")),
+    NodeParameter("files", [""], "which files"),
 )
 
 
@@ -67,7 +67,7 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
 
 @pytest.mark.parametrize("table", NODES.values(), ids=NODES)
 def test_every_parameter_is_described_and_its_default_is_allowed(
-    context: Context, table: tuple[Parameter, ...]
+    context: Context, table: tuple[NodeParameter, ...]
 ) -> None:
     node = rclpy.create_node("all_parameters", context=context)
     values = declare(node, table)
@@ -85,6 +85,27 @@ def test_parameters_can_be_set_while_the_node_is_not_configured(context: Context
     wrong = check_changes(PARAMETERS, [RosParameter("color", value="green")], True)
     assert wrong.reason == "parameter color must be one of red, blue, not 'green'"
     assert check_changes(PARAMETERS, [RosParameter("use_sim_time", value=True)], False).successful
+
+
+OWN = (
+    NodeParameter("policy", "edf", "which", choices=("edf", "fcfs"), reference="my_module:Mine"),
+)
+
+
+def test_what_names_code_is_taken_at_the_start_alone(context: Context) -> None:
+    given = [RosParameter("policy", value="a_module:Policy")]
+    node = rclpy.create_node("own", context=context, parameter_overrides=given)
+    try:
+        assert declare(node, OWN) == {"policy": "a_module:Policy"}
+    finally:
+        node.destroy_node()
+    refused = check_changes(OWN, [RosParameter("policy", value="os:abort")], True)
+    assert not refused.successful
+    assert refused.reason == (
+        "parameter policy must be one of edf, fcfs, or at the start your own: my_module:Mine, not"
+        " 'os:abort'"
+    )
+    assert check_changes(OWN, [RosParameter("policy", value="fcfs")], True).successful
 
 
 def test_the_document_is_up_to_date() -> None:

@@ -1,4 +1,4 @@
-"""`execute` makes exactly the calls that random plans mean, however they come.
+"""`execute` makes exactly the calls of random plans, in whatever order segments come.
 
 The reference evaluates the plans' trees (random_plans.py). 10,000 plans in every suite; more with
 
@@ -17,7 +17,7 @@ import pytest
 from test.ros.random_plans import ROVER, Called, Failed, Fate, Maker, Node, Returned, evaluate
 from test.ros.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.ros.pending import PlanClientError
+from timely_llm.ros.client.pending import PlanClientError
 
 PLANS = int(os.environ.get("RANDOM_PLANS", "10000"))
 PARTS = 10
@@ -50,7 +50,7 @@ def reference(plans: list[tuple[Node, ...]], fate: Fate) -> tuple[list[Called], 
 
 
 def robot(fate: Fate, server: ScriptedServer, made: list[Called]) -> dict[str, Any]:
-    """Return callables that meet the same fate, and note what is called."""
+    """Return callables with the same fate, which record their calls."""
 
     def skill(name: str) -> Any:
         def do(*arguments: Any) -> object:
@@ -71,7 +71,7 @@ def run(seed: int) -> str:
     fate = Fate(tuple(rng.randrange(1000) for _ in range(97)))
     closed_loop = rng.random() < 0.85
     if not closed_loop:
-        plans = plans[:1]  # nobody plans anew for a request that has ended
+        plans = plans[:1]  # a request that has ended gets no new plan
     server = ScriptedServer(ROVER, [maker.text(plan) for plan in plans], rng, closed_loop)
     expected, value, failures = reference(plans, fate)
     made: list[Called] = []
@@ -95,7 +95,7 @@ def run(seed: int) -> str:
 
 
 def check_reports(server: ScriptedServer, failures: int) -> None:
-    """Of each epoch, segments begin and end one after the other; a failure is its last word."""
+    """In each epoch, segments begin and end one after the other; a failure is the last report."""
     states = Counter(report.state for report in server.reports)
     assert states[ReportState.FAILED] == failures
     for epoch in range(MAX_EPOCHS):

@@ -1,4 +1,4 @@
-"""Results of plans that nobody executes, or somebody else."""
+"""Results of plans that no program executes, or another program."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from test.ros.rover import SOON_S, WAIT_S, Nobody, Rover, later, states
 from test.ros.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.pending import PlanClientError, PlanTimeout
-from timely_llm.ros.plan_task import PlanTask
+from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.ros.client.plan_task import PlanTask
 
 
-def test_the_result_of_a_plan_that_nobody_reads_comes_by_itself() -> None:
+def test_the_result_of_an_unread_plan_comes_by_itself() -> None:
     server = ScriptedServer(ROVER, ["go(10);?sees('a'){say('b');}->True;"])
     result = server.start().result(2.0)
     assert result.plan == "go(10);?sees('a'){say('b');}->True;"

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from timely_llm.core.clock import VirtualClock
+from timely_llm.core.clock import Clock, RobotClock, VirtualClock
+from timely_llm.core.events.log import EventLog
 from timely_llm.core.generation import PlanGeneration, by_kind
 from timely_llm.core.request import (
+    ErrorCode,
     ExecutionReport,
     PlanRequest,
     PlanResult,
     ReportState,
+    Request,
     Result,
+    StreamChunk,
+    StreamResult,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.core.stream import StreamChunk, StreamResult
+from timely_llm.core.step import StepResult
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.engines.contract import StepResult
-from timely_llm.engines.profiles import PROFILES
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
+from timely_llm.engines.contract import Engine
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import PROFILES, SimulatedEngine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
-from timely_llm.serving.admission import AdmissionLimits
-from timely_llm.serving.conversations import Keeping
-from timely_llm.serving.loop import Loop
-from timely_llm.serving.patience import Patience
+from timely_llm.serving.conversations import RetentionLimits
+from timely_llm.serving.limits import AdmissionLimits, Timeouts
+from timely_llm.serving.loop import Loop, Turn
+from timely_llm.serving.publisher import EventPublisher, Stats
+from timely_llm.serving.sink import Sink
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 
 DRONE = load_skill_set(resource("config/skill_sets/drone.yaml"))
@@ -75,32 +81,94 @@ def request(
     return PlanRequest(request_id, agent or f"agent-{request_id}", **(values | fields))
 
 
+class PublishingLoop(Loop):
+    """A loop that publishes to a sink whatever happened, as soon as a call of it returns."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        sink: Sink,
+        clock: Clock,
+        event_log: EventLog | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(engine, policy, clock, **options)
+        self.publisher = EventPublisher(self, sink, event_log)
+
+    @property
+    def stats(self) -> Stats:
+        return self.publisher.stats
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            self.publisher.publish(self.take_events())
+
+    def register(self, skill_set: SkillSet) -> int:
+        with self.publishing():
+            return super().register(skill_set)
+
+    def unregister(self, name: str) -> None:
+        with self.publishing():
+            super().unregister(name)
+
+    def admit(self, request: Request, arrival_s: float | None = None) -> None:
+        with self.publishing():
+            super().admit(request, arrival_s)
+
+    def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
+        with self.publishing():
+            return super().cancel(request_id, code, reason)
+
+    def report(self, report: ExecutionReport) -> None:
+        with self.publishing():
+            super().report(report)
+
+    def drain(self, draining: bool) -> None:
+        with self.publishing():
+            super().drain(draining)
+
+    def turn(self) -> Turn:
+        """Turn, once more if all that happened was before the step."""
+        while True:
+            with self.publishing():
+                turn = super().turn()
+                self.publisher.publish(turn.events)
+            if turn.stepped or not turn.events or turn.wake_s > self._clock.now():
+                return turn
+
+
 class Scene:
-    """A loop whose requests, named by their ids, are answered with the given plans.
+    """A loop that answers requests with the given plans, by request id.
 
     A plan with "..." is what is said at first; what follows the dots is said when the model is
-    asked again, after outside words or a failure.
+    asked again, after tool output or a failure.
     """
 
     def __init__(
         self,
         plans: Mapping[str, str],
         policy: Policy | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         admission: AdmissionLimits | None = None,
         skill_set: SkillSet = DRONE,
-        keeping: Keeping | None = None,
+        retention: RetentionLimits | None = None,
         engine: Callable[..., SimulatedEngine] = SimulatedEngine,
+        clock: VirtualClock | None = None,
+        robot_clock: RobotClock | None = None,
         **limits: int,
     ) -> None:
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.sink = Recorder()
         self.prompts: dict[str, list[str]] = {}
         self._plans = plans
-        self.engine = engine(PROFILE, self._say, self.clock, Limits(**limits))
-        self.loop = Loop(
-            self.engine, policy or Timely(), self.sink, self.clock, patience=patience,
-            limits=admission, keeping=keeping,
+        self.engine = engine(PROFILE, self._say, self.clock, EngineLimits(**limits))
+        self.loop = PublishingLoop(
+            self.engine, policy or Timely(), self.sink, self.clock, timeouts=timeouts,
+            limits=admission, retention=retention, robot_clock=robot_clock,
         )  # fmt: skip
         self.prefix_tokens = self.loop.register(skill_set)
         self.free_at_start = self.loop.free_kv_tokens
@@ -116,7 +184,7 @@ class Scene:
         return self._plans.get(key, "").split("...")[len(asked) - 1]
 
     def until_segments(self, count: int) -> None:
-        """Turn until so many segments have been published."""
+        """Turn until this number of segments has been published."""
         for _ in range(2000):
             if len(self.sink.segments) >= count:
                 return

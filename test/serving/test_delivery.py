@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from test.serving.scripted import ARM, request
 from timely_llm.core.generation import PlanGeneration, State
-from timely_llm.engines.tokenizer_contract import Message
+from timely_llm.engines.contract import Message
 from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.skills.checkers import make_checker
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set

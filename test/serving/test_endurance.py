@@ -7,30 +7,31 @@ from itertools import count
 import pytest
 
 from test import endurance
-from test.serving.scripted import DRONE
-from test.sizes import sizes
+from test.serving.scripted import DRONE, PublishingLoop
+from timely_llm.conformance.policies.service import sizes
 from timely_llm.core.clock import VirtualClock
+from timely_llm.core.events.schema import StepEvent
 from timely_llm.core.request import (
+    ChatMessage,
     ErrorCode,
     ExecutionReport,
     PlanRequest,
     ReportState,
     Request,
     Result,
+    StreamChunk,
+    StreamRequest,
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.slo import Slo
-from timely_llm.core.stream import ChatMessage, StreamChunk, StreamRequest
+from timely_llm.core.step import StepResult
 from timely_llm.core.time_utility import TimeUtility
-from timely_llm.engines.contract import StepResult
-from timely_llm.engines.profiles import PROFILES
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import PROFILES, SimulatedEngine
 from timely_llm.policies.registry import POLICIES, make_policy
-from timely_llm.serving.conversations import Keeping
-from timely_llm.serving.loop import Loop
-from timely_llm.serving.patience import MOST_AGENTS, Patience, Watch
-from timely_llm.serving.stats import Stats
+from timely_llm.serving.conversations import RetentionLimits
+from timely_llm.serving.limits import MOST_AGENTS, RequestWatchdog, Timeouts
+from timely_llm.serving.publisher import Stats
 
 ANSWERS = ("mf(50);tc(90);mf(20);->True;", "mf(50);tp();?s('cat'){g('cat');tp();->True;};->False;")
 AT_ONCE = 12
@@ -40,8 +41,8 @@ WINDOW = 256
 LEARNS = {
     "AnswerLengths._order": 4 * 64,
     "AnswerLengths._sorted": 4 * 64,
-    "Lengths._seen": 8 * 64,
-    "Lengths._known": 32 * 64,
+    "SegmentLengths._seen": 8 * 64,
+    "SegmentLengths._known": 32 * 64,
 }
 """What is learned of the last 64 kinds of requests, where each one is of its own kind."""
 
@@ -67,23 +68,23 @@ class Sink:
 
 
 class Crowd:
-    """Robots and people of whom each asks once, in a way of its own."""
+    """Robots and people; each asks once, in a way of its own."""
 
-    def __init__(self, policy: str, limits: Limits) -> None:
+    def __init__(self, policy: str, limits: EngineLimits) -> None:
         self.clock, self.sink = VirtualClock(), Sink()
         self.engine = SimulatedEngine(
             PROFILES["rtx4090-llama3-8b"], lambda key, _: ANSWERS[len(key) % 2], self.clock, limits
         )
-        self.loop = Loop(
+        self.loop = PublishingLoop(
             self.engine, make_policy(policy), self.sink, self.clock,
-            patience=Patience(client_timeout_s=5.0, answer_timeout_s=5.0),
-            keeping=Keeping(max_conversations=4, timeout_s=20.0),
+            timeouts=Timeouts(client_timeout_s=5.0, answer_timeout_s=5.0),
+            retention=RetentionLimits(max_conversations=4, timeout_s=20.0),
         )  # fmt: skip
         self.loop.register(DRONE)
         self._numbers = count()
 
     def serve(self, steps: int) -> None:
-        """Serve so many steps, and then those who are left."""
+        """Serve a number of steps, and then the requests that are left."""
         most = self.loop.stats.steps + steps
         while self.loop.stats.steps < most:
             while len(self.loop.generations) < AT_ONCE:
@@ -127,7 +128,7 @@ class Crowd:
 def test_a_loop_does_not_grow_with_what_it_has_served(
     policy: str, steps: int, kv_tokens: int
 ) -> None:
-    crowd = Crowd(policy, Limits(kv_tokens=kv_tokens))
+    crowd = Crowd(policy, EngineLimits(kv_tokens=kv_tokens))
     crowd.serve(steps // 5)
     early, told = crowd.held(), crowd.sink.ended_requests
     crowd.serve(steps)
@@ -147,19 +148,20 @@ def test_counts_and_recent_times_stay_right(steps: int) -> None:
     result = StepResult({"a": (1,)}, {"a": 1}, 0.02)
     odd = [StepResult({"a": (1,)}, {"a": 1}, s) for s in (math.nan, math.inf, -1.0)]
     for step in range(steps):
-        stats.step(odd[step % 3] if step % 100 < 3 else result)
+        stats.take(StepEvent(0.0, 0.02, ("a",), odd[step % 3] if step % 100 < 3 else result))
     assert stats.steps == stats.generated_tokens == steps
     assert stats.step_s == pytest.approx(0.02)
     assert sum(sizes(stats).values()) <= 6 * WINDOW
 
 
 @endurance.steps
-def test_agents_who_say_a_word_and_go_are_forgotten(steps: int) -> None:
+def test_agents_that_report_once_are_forgotten(steps: int) -> None:
     for timeout_s in (10.0, math.inf):
-        watch, most = Watch(Patience(client_timeout_s=timeout_s)), 0
+        watch, most = RequestWatchdog(Timeouts(client_timeout_s=timeout_s)), 0
         for step in range(steps):
-            watch.heard(f"agent-{step}", 0.01 * step)
+            watch.seen(f"agent-{step}", 0.01 * step)
             if step % 100 == 0:
                 watch.forget(0.01 * step)
-                most = max(most, sum(sizes(watch).values()))
+                most = max(most, watch.agents)
         assert most <= MOST_AGENTS
+        assert sum(sizes(watch).values()) <= 4 * MOST_AGENTS

@@ -1,4 +1,4 @@
-"""Engines, sinks and journals that raise, die and hang: every request has exactly one end."""
+"""Engines, sinks and event logs that raise, die and hang: every request has exactly one end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,28 +17,29 @@ from hypothesis import strategies as st
 from test.serving.scripted import FIND, request
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import EngineLost
-from timely_llm.core.journal import MemoryJournal
+from timely_llm.core.events.log import MemoryEventLog
+from timely_llm.core.events.schema import RunEvent
 from timely_llm.core.request import (
+    ChatMessage,
     ErrorCode,
     ExecutionReport,
     Rejected,
     ReportState,
     Request,
     Result,
+    StreamChunk,
+    StreamRequest,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.core.stream import ChatMessage, StreamChunk, StreamRequest
-from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
-from timely_llm.engines.profiles import PROFILES
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
+from timely_llm.engines.contract import GREEDY, Decoding, Prefix
+from timely_llm.engines.simulated import PROFILES, SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
 from timely_llm.serving import removals
-from timely_llm.serving.inbox import Inbox, Work
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.server import Server
-from timely_llm.serving.sink import Sink
+from timely_llm.serving.server.inbox import Inbox, InboxItem
+from timely_llm.serving.server.server import Server
 
 YAML = resource("config/skill_sets/drone.yaml").read_text()
 LIMIT_S = 20.0
@@ -53,7 +54,7 @@ def never(method: str) -> None:
 
 
 class Faulty(SimulatedEngine):
-    """An engine on the wall clock whose methods fail as `fails` says."""
+    """An engine on the wall clock with methods that fail as `fails` says."""
 
     def __init__(self, fails: Fails, plan: str) -> None:
         super().__init__(PROFILES["millisecond"], lambda key, prompt: plan, WallClock())
@@ -78,26 +79,26 @@ class Faulty(SimulatedEngine):
         token_ids: Sequence[int],
         prefix: Prefix | None = None,
         decoding: Decoding = GREEDY,
-    ) -> int:
+    ) -> SequenceProgress:
         self.fails("add")
-        left = super().add(key, token_ids, prefix, decoding)
+        progress = super().add(key, token_ids, prefix, decoding)
         self.fails("added")
-        return left
+        return progress
 
-    def submit(self, plan: StepPlan) -> None:
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         self.fails("submit")
-        super().submit(plan)
+        return super().submit(plan)
 
     def collect(self) -> StepResult:
         result = super().collect()
         self.fails("collect")
         return result
 
-    def take_back(self, key: str, tokens: int) -> int:
+    def take_back(self, key: str, tokens: int) -> SequenceProgress:
         self.fails("take_back")
         return super().take_back(key, tokens)
 
-    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> SequenceProgress:
         self.fails("append")
         return super().append(key, token_ids, drop)
 
@@ -111,7 +112,7 @@ class Faulty(SimulatedEngine):
 
 
 class Tellers:
-    """A sink that fails as `fails` says, and knows who was accepted and how each ended."""
+    """A sink that fails as `fails` says, and keeps how each request ended."""
 
     def __init__(self, fails: Fails = never) -> None:
         self.fails = fails
@@ -157,16 +158,16 @@ class Tellers:
         return self.ends[request_id][0].error_code
 
 
-class FaultyJournal(MemoryJournal):
-    """A journal that fails as `fails` says."""
+class FaultyJournal(MemoryEventLog):
+    """An event log that fails as `fails` says."""
 
     def __init__(self, fails: Fails) -> None:
         super().__init__()
         self.fails = fails
 
-    def write(self, event: str, t: float, **values: Any) -> None:
+    def write(self, event: RunEvent) -> None:
         self.fails("write")
-        super().write(event, t, **values)
+        super().write(event)
 
 
 class Made:
@@ -176,7 +177,7 @@ class Made:
         self,
         engine: Fails = never,
         sink: Fails = never,
-        journal: Fails = never,
+        event_log: Fails = never,
         plan: str = FIND,
         step_timeout_s: float = LIMIT_S,
         policy: Timely | None = None,
@@ -184,15 +185,15 @@ class Made:
         clock = WallClock()
         self.sink = Tellers(sink)
         self.engine = Faulty(never, plan)
-        self.journal = FaultyJournal(journal)
+        self.event_log = FaultyJournal(event_log)
 
-        def make_loop(watched: Sink) -> Loop:
-            self.loop = Loop(
-                self.engine, policy or Timely(lead_s=0.01), watched, clock, journal=self.journal
-            )
+        def make_loop() -> Loop:
+            self.loop = Loop(self.engine, policy or Timely(lead_s=0.01), clock)
             return self.loop
 
-        self.server = Server(make_loop, self.sink, clock, step_timeout_s=step_timeout_s)
+        self.server = Server(
+            make_loop, self.sink, clock, step_timeout_s=step_timeout_s, event_log=self.event_log
+        )
         self.server.register(YAML).result(LIMIT_S)
         self.engine.fails = engine
 
@@ -249,7 +250,7 @@ def faults(draw: st.DrawFn, methods: tuple[str, ...]) -> dict[str, float]:
 @given(
     engine=faults(METHODS),
     sink=faults(TOLD),
-    journal=st.sampled_from([0.0, 0.0, 0.1]),
+    event_log=st.sampled_from([0.0, 0.0, 0.1]),
     error=st.sampled_from(ERRORS),
     doings=st.lists(
         st.sampled_from(["plan", "talk", "cancel", "finish", "fail", "return", "drain", "list"]),
@@ -260,7 +261,7 @@ def faults(draw: st.DrawFn, methods: tuple[str, ...]) -> dict[str, float]:
 def test_whatever_fails_each_request_that_was_accepted_has_one_end(
     engine: dict[str, float],
     sink: dict[str, float],
-    journal: float,
+    event_log: float,
     error: type[BaseException],
     doings: list[str],
     seed: int,
@@ -275,7 +276,9 @@ def test_whatever_fails_each_request_that_was_accepted_has_one_end(
 
         return fails
 
-    made = Made(failing(engine), failing(sink), failing({"write": journal}), plan="mf(50);?s('x');")
+    made = Made(
+        failing(engine), failing(sink), failing({"write": event_log}), plan="mf(50);?s('x');"
+    )
     server, taken, futures = made.server, list[str](), list[Future[Any]]()
     try:
         for number, doing in enumerate(doings):
@@ -321,7 +324,7 @@ def test_whatever_fails_each_request_that_was_accepted_has_one_end(
 
 
 @pytest.mark.parametrize("plan", ["tp();->True;", "mf(50);?s('x'){mu(10);}"])
-def test_a_sequence_that_cannot_be_freed_keeps_nobody(
+def test_a_sequence_that_cannot_be_freed_holds_up_no_request(
     plan: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(removals, "RETRY_S", 0.0)
@@ -355,7 +358,7 @@ def test_an_engine_that_never_frees_anything_ends_the_server(
 
 
 @pytest.mark.parametrize("method", ["segment", "stepped", "ended"])
-def test_a_sink_that_raises_costs_no_more_than_what_it_was_told(
+def test_a_sink_that_raises_costs_no_more_than_what_it_refused(
     method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = Made(sink=always(method, OSError("no space left on device")), plan="tp();->True;")
@@ -378,18 +381,18 @@ def test_a_request_that_cannot_be_announced_is_refused() -> None:
     assert len(made.sink.ends["r"]) == 1
 
 
-def test_a_journal_that_raises_ends_and_the_requests_go_on(
+def test_an_event_log_that_raises_ends_and_the_requests_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    made = Made(journal=always("write", RuntimeError("full")), plan="tp();->True;")
+    made = Made(event_log=always("write", RuntimeError("full")), plan="tp();->True;")
     made.server.submit(request("r", closed_loop=False))
     assert made.sink.code("r") is ErrorCode.NONE
     made.server.close()
-    assert caplog.messages == ["the journal ends here: RuntimeError: full"]
+    assert caplog.messages == ["the event log ends here: RuntimeError: full"]
 
 
 @pytest.mark.parametrize("method", ["capacity", "remove", "segment", "ended"])
-def test_a_thread_that_dies_says_so_and_keeps_nobody(method: str) -> None:
+def test_a_thread_that_dies_says_so_and_holds_up_no_client(method: str) -> None:
     dies = always(method, SystemExit("asked to"))
     told = method in TOLD
     made = Made(never if told else dies, dies if told else never, plan="tp();->True;")
@@ -414,7 +417,9 @@ def test_a_thread_that_dies_says_so_and_keeps_nobody(method: str) -> None:
     assert all(len(ends) <= 1 for ends in made.sink.ends.values())
 
 
-def test_a_thread_that_hangs_is_found_and_all_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_thread_that_hangs_is_found_and_all_requests_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     free, hangs, stuck = threading.Event(), threading.Event(), threading.Event()
 
     def fails(method: str) -> None:
@@ -452,7 +457,7 @@ def test_a_thread_that_hangs_is_found_and_all_are_told(caplog: pytest.LogCapture
 
 def test_slow_work_and_idleness_are_no_hang() -> None:
     def fails(method: str) -> None:
-        if method == "pin_prefix" or (method == "collect" and not made.loop.stats.steps):
+        if method == "pin_prefix" or (method == "collect" and not made.server.stats.steps):
             time.sleep(0.6)  # longer than a step may take, not longer than slow work may
 
     made = Made(step_timeout_s=0.2, plan="tp();->True;")
@@ -518,7 +523,7 @@ def test_failures_with_good_steps_between_end_nothing() -> None:
     made.server.close()
 
 
-def test_work_that_raises_is_nobody_elses_trouble() -> None:
+def test_work_that_raises_ends_no_other_work() -> None:
     def broken(loop: Loop) -> None:
         raise ZeroDivisionError("stats")
 
@@ -551,7 +556,7 @@ def test_an_engine_that_is_lost_is_not_turned_again() -> None:
 
 def test_an_inbox_has_a_limit_and_says_so() -> None:
     inbox = Inbox(most=2)
-    work = Work(lambda: None)
+    work = InboxItem(lambda: None)
     inbox.put(work)
     inbox.put(work)
     with pytest.raises(Rejected, match="2 messages wait for the engine's thread") as refused:

@@ -1,24 +1,26 @@
-"""Several steps in flight: what was planned before a stop was found is not lost, nor told early."""
+"""Several steps in flight: tokens after a stop are not lost, and not published early."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
 from test.serving.scripted import ARM, FIND, Scene, request
-from test.serving.test_patience import Halting
+from test.serving.test_limits import Halting
 from test.serving.test_streams import WORDS, ask
 from timely_llm.core.errors import EngineError
 from timely_llm.core.generation import State
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.engines.contract import StepResult
+from timely_llm.core.step import SequenceProgress, StepPlan, StepResult
+from timely_llm.engines.sequences import AdmittedStep
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
 
-AHEAD = partial(SimulatedEngine, in_flight=2, ahead=True)
+AHEAD = partial(SimulatedEngine, in_flight=2, async_scheduling=True)
 MICRO_BATCHES = partial(SimulatedEngine, in_flight=2)
 PLAN = "mf(50);tc(90);mf(100);->True;"
 
@@ -54,10 +56,10 @@ def test_two_steps_are_in_flight() -> None:
     assert not scene.sink.steps
     scene.loop.turn()
     assert len(scene.sink.steps) == 1
-    assert scene.plans[0].coming == 1
+    assert scene.plans[0].pending_tokens == 1
 
 
-def test_who_waits_for_a_token_leaves_the_next_step_to_others() -> None:
+def test_a_plan_that_waits_for_a_token_leaves_the_next_step_to_others() -> None:
     scene = Scene({"p": PLAN, "q": PLAN}, Stream(), engine=MICRO_BATCHES)
     scene.loop.admit(request("p"))
     scene.loop.turn()
@@ -66,7 +68,7 @@ def test_who_waits_for_a_token_leaves_the_next_step_to_others() -> None:
     assert [set(step.computed) for step in scene.sink.steps] == [{"p"}, {"q"}] * 3
 
 
-def test_a_token_that_comes_after_the_stop_is_kept_and_told_when_the_plan_goes_on() -> None:
+def test_a_token_that_comes_after_the_stop_is_kept_and_read_when_the_plan_goes_on() -> None:
     policy = Halting()
     scene = scene_of({"p": PLAN}, policy)
     scene.loop.admit(request("p"))
@@ -76,8 +78,12 @@ def test_a_token_that_comes_after_the_stop_is_kept_and_told_when_the_plan_goes_o
     assert generation.state is State.SUSPENDED
     said = len(generation.token_ids)
     land(scene)
-    assert len(generation.late_ids) == 1
-    assert (len(generation.token_ids), generation.coming, generation.to_compute) == (said, 0, 1)
+    assert len(generation.deferred_ids) == 1
+    assert (len(generation.token_ids), generation.pending_tokens, generation.to_compute) == (
+        said,
+        0,
+        1,
+    )
     assert scene.sink.texts("p") == ["mf(50);"]
     policy.halted = False
     scene.run()
@@ -87,7 +93,7 @@ def test_a_token_that_comes_after_the_stop_is_kept_and_told_when_the_plan_goes_o
     assert scene.loop.free_kv_tokens == scene.free_at_start
 
 
-def test_who_is_left_out_is_told_what_was_planned_for_it() -> None:
+def test_a_plan_that_is_left_out_gets_the_tokens_planned_for_it() -> None:
     policy = Halting()
     scene = scene_of({"r": WORDS}, policy)
     scene.loop.admit(ask("r"))
@@ -96,7 +102,7 @@ def test_who_is_left_out_is_told_what_was_planned_for_it() -> None:
     policy.halted = True
     land(scene)
     assert len(scene.sink.chunks) == 2
-    assert not scene.loop.generations[0].late_ids
+    assert not scene.loop.generations[0].deferred_ids
 
 
 @pytest.mark.parametrize("value", ["cup\n", "a ball and a cup\n"])
@@ -106,7 +112,11 @@ def test_what_comes_after_a_call_that_waits_is_forgotten(value: str) -> None:
     scene.until_segments(1)
     (generation,) = scene.plans
     land(scene)
-    assert (generation.state, generation.coming, generation.to_compute) == (State.BLOCKED, 0, 1)
+    assert (generation.state, generation.pending_tokens, generation.to_compute) == (
+        State.BLOCKED,
+        0,
+        1,
+    )
     scene.report("r", ReportState.FINISHED, 0, duration_s=0.7, value=value)
     scene.run()
     assert scene.prompts["r"][1].endswith(f"look();=> {value}")
@@ -144,7 +154,7 @@ def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
     scene.loop.admit(ask("r", "first", conversation="c"))
     while len(scene.sink.chunks) < 3:
         scene.loop.turn()
-    assert scene.loop.generations[0].coming
+    assert scene.loop.generations[0].pending_tokens
     assert scene.loop.cancel("r", ErrorCode.CANCELED, "enough")
     said = scene.sink.answers["r"].text
     scene.loop.admit(ask("s", "second", conversation="c", turn=1))
@@ -153,7 +163,7 @@ def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
     assert len(scene.sink.chunks) == 3 + scene.sink.answers["s"].generated_tokens
 
 
-def test_who_needs_room_goes_alone() -> None:
+def test_a_step_that_may_evict_is_never_overlapped() -> None:
     scene = scene_of({"r": "x" * 80, "s": "y" * 80}, kv_tokens=Scene({}).prefix_tokens + 60)
     for key in "rs":
         scene.loop.admit(ask(key, conversation=key))
@@ -196,6 +206,55 @@ def test_a_skill_set_is_registered_between_two_steps() -> None:
     scene.loop.admit(request("p"))
     scene.turns(2)
     assert scene.loop.register(ARM) > 0
-    assert not scene.plans[0].coming
+    assert not scene.plans[0].pending_tokens
     scene.run()
     assert scene.sink.results["p"].plan == PLAN
+
+
+@pytest.mark.parametrize("engine", [SimulatedEngine, AHEAD, MICRO_BATCHES])
+def test_after_each_turn_the_loop_holds_the_progress_that_the_engine_counts(engine: Any) -> None:
+    texts = {"p": "look();...pick('cup');->True;", "q": "open();" * 9, "r": WORDS, "s": WORDS}
+    kv_tokens = Scene({}, skill_set=ARM).prefix_tokens + 90
+    scene = Scene(texts, Stream(), engine=engine, skill_set=ARM, kv_tokens=kv_tokens)
+    for key in "pq":
+        scene.loop.admit(request(key, skill_set="arm"))
+    for key in "rs":
+        scene.loop.admit(ask(key, conversation=key))
+    turns = reported = 0
+    while scene.loop.generations and turns < 500:
+        turns += 1
+        scene.loop.turn()
+        for generation in scene.loop.generations:
+            if generation.state is not State.EXECUTING:
+                sequence = scene.engine._sequences[generation.key]
+                assert generation.progress == scene.engine._ledger.progress(sequence)
+            if generation.state is State.BLOCKED:
+                reported += 1
+                scene.report("p", ReportState.FINISHED, 0, duration_s=0.7, value="cup\n")
+    assert reported
+    assert scene.loop.stats.evictions
+
+
+class LaterFails(SimulatedEngine):
+    """Fails the step after the one that is to bring the semicolon of `look();`."""
+
+    failed = False
+
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
+        text = self.tokenizer.decode(self._sequences["p"].token_ids)
+        if not (len(self._in_flight) and text.endswith("look()")):
+            return super().submit(plan)
+        self.failed = True
+        self._in_flight.add(AdmittedStep((), (), dict.fromkeys(plan.keys, "no room")))
+        return self._ledger.planned(plan)
+
+
+def test_a_failure_in_a_later_step_is_void_if_the_plan_has_stopped_since() -> None:
+    engine = partial(LaterFails, in_flight=2, async_scheduling=True)
+    scene = Scene({"p": "look();->True;"}, Stream(), engine=engine, skill_set=ARM)
+    scene.loop.admit(request("p", skill_set="arm"))
+    scene.until_segments(1)
+    land(scene)
+    assert isinstance(scene.engine, LaterFails) and scene.engine.failed
+    assert scene.plans[0].state is State.BLOCKED
+    assert "p" not in scene.sink.results

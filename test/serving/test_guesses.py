@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
@@ -12,16 +13,15 @@ from hypothesis import strategies as st
 
 from test.serving.scripted import ARM, DRONE, FIND, Scene, request
 from test.serving.test_streams import WORDS, ask, talk
+from timely_llm.core.events.schema import StepEvent
 from timely_llm.core.generation import State
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.engines.contract import StepResult
-from timely_llm.engines.guesses import allowed
-from timely_llm.engines.room import rounded
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
+from timely_llm.engines.ledger_engine import allowed_speculation, rounded
+from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep, EngineLimits, SequenceState
 from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Admission, Limits, Part, Track
-from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.fcfs import Stream
-from timely_llm.serving.stats import Stats
+from timely_llm.serving.publisher import Stats
 from timely_llm.skills.skill_set import SkillSet
 
 GUESSES = 7
@@ -32,31 +32,34 @@ class Guessing(SimulatedEngine):
 
     @property
     def capacity(self) -> Capacity:
-        return replace(super().capacity, guesses=GUESSES)
+        return replace(super().capacity, speculative_tokens=GUESSES)
 
-    def submit(self, plan: StepPlan) -> None:
-        admission = self._ledger.admit(plan)
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
+        admitted = self._ledger.admit(plan)
         offered = dict.fromkeys(plan.keys, GUESSES)
-        guessed = allowed(plan, admission, offered, self._ledger.limits, block_tokens=GUESSES + 1)
+        speculative = allowed_speculation(
+            plan, admitted, offered, self._sequences.limits, block_tokens=GUESSES + 1
+        )
         new_tokens = {
-            part.track.key: list(
-                islice(self._answers[part.track.key], 1 + guessed.get(part.track.key, 0))
+            part.sequence.key: list(
+                islice(self._answers[part.sequence.key], 1 + speculative.get(part.sequence.key, 0))
             )
-            for part in admission.parts
+            for part in admitted.sequences
             if part.finishes
         }
-        duration_s = self._duration_s(admission)
-        self._made = self._ledger.commit(admission, new_tokens, duration_s, guessed)
+        duration_s = self.step_s(admitted, 0.0)
+        self._made = self._ledger.commit(admitted, new_tokens, duration_s, speculative)
+        return {}
 
     def collect(self) -> StepResult:
         self._pass_time(self._made.duration_s)
         return self._made
 
-    def take_back(self, key: str, tokens: int) -> int:
-        rest = self._ledger[key].token_ids[-tokens:]
-        left = super().take_back(key, tokens)
+    def take_back(self, key: str, tokens: int) -> SequenceProgress:
+        rest = self._sequences[key].token_ids[-tokens:]
+        progress = super().take_back(key, tokens)
         self._answers[key] = chain(rest, self._answers[key])
-        return left
+        return progress
 
 
 def both(plans: dict[str, str], skill_set: SkillSet = DRONE) -> tuple[Scene, Scene]:
@@ -84,7 +87,8 @@ def test_an_answer_is_the_same_in_fewer_steps() -> None:
 def test_guesses_are_counted_and_the_right_ones_among_them() -> None:
     stats = Stats()
     tokens = {"a": [1, 2, 3], "b": [4], "c": [5]}
-    stats.step(StepResult(tokens, {"a": 3, "b": 1, "c": 9}, 0.01, guessed={"a": 3, "b": 2}))
+    result = StepResult(tokens, {"a": 3, "b": 1, "c": 9}, 0.01, speculative={"a": 3, "b": 2})
+    stats.take(StepEvent(0.0, 0.01, ("a", "b", "c"), result))
     assert (stats.guessed_tokens, stats.right_guesses, stats.generated_tokens) == (5, 2, 5)
     plain, guessing = both({"r": WORDS})
     for scene in (plain, guessing):
@@ -94,7 +98,7 @@ def test_guesses_are_counted_and_the_right_ones_among_them() -> None:
 
 
 @pytest.mark.parametrize("most", range(1, 12))
-def test_an_answer_that_is_cut_is_kept_as_far_as_it_was_told(most: int) -> None:
+def test_an_answer_that_is_cut_is_kept_as_far_as_it_was_published(most: int) -> None:
     plain, guessing = both({"r": WORDS, "s": "Yes."})
     for scene in (plain, guessing):
         scene.loop.admit(ask("r", conversation="c", max_tokens=most))
@@ -192,21 +196,25 @@ def test_guesses_take_only_what_a_plan_leaves(
     members: list[Sequence], block_tokens: int, spare: int
 ) -> None:
     parts, entries, offered = [], {}, {}
-    for number, (tokens, computed, wanted, guesses) in enumerate(members):
+    for number, (tokens, computed, wanted, speculative_tokens) in enumerate(members):
         key = str(number)
-        track = Track(key, list(range(tokens)), None, 0, computed, computed)
-        parts.append(Part.of(track, computed, min(wanted, tokens - computed)))
-        entries[key], offered[key] = wanted, guesses
+        sequence = SequenceState(key, list(range(tokens)), None, 0, computed, computed)
+        parts.append(AdmittedSequence.of(sequence, computed, min(wanted, tokens - computed)))
+        entries[key], offered[key] = wanted, speculative_tokens
     total = sum(part.tokens for part in parts)
-    limits = Limits(max_model_len=62, max_step_tokens=total + spare)
+    limits = EngineLimits(max_model_len=62, max_step_tokens=total + spare)
     plan = StepPlan(tuple(entries.items()))
-    guessed = allowed(plan, Admission(tuple(parts), (), {}), offered, limits, block_tokens)
-    assert total + sum(guessed.values()) <= limits.max_step_tokens
+    speculative = allowed_speculation(
+        plan, AdmittedStep(tuple(parts), (), {}), offered, limits, block_tokens
+    )
+    assert total + sum(speculative.values()) <= limits.max_step_tokens
     for part in parts:
-        key, guesses = part.track.key, guessed.get(part.track.key, 0)
-        assert guesses <= offered[key]
-        assert part.tokens + guesses <= entries[key]
-        assert rounded(part.stop + guesses, block_tokens) == rounded(part.stop, block_tokens)
-        if guesses:
+        key, speculative_tokens = part.sequence.key, speculative.get(part.sequence.key, 0)
+        assert speculative_tokens <= offered[key]
+        assert part.tokens + speculative_tokens <= entries[key]
+        assert rounded(part.stop + speculative_tokens, block_tokens) == rounded(
+            part.stop, block_tokens
+        )
+        if speculative_tokens:
             assert part.finishes
-            assert part.stop + guesses < limits.max_model_len
+            assert part.stop + speculative_tokens < limits.max_model_len

@@ -1,7 +1,8 @@
-"""KV that is fetched from elsewhere, through the loop: who waits for it, and who does not."""
+"""KV loads through the loop: the loading request waits, the others do not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +11,9 @@ import pytest
 from test.serving.scripted import ARM, Scene, request
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.engines.contract import StepResult
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
+from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep
 from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Admission, Part
-from timely_llm.policies.contract import Capacity, StepPlan
 from timely_llm.policies.fcfs import Stream
 from timely_llm.serving.loop import LOOK_S
 
@@ -33,45 +33,48 @@ class Elsewhere(SimulatedEngine):
         self._due_s: dict[str, float] = {}
         self.plans: list[StepPlan] = []
 
-    def submit(self, plan: StepPlan) -> None:
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         self.plans.append(plan)
-        admission = self._ledger.admit(plan, self._fetch)
-        self._ledger.start(admission)
-        self._flights.start(admission)
+        admitted = self._ledger.admit(plan, self._fetch)
+        self._ledger.start(admitted)
+        self._in_flight.add(admitted)
+        return {}
 
-    def _duration_s(self, admission: Admission) -> float:
-        return super()._duration_s(admission) if admission.parts else 0.0
+    def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
+        return super().step_s(admitted, elapsed_s) if admitted.sequences else 0.0
 
     def collect(self) -> StepResult:
         result = super().collect()
         loaded = {}
         for key in [key for key, due_s in self._due_s.items() if due_s <= self._clock.now()]:
             del self._due_s[key]
-            track = self._ledger[key]
-            loaded[key], track.loading = track.loading, 0
+            sequence = self._sequences[key]
+            loaded[key], sequence.loading = sequence.loading, 0
             if self.broken:
-                track.computed -= loaded[key]
+                sequence.computed -= loaded[key]
                 loaded[key] = 0
         loading = tuple(key for key, _ in self.plans[-1].entries if key in self._due_s)
-        return replace(result, loaded=loaded, loading=loading)
+        touched = (*result.progress, *loaded, *loading)
+        progress = {key: self._ledger.progress(self._sequences[key]) for key in touched}
+        return replace(result, loaded=loaded, loading=loading, progress=progress)
 
     def remove(self, key: str) -> None:
         super().remove(key)
         self._due_s.pop(key, None)
 
-    def _fetch(self, part: Part, wanted: int) -> Part | None:
-        track = part.track
-        tokens = min(track.reached, len(track.token_ids) - 1) - track.computed
+    def _fetch(self, part: AdmittedSequence, wanted: int) -> AdmittedSequence | None:
+        sequence = part.sequence
+        tokens = min(sequence.most_computed, len(sequence.token_ids) - 1) - sequence.computed
         if self.broken or tokens < 1:
             return part
-        track.loading = tokens
-        track.computed += tokens
-        self._due_s[track.key] = self._clock.now() + self.load_s
+        sequence.loading = tokens
+        sequence.computed += tokens
+        self._due_s[sequence.key] = self._clock.now() + self.load_s
         return None
 
 
 class Watching(Stream):
-    """Remembers whom it saw."""
+    """Remembers the keys that it saw."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +92,7 @@ def policy() -> Watching:
 
 @pytest.fixture
 def scene(policy: Watching) -> Scene:
-    """A plan whose KV was given up while it waited for a value, and is on its way back now."""
+    """A plan that was evicted while it was blocked, and that now loads its KV."""
     prefix_tokens = Scene({}, skill_set=ARM).prefix_tokens
     scene = Scene(
         {"r": LOOK, "s": OPEN, "s2": OPEN[14:]}, policy, skill_set=ARM, engine=Elsewhere,
@@ -166,8 +169,8 @@ def test_canceled_while_it_waits(scene: Scene) -> None:
     assert scene.loop.turn().wake_s > scene.clock.now() + 1.0
 
 
-def test_nobody_is_stuck_behind_it(scene: Scene) -> None:
-    """Memory that is being filled comes back: who needs it waits, and is not given up."""
+def test_no_request_is_stuck_behind_it(scene: Scene) -> None:
+    """Memory that is being filled comes back: a request that needs it waits, and does not end."""
     engine: Any = scene.engine
     engine._due_s["r"] += 5.0
     scene.loop.admit(request("s2", skill_set="arm"))

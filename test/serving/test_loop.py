@@ -5,18 +5,25 @@ from typing import Any
 import pytest
 
 from test.serving.scripted import DRONE, FIND, Scene, request
-from timely_llm.core.errors import EngineError, RequestError
+from timely_llm.core.errors import EngineError
 from timely_llm.core.generation import State
-from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
-from timely_llm.core.stream import ChatMessage, StreamRequest
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    ExecutionReport,
+    Rejected,
+    ReportState,
+    StreamRequest,
+)
+from timely_llm.core.step import SequenceProgress, StepResult
 from timely_llm.core.time_utility import URGENT
-from timely_llm.engines.contract import Decoding, StepResult
+from timely_llm.engines.contract import Decoding
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Fcfs, Stream
 from timely_llm.policies.timely import Timely
-from timely_llm.serving.admission import AdmissionLimits
-from timely_llm.skills.grammar import plan_grammar
+from timely_llm.serving.limits import AdmissionLimits
+from timely_llm.skills.minispec.grammar import plan_grammar
 
 
 def test_a_plan_is_delivered_in_segments_that_make_up_its_text() -> None:
@@ -208,8 +215,9 @@ def test_a_failed_step_fails_its_requests_and_the_server_lives_on(
 def test_a_second_request_of_the_same_id_is_refused() -> None:
     scene = Scene({"r": FIND})
     scene.loop.admit(request("r"))
-    with pytest.raises(RequestError, match="'r' is being served already"):
+    with pytest.raises(Rejected, match="a request 'r' is being served already") as refused:
         scene.loop.admit(request("r"))
+    assert refused.value.code is ErrorCode.DUPLICATE_REQUEST
 
 
 def test_all_memory_is_free_when_all_have_ended_and_the_prefix_was_computed_once() -> None:
@@ -295,7 +303,7 @@ def test_a_constrained_loop_gives_the_engine_its_skill_sets_grammar(
     asked: list[Decoding] = []
     add = SimulatedEngine.add
 
-    def watch(engine: SimulatedEngine, *given: Any) -> int:
+    def watch(engine: SimulatedEngine, *given: Any) -> SequenceProgress:
         asked.append(given[3])
         return add(engine, *given)
 

@@ -11,7 +11,7 @@ from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Fcfs, Stream
 from timely_llm.policies.timely import Timely
-from timely_llm.serving.patience import Patience
+from timely_llm.serving.limits import AdmissionLimits, Timeouts
 
 AGAIN = "mf(50);mf(100);tp();->True;...mb(30);mf(100);->True;"
 
@@ -73,7 +73,7 @@ def test_no_segment_of_a_plan_that_failed_comes_after_the_failure(policy: Policy
 
 
 def test_a_plan_that_fails_again_and_again_ends_with_the_robots_reason() -> None:
-    scene = Scene({"r": "mf(50);...mf(50);...mf(50);"}, patience=Patience(max_replans=2))
+    scene = Scene({"r": "mf(50);...mf(50);...mf(50);"}, timeouts=Timeouts(max_replans=2))
     scene.loop.admit(request("r"))
     for epoch in range(3):
         scene.until_segments(epoch + 1)
@@ -86,7 +86,7 @@ def test_a_plan_that_fails_again_and_again_ends_with_the_robots_reason() -> None
 
 
 def test_without_replans_the_first_failure_ends_the_request() -> None:
-    scene = Scene({"r": FIND}, patience=Patience(max_replans=0))
+    scene = Scene({"r": FIND}, timeouts=Timeouts(max_replans=0))
     scene.loop.admit(request("r"))
     scene.until_segments(1)
     scene.report("r", ReportState.FAILED, 0)
@@ -104,14 +104,29 @@ def test_a_failure_that_cannot_be_put_into_words_ends_the_request() -> None:
     assert scene.loop.free_kv_tokens == scene.free_at_start
 
 
+def test_a_new_plan_that_is_refused_counts_no_prompt_tokens() -> None:
+    first = Scene({"r": AGAIN})
+    first.loop.admit(request("r"))
+    tokens = first.plans[0].prompt_tokens
+    scene = Scene({"r": AGAIN}, admission=AdmissionLimits(max_prompt_tokens=tokens))
+    scene.loop.admit(request("r"))
+    scene.until_segments(1)
+    scene.report("r", ReportState.FAILED, 0, value="wind")
+    result = scene.sink.results["r"]
+    assert result.error_code is ErrorCode.EXECUTION_FAILED
+    assert f"at most {tokens} are allowed" in result.error_msg
+    assert result.prompt_tokens == tokens
+    assert scene.loop.stats.prompt_tokens == tokens
+
+
 LOOK = "look();...pick('cup');place('box');->True;"
 
 
 def arm_scene(
-    plans: dict[str, str], policy: Policy | None = None, patience: Patience | None = None,
+    plans: dict[str, str], policy: Policy | None = None, timeouts: Timeouts | None = None,
     **limits: Any,
 ) -> Scene:  # fmt: skip
-    return Scene(plans, policy, patience, skill_set=ARM, **limits)
+    return Scene(plans, policy, timeouts, skill_set=ARM, **limits)
 
 
 def admit_arm(scene: Scene, name: str) -> None:
@@ -157,7 +172,7 @@ def test_only_the_value_of_the_blocking_segment_is_waited_for() -> None:
 
 
 def test_a_robot_that_never_answers_times_out() -> None:
-    scene = arm_scene({"r": LOOK, "s": "open();->True;"}, None, Patience(answer_timeout_s=5.0))
+    scene = arm_scene({"r": LOOK, "s": "open();->True;"}, None, Timeouts(answer_timeout_s=5.0))
     admit_arm(scene, "r")
     admit_arm(scene, "s")
     scene.run()
@@ -228,7 +243,7 @@ def test_also_the_failure_of_a_complete_plan_leads_to_a_new_one() -> None:
 
 
 def test_the_end_of_an_execution_is_not_waited_for_for_ever() -> None:
-    scene = Scene({"r": "mf(50);->True;"}, patience=Patience(answer_timeout_s=5.0))
+    scene = Scene({"r": "mf(50);->True;"}, timeouts=Timeouts(answer_timeout_s=5.0))
     scene.loop.admit(request("r", closed_loop=True))
     scene.run()
     result = scene.sink.results["r"]
@@ -248,7 +263,7 @@ def test_draining_does_not_wait_for_robots() -> None:
 
 
 def test_a_reason_of_five_megabytes_is_cut() -> None:
-    scene = Scene({"r": AGAIN}, Timely(lead_s=0.2), Patience(max_replans=0))
+    scene = Scene({"r": AGAIN}, Timely(lead_s=0.2), Timeouts(max_replans=0))
     scene.loop.admit(request("r"))
     scene.until_segments(1)
     scene.report("r", ReportState.FAILED, 0, value="wind\n\ud800" * 1_000_000)

@@ -8,14 +8,12 @@ import pytest
 
 from test.serving.scripted import ARM, FIND, Scene, request
 from timely_llm.core.errors import EngineError, RequestError
-from timely_llm.core.request import ErrorCode, Request
+from timely_llm.core.request import ChatMessage, ErrorCode, Request, StreamRequest
 from timely_llm.core.slo import Slo
-from timely_llm.core.stream import ChatMessage, StreamRequest
-from timely_llm.policies.contract import StepPlan
+from timely_llm.core.step import StepPlan
 from timely_llm.policies.fcfs import Stream
-from timely_llm.serving.admission import AdmissionLimits
-from timely_llm.serving.conversations import Keeping
-from timely_llm.serving.patience import Patience
+from timely_llm.serving.conversations import RetentionLimits
+from timely_llm.serving.limits import AdmissionLimits, Timeouts
 
 WORDS = "There is a cup on the chair."
 
@@ -146,7 +144,7 @@ def test_kept_memory_is_lent_and_computed_again() -> None:
     scene.loop.admit(ask("r", "x " * 60, conversation="c"))
     scene.run()
     kept = free - scene.engine.capacity.free_tokens
-    assert scene.loop.free_kv_tokens == free, "nobody is in want of it"
+    assert scene.loop.free_kv_tokens == free, "no request needs it"
     first = scene.sink.answers["r"]
     assert kept == first.prompt_tokens + first.generated_tokens - 1
     scene.loop.admit(ask("p", "y " * ((free - kept) // 2 - 10), agent="bob"))
@@ -201,7 +199,9 @@ def test_a_turn_that_is_too_long_leaves_the_conversation() -> None:
 
 
 def test_conversations_are_forgotten() -> None:
-    scene = Scene({"r": WORDS}, Stream(), keeping=Keeping(max_conversations=2, timeout_s=60.0))
+    scene = Scene(
+        {"r": WORDS}, Stream(), retention=RetentionLimits(max_conversations=2, timeout_s=60.0)
+    )
     for name in ("c", "d", "e"):
         scene.loop.admit(ask(name, conversation=name))
         scene.run()
@@ -235,7 +235,7 @@ def test_a_plan_may_have_the_id_of_an_answer_that_ended() -> None:
 
 
 def test_an_answer_that_never_begins_expires() -> None:
-    scene = Scene({"r": WORDS}, Never(), Patience(queue_timeout_s=0.5))
+    scene = Scene({"r": WORDS}, Never(), Timeouts(queue_timeout_s=0.5))
     scene.loop.admit(ask("r"))
     scene.run()
     result = scene.sink.answers["r"]
@@ -251,5 +251,5 @@ def test_control_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_kind_of_request_is_refused() -> None:
-    with pytest.raises(RequestError, match="nobody knows how to serve Request"):
+    with pytest.raises(RequestError, match="a server cannot serve a Request"):
         Scene({}).loop.admit(Request("r", "ann"))

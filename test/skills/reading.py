@@ -2,7 +2,7 @@
 
 from test.skills.plans import DRONE
 from timely_llm.skills.checkers import cut
-from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.minispec.checker import MiniSpecChecker
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Piece
 
@@ -16,7 +16,7 @@ def read(*chunks: str) -> tuple[list[Piece], str]:
 
 
 def pieces_of(skill_set: SkillSet, text: str) -> list[Piece]:
-    """Return the pieces of a text without outside words."""
+    """Return the pieces of a text without tool output."""
     found = cut(skill_set, text)
     assert not any(isinstance(piece, str) for piece in found)
     return [piece for piece in found if isinstance(piece, Piece)]

@@ -1,7 +1,7 @@
 """Random rules of all that rules may be written with, used on long texts: what do they cost?
 
-A process of its own, so that its memory is that of the rules: `python test/skills/rule_fuzz.py
-NUMBER SEED` prints one line of JSON.
+A process of its own, so that its memory is that of the rules: `python
+test/skills/rule_fuzz.py NUMBER SEED` prints one line of JSON.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def pattern(chance: random.Random, size: int) -> str:
 
 
 def main(number: int, seed: int) -> dict[str, float]:
-    """Return what the costliest of so many patterns took."""
+    """Return the seconds of the costliest of `number` patterns."""
     warnings.simplefilter("ignore")
     chance = random.Random(seed)
     Rule(0, "a")

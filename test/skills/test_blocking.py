@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from test.examples import examples
 from timely_llm.core.errors import PlanError, SkillSetError
-from timely_llm.skills.interpreter import Do, Ended, Event, Interpreter, NeedMore
-from timely_llm.skills.minispec import MiniSpecChecker, check_plan
+from timely_llm.skills.minispec.checker import MiniSpecChecker, check_plan
+from timely_llm.skills.minispec.interpreter import Do, Ended, Event, Interpreter, NeedMore
 from timely_llm.skills.skill_set import parse_skill_set
 
 ARM_YAML = """
@@ -103,7 +104,7 @@ def test_where_its_value_could_not_be_read_a_blocking_call_is_refused(
 STATEMENTS = ["look();", "pick('pen');", "?sees('a'){look();}", " look() ; ", "2{pick('b');}"]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=6), st.data())
 def test_however_a_plan_is_split_each_blocking_call_ends_a_reading(
     statements: list[str], data: st.DataObject
@@ -130,7 +131,7 @@ def test_however_a_plan_is_split_each_blocking_call_ends_a_reading(
 
 
 def run(plan: list[str], value: str = "pen", sees: bool = True) -> tuple[list[str], list[Event]]:
-    """Return the calls made and the events of a plan whose segments come one after another."""
+    """Return the calls made and the events of a plan with segments one after another."""
     interpreter, calls, events = Interpreter(ARM), [], []
     for index, text in enumerate(plan):
         interpreter.add(index, text, final=index == len(plan) - 1)
@@ -179,7 +180,7 @@ def test_the_model_reads_what_a_blocking_call_returned() -> None:
     assert len(ARM.answer_text("x" * 5000)) == len("=> \n") + 1000
 
 
-def test_a_failed_plan_is_told_again_with_its_history() -> None:
+def test_a_failed_plan_is_repeated_with_its_history() -> None:
     assert ARM.recovery_text("Clean up.", "look();pick('pen');", "the pen\nslipped", "look();") == (
         "Clean up.\n[E] You provided me with plan look();pick('pen');, but I failed because"
         " the pen slipped. Execution history: look();"
@@ -202,10 +203,10 @@ def test_formats_are_the_users() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("answer_format: '=>'", r"at answer_format: must contain {value} once, not 0 times"),
+        ("answer_format: '=>'", r"answer_format: must contain {value} once, not 0 times"),
         ("answer_format: '{value}{value}'", r"must contain {value} once, not 2 times"),
         ("answer_format: '{value}{task}'", r"must not contain {task}: allowed are {value}"),
-        ("recovery_format: '{task}'", r"at recovery_format: must contain {reason} once"),
+        ("recovery_format: '{task}'", r"recovery_format: must contain {reason} once"),
         (
             "recovery_format: '{task}{reason}{scene}'",
             r"must not contain {scene}: allowed are {task}, {reason}, {plan}, {done}",

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test import endurance
-from test.sizes import sizes
 from test.skills.plans import DRONE
+from timely_llm.conformance.policies.service import sizes
 from timely_llm.core.segment import SkillCall
 from timely_llm.skills.execution_time import LOW_AFTER, ExecutionTimes
-from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.minispec.checker import MiniSpecChecker
 
 MOVE_S = 1.8144 + 0.0072 * 100
 STEP_S = 1.5275
@@ -45,7 +45,7 @@ def test_predictions_improve_on_a_biased_robot(slower: float) -> None:
     assert np.mean(errors[-20:]) < 0.06 < np.mean(errors[:3])
     assert times.error == pytest.approx(np.mean(errors))
     assert math.copysign(1, times.bias) == math.copysign(1, slower - 1)
-    assert times.predict_s("mb", (100,)) == pytest.approx(MOVE_S)  # nobody reported that one
+    assert times.predict_s("mb", (100,)) == pytest.approx(MOVE_S)  # without any report
     plan = MiniSpecChecker(DRONE, times).feed("mf(100);")
     assert plan[0].predicted_s == pytest.approx(slower * MOVE_S, rel=0.06)
 
@@ -82,7 +82,7 @@ def test_instant_and_unknown_skills_teach_nothing() -> None:
     assert times.error == 0.0
 
 
-def test_only_segments_whose_calls_were_all_made_once_teach() -> None:
+def test_only_segments_with_each_call_made_once_teach() -> None:
     times = ExecutionTimes(DRONE)
     for text in ("4{mf(100)}", "?s('cat')|s('dog'){"):
         checker = MiniSpecChecker(DRONE, times)
@@ -120,7 +120,7 @@ def test_a_quick_search_shortens_the_prediction_at_once() -> None:
     times.observe([call(times, "s", "cat")], 0.8)
     assert times.predict_s("s", ("cat",)) == 0.8
     times.observe([call(times, "s", "cat"), call(times, "mf", 100)], 0.5)
-    assert times.predict_s("s", ("cat",)) == 0.8  # who of the two was quick is not known
+    assert times.predict_s("s", ("cat",)) == 0.8  # which of the two was quick is not known
 
 
 anything = st.floats() | st.floats(0.01, 1000)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from test.examples import examples
 from test.skills.reading import pieces_of
 from timely_llm.core.errors import PlanError
 from timely_llm.skills.checkers import make_checker
-from timely_llm.skills.interpreter import Do, Ended, Interpreter
+from timely_llm.skills.minispec.interpreter import Do, Ended, Interpreter
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 
@@ -103,7 +104,7 @@ def test_a_robot_says_each_piece() -> None:
 words = st.text("aB1.!?…。\"') \n", max_size=60)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(words | st.text(max_size=30), st.sampled_from([SENTENCES, PARAGRAPHS]), st.data())
 def test_pieces_make_up_the_text_however_it_is_split(
     text: str, skill_set: SkillSet, data: st.DataObject

@@ -38,7 +38,7 @@ def test_it_is_the_same_skill_set() -> None:
         ("x" * 300_000, "cart.yaml has 300000 characters, at most 262144 are allowed"),
         ("name: \ud800", r"cart.yaml holds '\\ud800' at place 6, which is no character: allowed"),
         ("[" * 100_000, "cart.yaml is nested more than 16 levels deep, the most allowed"),
-        ("name: cart", r"cart.yaml: at prompt: Field required"),
+        ("name: cart", r"cart.yaml: line 1: the field .prompt. is missing"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(text: str, words: str) -> None:
@@ -61,7 +61,7 @@ def test_a_text_that_takes_all_there_is_ends_only_its_reader(
     code = (
         "import timely_llm.skills.reader_child as child, timely_llm.skills.skill_set as read\n"
         f"def greedy(text, source):\n    {HUNGRY[hunger]}\n"
-        "read.parse_skill_set, child.CPU_S = greedy, 1\nchild.main()\n"
+        "read.parse_skill_set, child.CPU_S = greedy, 1\nimport os; child.main(os.getppid())\n"
     )
     run = subprocess.run
 

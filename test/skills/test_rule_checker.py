@@ -10,15 +10,17 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from test.examples import examples
 from test.skills.reading import pieces_of
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall
-from timely_llm.skills.calls import parse_arguments
 from timely_llm.skills.checkers import make_checker
-from timely_llm.skills.interpreter import Do, Ended, Interpreter, NeedMore
+from timely_llm.skills.execution_time import parse_arguments
+from timely_llm.skills.minispec.interpreter import Do, Ended, Interpreter, NeedMore
 from timely_llm.skills.rule_checker import MAX_STATEMENT, RuleChecker
 from timely_llm.skills.rules import Budget
-from timely_llm.skills.skill_set import Skill, SkillSet, parse_skill_set
+from timely_llm.skills.skill import Skill
+from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 from timely_llm.skills.stop_checker import Piece, StopChecker
 
 CALL = r"(?P<skill>\w+)\((?P<arguments>[^()]*)\)\s*(->|;|\n)?"
@@ -174,7 +176,7 @@ STATEMENTS = [
 ]
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(st.lists(st.sampled_from(STATEMENTS), min_size=1, max_size=6).map("".join), st.data())
 def test_where_the_text_is_split_makes_no_difference(text: str, data: st.DataObject) -> None:
     places = data.draw(st.lists(st.integers(0, len(text)), max_size=8).map(sorted))
@@ -185,7 +187,7 @@ def test_where_the_text_is_split_makes_no_difference(text: str, data: st.DataObj
     assert "".join(pieces) + tail == text
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.text("go(),;' x1\n!-b>", max_size=40))
 def test_any_text_is_read_alike_however_it_is_split(text: str) -> None:
     assert outcome([text]) == outcome(list(text))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
 import subprocess
@@ -12,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from test.ros_domains import reserved_domain
+from timely_llm.core.requirements import executors
+
 ROOT = Path(__file__).resolve().parents[2]
-_domains = itertools.count(os.getpid())
+EXECUTORS = executors()
+"""Those that the nodes have on the distribution that runs."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all of these tests, one after the other, where several processes test."""
+    """Let one worker run all of these tests: each has processes that need a core of their own."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.xdist_group("ros"))
@@ -75,10 +79,10 @@ def ros_environment(domain: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def domain() -> int:
-    """A ROS domain that no other test module uses now, nor any of another process of this run."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
-    return 1 + 25 * (worker % 4) + next(_domains) % 25
+def domain() -> Iterator[int]:
+    """A ROS domain that no other test module uses now, in this run or in another one."""
+    with reserved_domain() as domain:
+        yield domain
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +100,7 @@ def start(domain: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sta
         if "/" in name:
             command = [str(ROOT / name), *arguments]
         else:
-            if name == "plan_server":  # nobody else is in this domain
+            if name == "plan_server":  # no other server is in this domain
                 parameters = {"name_check_s": 0.0} | parameters
             pairs = [f"{parameter}:={value}" for parameter, value in parameters.items()]
             words = [word for pair in pairs for word in ("-p", pair)]

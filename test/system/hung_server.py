@@ -1,11 +1,12 @@
-"""A plan server whose engine breaks on request: `hung_server.py HOW --ros-args ...`.
+"""A plan server with an engine that breaks on request: `hung_server.py HOW --ros-args ...`.
 
-It breaks at the step that serves a request whose id begins with "stuck". HOW `remote` breaks
+It breaks at the step of a request with an id that begins with "stuck". HOW `remote` breaks
 nothing: it is an engine in a process of its own that starts fast.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import signal
 import string
@@ -14,19 +15,28 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from timely_llm.core.step import StepPlan
 from timely_llm.engines import remote
 from timely_llm.engines.remote import RemoteEngine
-from timely_llm.engines.script_tokenizer import ScriptTokenizer
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.policies.contract import StepPlan
-from timely_llm.ros import plan_server, plan_server_setup
+from timely_llm.engines.simulated import ScriptTokenizer, SimulatedEngine
+from timely_llm.ros.server import node, setup
 
 ENGINES = Path(__file__).parents[1] / "engines"
 
 
 def hold_the_lock() -> None:
-    """Match for longer than anyone waits: `re` holds the interpreter's lock."""
+    """Match for longer than any wait: `re` holds the interpreter's lock."""
     re.match(r"(a|a)*$", "a" * 40 + "b")
+
+
+napped: list[bool] = []
+
+
+def nap() -> None:
+    """Hold the interpreter's lock once for longer than a client waits for a sign of life."""
+    if not napped:
+        napped.append(True)
+        ctypes.PyDLL(None).usleep(4_000_000)
 
 
 def die() -> None:
@@ -42,6 +52,7 @@ HOW: dict[str, Callable[[], object]] = {
     "waits": lambda: signal.sigtimedwait([], 3600.0),  # in C, and signals do not end it
     "spins": lambda: all(True for _ in iter(int, 1)),
     "holds": hold_the_lock,
+    "naps": nap,
     "dies": die,
     "fails": fail,
     "remote": lambda: None,
@@ -60,7 +71,7 @@ def main() -> int:
     if how == "remote":
         sys.path.insert(0, str(ENGINES))
         remote.CHILD = "letters_child"
-        plan_server_setup.make_engine = make_remote_engine  # type: ignore[attr-defined]
+        setup.make_engine = make_remote_engine  # type: ignore[attr-defined]
     submit = SimulatedEngine.submit
 
     def submit_or_break(engine: SimulatedEngine, plan: StepPlan) -> None:
@@ -70,7 +81,7 @@ def main() -> int:
         submit(engine, plan)
 
     SimulatedEngine.submit = submit_or_break  # type: ignore[method-assign,assignment]
-    return plan_server.main()
+    return node.main()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from test.system.conftest import Start
 from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.ros.conversions import time_utility_message
+from timely_llm.ros.conversions import TIME_UTILITY
 
 AnyClient = TypeVar("AnyClient", bound="Client")
 WAIT_S = 60.0
@@ -27,9 +27,18 @@ PATIENT = {
     "skill_sets": f"[{Path(__file__).with_name('patient.yaml')}]",
     "stats_period_s": 0.1,
 }
-"""A server whose every plan waits, after `mf(50);tc(90);`, until a value is reported."""
+"""A server with plans that wait, after `mf(50);tc(90);`, until a value is reported."""
 FIND = "Scene: []\nTask: [A] Check for a cat or a cup."
 LONG = "Scene: []\nTask: [A] Go up 50 cm, wait 3 seconds, move left 100 cm and then take a picture."
+
+
+STATES = {
+    msg.RequestStatus.QUEUED: "queued",
+    msg.RequestStatus.RUNNING: "running",
+    msg.RequestStatus.SUSPENDED: "suspended",
+    msg.RequestStatus.BLOCKED: "blocked",
+    msg.RequestStatus.EXECUTING: "executing",
+}
 
 
 class Client:
@@ -41,7 +50,7 @@ class Client:
         self.node = rclpy.create_node("system_test", context=self._context)
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self.node)
-        self.action: ActionClient[Any, Any, Any] = ActionClient(self.node, Plan, "plan")
+        self.action: ActionClient[Any, Any, Any] = ActionClient(self.node, Plan, "plan_server/plan")
         self.segments: list[msg.Segment] = []
         self.feedback: list[msg.Segment] = []
         self.stats: list[msg.ServerStats] = []
@@ -80,7 +89,7 @@ class Client:
             asked.append(answer.request_id)
             end_s = time.monotonic() + 2
             self._until_segment(end_s)
-        for request_id in asked:  # what is left of them is nobody's
+        for request_id in asked:  # no test uses them any more
             self.call(srv.CancelRequest, "cancel_request", request_id=request_id)
 
     def wait_for_action(self) -> None:
@@ -105,7 +114,7 @@ class Client:
     def listed(self) -> dict[str, str]:
         """Return the states of the requests being served."""
         answer = self.call(srv.ListRequests, "list_requests")
-        return dict(zip(answer.request_ids, answer.states, strict=True))
+        return {status.request_id: STATES[status.state] for status in answer.requests}
 
     def until_listed(self, states: dict[str, str]) -> None:
         """Wait until exactly these requests are being served, in these states."""
@@ -129,7 +138,7 @@ class Client:
             agent="tester",
             skill_set="drone",
             task=task,
-            time_utility=time_utility_message(NORMAL),
+            time_utility=TIME_UTILITY.message(NORMAL),
             **fields,
         )
 
@@ -139,7 +148,7 @@ class Client:
             "agent": "tester",
             "skill_set": "drone",
             "task": FIND,
-            "time_utility": time_utility_message(NORMAL),
+            "time_utility": TIME_UTILITY.message(NORMAL),
         }
         return Plan.Goal(**(values | fields))
 

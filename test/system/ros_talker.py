@@ -1,4 +1,4 @@
-"""What tests of conversations share: slow steps, and a client node that hears everything."""
+"""Common parts of tests of conversations: slow steps, and a client node of all topics."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ SLOW = {
     "pace": f"measured:{Path(__file__).with_name('slow.yaml')}",
     "stats_period_s": 0.1,
 }
-"""A server whose answers take seconds, so that a test can do something in the middle of one."""
+"""A server with answers that take seconds, so that a test can act in the middle of one."""
 
 
 class Talker(Client):
-    """Asks for answers, and keeps every token and result that it hears of."""
+    """Asks for answers, and keeps every token and result."""
 
     def __init__(self, domain: int) -> None:
         super().__init__(domain)
         self.converse: ActionClient[Any, Any, Any] = ActionClient(
-            self.node, Converse, "converse", **qos.of_action("sub")
+            self.node, Converse, "plan_server/converse", **qos.of_action("sub")
         )
         self.chunks: list[msg.StreamChunk] = []
         self.fed_back: list[msg.StreamChunk] = []
@@ -62,11 +62,11 @@ class Talker(Client):
         return [chunk for chunk in self.chunks if chunk.request_id == request_id]
 
     def accepted(self, request_id: str) -> msg.StreamRequest:
-        """Wait for what the server publishes of a request that it let in."""
+        """Wait for the message of an accepted request."""
         return self._heard(self.streams, request_id)
 
     def ended(self, request_id: str) -> msg.StreamResult:
-        """Wait for what the server publishes of a request's end."""
+        """Wait for the message of a request's result."""
         return self._heard(self.results, request_id)
 
     def _heard(self, messages: list[Any], request_id: str) -> Any:

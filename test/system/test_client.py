@@ -10,20 +10,20 @@ import pytest
 import rclpy
 from rclpy.context import Context
 
-from test.system.conftest import Start
+from test.system.conftest import EXECUTORS, Start
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import URGENT
-from timely_llm.ros.client import PlanClient, PlanClientError, PlanTask, PlanTimeout
+from timely_llm.ros.client.plan import PlanClient, PlanClientError, PlanTask, PlanTimeout
 
 PLAN = "mf(50);tc(90);tp();mf(50);->True;"
 WAIT_S = 30.0
 
 
-@pytest.fixture(scope="module", params=["single", "events"])
+@pytest.fixture(scope="module", params=EXECUTORS)
 def server(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
-    """A server that plans for `drone` and waits for `patient`, and who watches it."""
+    """A server that plans for `drone` and waits for `patient`, and its client."""
     skill_sets = f"{PATIENT['skill_sets']}"[:-1] + ",test/system/patrol.yaml]"
     parameters = PATIENT | {"skill_sets": skill_sets, "executor": request.param}
     with serving(start, Client, domain, **parameters) as made:
@@ -105,7 +105,7 @@ def test_a_canceled_request_leaves_the_server(patient: PlanClient, server: Clien
     assert raised.value.code is ErrorCode.CANCELED
 
 
-def test_refusals_are_told_in_one_sentence(client: PlanClient, domain: int) -> None:
+def test_refusals_are_one_sentence(client: PlanClient, domain: int) -> None:
     with pytest.raises(RequestError, match="the task is empty"):
         client.submit(" ")
     with pytest.raises(RequestError, match="temperature must be 0 to 2, not nan"):
@@ -154,8 +154,8 @@ def test_closing_cancels_what_is_open_and_leaves_no_thread(server: Client, domai
 
 def test_a_missing_server_is_named(server: Client, domain: int) -> None:
     with (
-        PlanClient("robot", server="nobody", namespace="/lab", domain=domain) as client,
-        pytest.raises(PlanTimeout, match=r"no plan server /lab/nobody answered within 0.2 s"),
+        PlanClient("robot", server="absent", namespace="/lab", domain=domain) as client,
+        pytest.raises(PlanTimeout, match=r"no plan server /lab/absent answered within 0.2 s"),
     ):
         client.wait_for_server(0.2)
 

@@ -6,20 +6,29 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from action_msgs.msg import GoalStatus
 
-from test.system.conftest import ros_environment
+from test.system.conftest import Start, ros_environment
 from test.system.ros_client import Client
 from timely_llm.core.request import ErrorCode
 
 pytestmark = [pytest.mark.colcon, pytest.mark.timeout(900)]
 
 SOURCES = Path(__file__).resolve().parents[2]
+MANIFEST = ElementTree.parse(SOURCES / "package.xml").getroot()
+KINDS = ("msg", "srv", "action")
+
+
+HAS_RCLCPP = any(
+    (Path(prefix) / "share/ament_index/resource_index/packages/rclcpp_action").exists()
+    for prefix in [sys.prefix, *os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)]
+)
 
 
 def with_ros_of(prefix: str) -> dict[str, str]:
@@ -34,27 +43,35 @@ def with_ros_of(prefix: str) -> dict[str, str]:
 
 
 class Overlay:
-    """The package in a colcon workspace of its own."""
+    """The package in a colcon workspace of its own.
 
-    def __init__(self, workspace: Path) -> None:
+    Args:
+        workspace: an empty folder.
+        packages: folders of further packages.
+        options: of CMake.
+    """
+
+    def __init__(
+        self, workspace: Path, packages: Sequence[Path] = (), options: Sequence[str] = ()
+    ) -> None:
         self._workspace = workspace
         self._environment = with_ros_of(sys.prefix)
         self.prefix = workspace / "install" / "timely_llm"
         build: list[str | Path] = [sys.executable, "-m", "colcon"]
-        build += ["--log-base", workspace / "log", "build", "--paths", SOURCES]
+        build += ["--log-base", workspace / "log", "build", "--paths", SOURCES, *packages]
         build += ["--build-base", workspace / "build", "--install-base", workspace / "install"]
         build += ["--event-handlers", "console_direct+", "--cmake-args", "-DBUILD_TESTING=OFF"]
-        build += [f"-DPython3_EXECUTABLE={sys.executable}"]
+        build += [f"-DPython3_EXECUTABLE={sys.executable}", *options]
         subprocess.run(build, check=True, cwd=workspace, env=self._environment)
 
-    def _sourced(self, command: str) -> list[str]:
+    def sourced(self, command: str) -> list[str]:
         setup = shlex.quote(str(self._workspace / "install" / "setup.sh"))
         return ["sh", "-c", f". {setup} && exec {command}"]
 
     def python(self, code: str) -> str:
         """Return what a program prints that runs in the sourced workspace."""
         done = subprocess.run(
-            self._sourced(f"python3 -c {shlex.quote(code)}"),
+            self.sourced(f"python3 -c {shlex.quote(code)}"),
             cwd=self._workspace,
             env=self._environment,
             capture_output=True,
@@ -68,12 +85,30 @@ class Overlay:
         """Run an executable as `ros2 run` would, in the sourced workspace."""
         command = shlex.quote(str(self.prefix / "lib" / "timely_llm" / executable))
         environment = self._environment | ros_environment(domain)
-        process = subprocess.Popen(self._sourced(command), cwd=self._workspace, env=environment)
+        process = subprocess.Popen(self.sourced(command), cwd=self._workspace, env=environment)
         try:
             yield
         finally:
             process.terminate()
             process.wait(30)
+
+    def output_of(self, command: str, domain: int) -> str:
+        """Return what a program prints that runs in the sourced workspace and ends well."""
+        environment = self._environment | ros_environment(domain)
+        done = subprocess.run(
+            self.sourced(command), cwd=self._workspace, env=environment,
+            stdout=subprocess.PIPE, text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def interfaces(tmp_path_factory: pytest.TempPathFactory) -> Overlay:
+    """Build the interfaces alone, and the client in C++ where ROS has rclcpp."""
+    packages = [SOURCES / "examples" / "cpp"] if HAS_RCLCPP else []
+    workspace = tmp_path_factory.mktemp("interfaces")
+    return Overlay(workspace, packages, ["-DTIMELY_LLM_INTERFACES_ONLY=ON"])
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +156,47 @@ def test_the_overlay_serves_a_plan(overlay: Overlay, domain: int) -> None:
     assert status == GoalStatus.STATUS_SUCCEEDED
     assert result.error_code == ErrorCode.NONE
     assert result.plan
+
+
+def test_the_interfaces_alone_bring_nothing_else(interfaces: Overlay) -> None:
+    imports = "; ".join(
+        f"from timely_llm.{kind} import {file.stem}"
+        for kind in KINDS for file in SOURCES.glob(f"{kind}/*.{kind}")
+    )  # fmt: skip
+    interfaces.python(imports)
+    assert list(interfaces.prefix.rglob("*/timely_llm/core")) == []
+    assert not (interfaces.prefix / "lib" / "timely_llm").exists()
+    share = interfaces.prefix / "share" / "timely_llm"
+    assert (share / "action" / "Plan.action").exists()
+    assert not (share / "launch").exists() and not (share / "models").exists()
+    headers = interfaces.prefix / "include" / "timely_llm" / "timely_llm"
+    assert (headers / "action" / "plan.hpp").exists()
+
+
+def test_the_interfaces_alone_need_no_python_package_but_those_of_ros() -> None:
+    def requirements(tag: str) -> set[str]:
+        return {(element.text or "") for element in MANIFEST.iter(tag)}
+
+    needed = (
+        requirements("buildtool_depend") | requirements("build_depend") | requirements("depend")
+    )
+    assert needed == {
+        "ament_cmake",
+        "rosidl_default_generators",
+        "action_msgs",
+        "builtin_interfaces",
+    }
+
+
+@pytest.mark.skipif(not HAS_RCLCPP, reason="no rclcpp here: PyPI has no such wheel")
+def test_a_client_in_cpp_prints_the_segments_of_a_plan(
+    interfaces: Overlay, start: Start, domain: int
+) -> None:
+    server = start("plan_server", engine="simulated")
+    ask = interfaces.prefix.parent / "timely_llm_cpp_client/lib/timely_llm_cpp_client/ask"
+    task = shlex.quote("Scene: [chair]\nTask: [A] Find the cat and go to it.")
+    lines = interfaces.output_of(f"{shlex.quote(str(ask))} drone {task}", domain).splitlines()
+    assert lines[0].startswith("segment 0: ")
+    segments = dict(line.split(": ", 1) for line in lines if line.startswith("segment "))
+    assert lines[-1] == f"plan: {''.join(segments.values())}"
+    server.stop()

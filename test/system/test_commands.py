@@ -52,7 +52,7 @@ def test_ask_shows_segments_and_result(start: Start, server: Client) -> None:
 
 
 def test_ask_speaks_json(start: Start, server: Client) -> None:
-    process = ask(start, "Go up 50 cm.", "--scene", "chair", "--urgent", "--json")
+    process = ask(start, "Go up 50 cm.", "--scene", "chair", "--urgent", "--json-lines")
     assert process.wait(WAIT_S) == 0, process.output
     *segments, result = [json.loads(line) for line in process.output.splitlines()]
     assert [segment["index"] for segment in segments] == list(range(len(segments)))
@@ -65,11 +65,11 @@ def test_ask_speaks_json(start: Start, server: Client) -> None:
     [
         (["Row.", "--skill-set", "boat"], "unknown skill set 'boat'"),
         ([" "], "the task is empty"),
-        (["Go.", "--server", "nobody", "--wait", "0.2"], "no plan server /nobody answered"),
+        (["Go.", "--server", "absent", "--wait", "0.2"], "no plan server /absent answered"),
         (["Go.", "--agent", "x" * 200], "agent must have 1 to 128 characters"),
     ],
 )
-def test_ask_tells_what_is_wrong_in_one_line(
+def test_ask_prints_a_fault_in_one_line(
     start: Start, server: Client, arguments: list[str], words: str
 ) -> None:
     process = ask(start, *arguments)

@@ -47,7 +47,7 @@ def test_tokens_come_each_once_and_make_up_the_text(talker: Talker) -> None:
     assert (result.kept_tokens, result.recomputed_tokens) == (0, 0)
 
 
-def test_feedback_is_only_for_who_asks_for_it(talker: Talker) -> None:
+def test_only_a_goal_that_asks_for_feedback_gets_it(talker: Talker) -> None:
     result = talker.answer("quiet")
     talker.until(lambda: len(talker.tokens_of("quiet")) == result.generated_tokens)
     assert "quiet" not in {token.request_id for token in talker.fed_back}
@@ -111,7 +111,7 @@ def test_a_request_may_come_by_topic(talker: Talker) -> None:
     result, accepted = talker.ended("flat"), talker.accepted("flat")
     assert (result.agent, result.error_code) == ("bag", ErrorCode.NONE)
     talker.until(lambda: len(talker.tokens_of("flat")) == result.generated_tokens)
-    # What was accepted says everything, so that it can be played again anywhere.
+    # An accepted request has all its values, so that it can be replayed anywhere.
     assert (accepted.tpot, accepted.deadline) == (0.125, float("inf"))
     assert (accepted.words_per_s, accepted.max_tokens, accepted.weight) == (3.0, 256, 1.0)
     accepted.request_id = "again"

@@ -1,4 +1,4 @@
-"""What clients say fills neither the server's log nor its memory."""
+"""Texts of clients fill neither the server's log nor its memory."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from timely_llm import msg, srv
 from timely_llm.action import Converse
 from timely_llm.core.request import ErrorCode
 from timely_llm.ros import qos
+
+pytestmark = pytest.mark.faults
 
 HUGE = "x" * 5_000_000
 LARGE = "x" * 500_000
@@ -71,7 +73,7 @@ def refused(client: Client, field: str, value: str) -> Any:
 
 
 @pytest.mark.parametrize("value", [HUGE, FORGED], ids=["5 MB", "newline"])
-def test_every_text_of_a_refused_plan_is_told_short(
+def test_every_text_of_a_refused_plan_is_clipped(
     client: Client, server: Process, value: str
 ) -> None:
     results: list[msg.PlanResult] = []
@@ -100,9 +102,7 @@ def test_every_text_of_a_refused_plan_is_told_short(
 
 
 @pytest.mark.parametrize("value", [HUGE, FORGED], ids=["5 MB", "newline"])
-def test_every_text_of_other_calls_is_told_short(
-    client: Client, server: Process, value: str
-) -> None:
+def test_every_text_of_other_calls_is_clipped(client: Client, server: Process, value: str) -> None:
     canceled = client.call(srv.CancelRequest, "cancel_request", request_id=value)
     assert is_short(canceled.error_msg)
     registered = client.call(srv.RegisterSkillSet, "register_skill_set", yaml=f"name: {value!r}")
@@ -127,7 +127,9 @@ def test_every_text_of_other_calls_is_told_short(
 def talked(client: Client, goal: Converse.Goal) -> Any:
     from rclpy.action import ActionClient
 
-    action: Any = ActionClient(client.node, Converse, "converse", **qos.of_action("sub"))
+    action: Any = ActionClient(
+        client.node, Converse, "plan_server/converse", **qos.of_action("sub")
+    )
     assert action.wait_for_server(60)
     handle = client.result(action.send_goal_async(goal))
     result = client.result(handle.get_result_async()).result
@@ -175,7 +177,7 @@ def test_refused_goals_keep_no_memory(client: Client, server: Process) -> None:
 
 
 def refuse(client: Client, count: int) -> None:
-    """Send so many refused requests by topic, and wait for the result of each."""
+    """Send `count` refused requests by topic, and wait for the result of each."""
     results: list[msg.PlanResult] = []
     heard = client.node.create_subscription(
         msg.PlanResult, "plan_server/results", results.append, qos.reliable()

@@ -7,10 +7,13 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from action_msgs.msg import GoalStatus
 
 from test.system.conftest import Start
 from test.system.ros_client import LONG, Client
+
+pytestmark = pytest.mark.faults
 
 
 def children(pid: int) -> list[int]:
@@ -44,7 +47,7 @@ def test_the_engine_serves_from_a_process_that_ends_with_the_server(
     assert ended(engine)
 
 
-def test_a_server_whose_engine_is_gone_ends_and_says_so(start: Start, domain: int) -> None:
+def test_a_server_without_its_engine_ends_and_says_so(start: Start, domain: int) -> None:
     server = start("plan_server", engine_process="true")
     client = Client(domain)
     client.wait_for_server()

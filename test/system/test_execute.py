@@ -15,7 +15,13 @@ from test.system.ros_client import FIND, PATIENT, Client, serving
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode
 from timely_llm.resources import resource
-from timely_llm.ros.client import Execution, PlanClient, PlanClientError, PlanTimeout, SkillFailed
+from timely_llm.ros.client.plan import (
+    Execution,
+    PlanClient,
+    PlanClientError,
+    PlanTimeout,
+    SkillFailed,
+)
 from timely_llm.skills.skill_set import load_skill_set
 
 PLAN = "mf(50);tc(90);tp();mf(50);->True;"
@@ -28,7 +34,7 @@ PATIENT_FILE = Path(__file__).with_name("patient.yaml")
 
 @pytest.fixture(scope="module")
 def server(start: Start, domain: int) -> Iterator[Client]:
-    """A server whose plans are `PLAN`; those of `patient` wait for a value after `tc(90);`."""
+    """A server with the plan `PLAN`; plans of `patient` wait for a value after `tc(90);`."""
     parameters = PATIENT | {"skill_sets": f"[{PATIENT_FILE},{PATROL}]"}
     with serving(start, Client, domain, **parameters) as made:
         yield made
@@ -153,7 +159,7 @@ def test_skills_are_checked_before_anything_is_asked(server: Client, domain: int
     server.node.destroy_subscription(heard)
 
 
-def test_the_server_tells_its_skill_sets(
+def test_the_server_returns_its_skill_sets(
     client: PlanClient, patient: PlanClient, server: Client, domain: int
 ) -> None:
     assert client.skill_set() == load_skill_set(PATROL)
@@ -189,7 +195,7 @@ def test_a_result_that_waits_for_a_value_says_so(patient: PlanClient) -> None:
 
 SLOW = """
 import time
-from timely_llm.ros.client import PlanClient
+from timely_llm.ros.client.plan import PlanClient
 
 def drive(distance):
     print("driving", flush=True)

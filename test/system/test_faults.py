@@ -11,10 +11,12 @@ from action_msgs.msg import GoalStatus
 from rcl_interfaces.msg import Parameter, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters, SetParametersAtomically
 
-from test.system.conftest import Process, Start
+from test.system.conftest import EXECUTORS, Process, Start
 from test.system.ros_client import PATIENT, Client, utility
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode
+
+pytestmark = pytest.mark.faults
 
 ODD = Parameter(name="policy", value=ParameterValue(type=42))
 
@@ -25,7 +27,7 @@ class Near(Client):
     server: Process
 
 
-@pytest.fixture(scope="module", params=["single", "events"])
+@pytest.fixture(scope="module", params=EXECUTORS)
 def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Near]:
     words: list[str] = []
     for name, value in (PATIENT | {"executor": request.param}).items():
@@ -120,7 +122,7 @@ def test_a_skill_set_is_unregistered_and_registered_anew(client: Client) -> None
     assert unknown.error_msg == "unknown skill set 'cart': registered are patient"
 
 
-def test_a_goal_whose_request_cannot_be_made_ends(client: Client) -> None:
+def test_a_goal_without_a_possible_request_ends(client: Client) -> None:
     for agent, fault in (("evil", "plan_request"), ("evil-accepted", "request_message")):
         status, result = client.plan(client.goal(agent=agent, skill_set="patient"))
         assert status == GoalStatus.STATUS_ABORTED
@@ -128,7 +130,7 @@ def test_a_goal_whose_request_cannot_be_made_ends(client: Client) -> None:
     serves(client)
 
 
-def test_a_goal_whose_result_cannot_be_made_ends(client: Client) -> None:
+def test_a_goal_without_a_possible_result_ends(client: Client) -> None:
     status, result = client.plan(client.goal(agent="evil-result", skill_set="boat"))
     assert status == GoalStatus.STATUS_ABORTED
     assert "a fault in plan_result" in refusal(result)

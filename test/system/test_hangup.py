@@ -1,4 +1,4 @@
-"""A terminal that is closed ends everything as SIGTERM does: who waits is told."""
+"""A terminal that is closed ends all processes as SIGTERM does: waiting clients get results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ import pytest
 from test.system.conftest import ROOT, Start, ros_environment
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm.core.request import ErrorCode
-from timely_llm.traces.bags import bag_messages
+from timely_llm.traces.recordings.bags import bag_messages
+
+pytestmark = pytest.mark.faults
 
 YAML = Path(__file__).with_name("patient.yaml")
 WAIT_S = 30.0
@@ -69,7 +71,9 @@ def test_a_bag_is_complete_when_the_terminal_is_closed(
     assert (bag / "metadata.yaml").exists()
 
 
-def test_who_waits_is_told_when_the_servers_terminal_is_closed(domain: int, client: Client) -> None:
+def test_clients_get_results_when_the_servers_terminal_is_closed(
+    domain: int, client: Client
+) -> None:
     elsewhere = domain + 100
     terminal, theirs = pty.openpty()
 
@@ -108,7 +112,7 @@ def test_a_server_under_nohup_outlives_its_terminal(start: Start, tmp_path: Path
     parameters = [word for line in lines for word in ("-p", line)]
     domain = 101 + os.getpid() % 100
     server = start(
-        str(script), "-m", "timely_llm.ros.plan_server", "--ros-args", *parameters,
+        str(script), "-m", "timely_llm.entry", "plan_server", "--ros-args", *parameters,
         environment=ros_environment(domain),
     )  # fmt: skip
     asking = Client(domain)

@@ -1,4 +1,4 @@
-"""A server whose engine hangs or dies tells everybody, and ends with a sentence and status 1."""
+"""A server with a hung or dead engine ends its requests and itself with a sentence and status 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from test.system.test_engine_process import children
 from timely_llm import msg
 from timely_llm.core.request import ErrorCode
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+]
 
 LIMIT_S = 60.0
 HUNG = ("test/system/hung_server.py",)
@@ -85,7 +88,7 @@ def zombie(pid: int) -> bool:
         ("dies", "plan_server: the engine's thread has ended: SystemExit: asked to"),
     ],
 )
-def test_all_are_told_before_the_server_ends(
+def test_all_requests_get_results_before_the_server_ends(
     start: Start, domain: int, how: str, words: str
 ) -> None:
     server = begin(start, how)

@@ -15,7 +15,7 @@ from rcl_interfaces.srv import SetParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import ReliabilityPolicy
 
-from test.system.conftest import Process, Start
+from test.system.conftest import EXECUTORS, Process, Start
 from test.system.ros_client import FIND, PATIENT, Client
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
@@ -62,7 +62,7 @@ class Manager:
         self.client.until(lambda: any(h.level == level and words in h.message for h in self.health))
 
 
-@pytest.fixture(params=["single", "events"])
+@pytest.fixture(params=EXECUTORS)
 def managed(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Manager]:
     skill_sets = [Path(__file__).with_name("patient.yaml"), DRONE]
     made = PATIENT | {
@@ -125,7 +125,7 @@ def test_no_message_names_a_file_a_model_or_an_option_of_the_engine(
     victim.write_text("mine")
     for state in ("configure", "cleanup", ""):
         for name, value in (
-            ("journal", str(victim)),
+            ("event_log", str(victim)),
             ("model", str(tmp_path)),
             ("engine", "vllm"),
             ("engine_args", ["trust_remote_code=true"]),

@@ -1,4 +1,4 @@
-"""What a server refuses or gives up, so that nobody can block it for ever."""
+"""Limits of a server: no client can block it for ever."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from test.system.conftest import Process, Start
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.ros.claim import FIND_S
+from timely_llm.ros.server.claim import FIND_S
 
 YAML = Path(__file__).with_name("patient.yaml")
 CLIENT = """
 import sys, time
-from timely_llm.ros.client import PlanClient
+from timely_llm.ros.client.plan import PlanClient
 client = PlanClient("victim", "patient", alive_period_s=0.1)
 task = client.submit("Look.", request_id="orphan")
 print(next(task.segments()).text, flush=True)
@@ -36,7 +36,7 @@ def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterato
 
 
 def error_of(client: Client, **fields: Any) -> tuple[ErrorCode, str]:
-    """Ask and return how that ended."""
+    """Send a request and return its result."""
     _, result = client.plan(client.goal(skill_set="patient", **fields))
     return ErrorCode(result.error_code), result.error_msg
 
@@ -99,7 +99,7 @@ def test_the_request_of_a_client_that_was_killed_is_freed(
 ) -> None:
     client.until(lambda: bool(client.stats))
     free = client.stats[-1].free_kv_tokens
-    submit(client, "silent")  # its agent never said a word, and is not held to any
+    submit(client, "silent")  # its agent never sent a report, so its silence does not count
     script = tmp_path / "victim.py"
     script.write_text(CLIENT)
     victim = start(str(script))
@@ -140,45 +140,53 @@ def test_results_are_kept_for_a_time_as_many_as_may_be(client: Client) -> None:
     client.until(lambda: state("three") == srv.GetResult.Response.UNKNOWN)
 
 
-def test_a_journal_has_two_lives_and_no_other_file_becomes_one(
+def test_an_event_log_has_two_lives_and_no_other_file_becomes_one(
     start: Start, tmp_path: Path
 ) -> None:
-    notes, journal = tmp_path / "notes.md", tmp_path / "journal.jsonl"
+    notes, event_log = tmp_path / "notes.md", tmp_path / "events.jsonl"
     notes.write_text("# Mine")
-    refused = start("plan_server", engine="simulated", journal=notes)
+    refused = start("plan_server", engine="simulated", event_log=notes)
     assert refused.wait(60) == 1
     assert refused.output == (
-        f"plan_server: cannot write the journal {notes}: its first line is no event, and files of"
+        f"plan_server: cannot write the event log {notes}: its first line is no event, and files of"
         " another kind are not changed: name a new file\n"
     )
     assert notes.read_text() == "# Mine"
     for signum in (signal.SIGKILL, signal.SIGTERM):
-        server = start("plan_server", engine="simulated", journal=journal)
+        server = start("plan_server", engine="simulated", event_log=event_log)
         lives = [signal.SIGKILL, signal.SIGTERM].index(signum) + 1
-        until_ready(server, journal, lives)
+        until_ready(server, event_log, lives)
         server.popen.send_signal(signum)
         server.wait(60)
-    events = [json.loads(line)["event"] for line in journal.read_text().splitlines()]
+    events = [json.loads(line)["event"] for line in event_log.read_text().splitlines()]
     assert events == ["opened", "ready", "opened", "ready"]
 
 
-def until_ready(server: Process, journal: Path, lives: int) -> None:
+def until_ready(server: Process, event_log: Path, lives: int) -> None:
     end_s = time.monotonic() + 60
-    while not journal.exists() or journal.read_text().count('"ready"') < lives:
+    while not event_log.exists() or event_log.read_text().count('"ready"') < lives:
         assert server.popen.poll() is None, server.output
         assert time.monotonic() < end_s
         time.sleep(0.02)
 
 
-def test_a_second_server_gives_way_to_the_first(client: Client, start: Start) -> None:
-    second = start("plan_server", name_check_s=FIND_S, **PATIENT)
-    other = start("plan_server", "-r", "__node:=other_server", name_check_s=FIND_S, **PATIENT)
-    for late in (second, other):
-        assert late.wait(60) == 1
-        assert "another plan server has the action /plan in ROS domain" in late.output
-        assert "(node /plan_server)" in late.output
-        assert "Traceback" not in late.output
+def test_a_second_server_of_one_name_gives_way_to_the_first(client: Client, start: Start) -> None:
+    late = start("plan_server", name_check_s=FIND_S, **PATIENT)
+    assert late.wait(60) == 1
+    assert "another plan server has the action /plan_server/plan in ROS domain" in late.output
+    assert "(node /plan_server)" in late.output
+    assert "Traceback" not in late.output
     assert submit(client, "still").error_code == ErrorCode.NONE
+
+
+def test_servers_of_other_names_and_namespaces_serve_beside_it(
+    client: Client, start: Start
+) -> None:
+    other = start("plan_server", "-r", "__node:=other_server", name_check_s=FIND_S, **PATIENT)
+    client.until(lambda: "ready" in other.output)
+    assert "another server has the old name of the action, /plan" in other.output
+    other.stop()
+    assert other.popen.returncode == 0
     elsewhere = start("plan_server", "-r", "__ns:=/lab", **PATIENT)
     client.until(lambda: "ready" in elsewhere.output)
     elsewhere.stop()

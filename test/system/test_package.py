@@ -1,5 +1,6 @@
 """What package.xml, pyproject.toml and the installed package say must agree."""
 
+import contextlib
 import os
 import re
 import runpy
@@ -15,7 +16,10 @@ import pytest
 import yaml
 
 import timely_llm
+import timely_llm.entry
+from timely_llm.core.requirements import ros_distribution
 from timely_llm.resources import resource
+from tools import ros_wheels
 
 ROOT = Path(__file__).resolve().parents[2]
 MANIFEST = ElementTree.parse(ROOT / "package.xml").getroot()
@@ -30,17 +34,34 @@ def test_the_version_and_the_license_are_the_same_everywhere() -> None:
 
 
 def test_package_xml_names_the_ros_packages_that_the_wheel_needs() -> None:
-    wheels = {re.split("[<>=]", line)[0] for line in PROJECT["dependencies"]}
-    needed = {name[len("ros-kilted-") :] for name in wheels if name.startswith("ros-kilted-")}
+    needed = set(ros_wheels.settings()["ros-wheels"]["run"])
     named = {(tag.text or "").replace("_", "-") for tag in MANIFEST if tag.tag.endswith("depend")}
     # Which middleware runs is the user's choice where ROS is installed.
     assert needed - {"rmw-fastrtps-cpp"} <= named
 
 
 def test_the_lock_names_versions_only() -> None:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pins = [line for line in lines if not line.startswith("#")]
-    assert all(re.fullmatch(r"[a-z0-9.-]+==[0-9][\w.!]*", pin) for pin in pins)
+    for file in ROOT.glob("constraints*.txt"):
+        pins = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+        assert pins
+        assert all(re.fullmatch(r"[a-z0-9.-]+==[0-9][\w.!]*", pin) for pin in pins), file
+
+
+def test_each_distribution_has_a_lock_of_its_own_and_the_common_one_names_none() -> None:
+    for distribution in ros_wheels.settings()["ros-wheels"]["distributions"]:
+        pins = (ROOT / f"constraints-{distribution}.txt").read_text()
+        for name in ros_wheels.build_requirements(distribution):
+            assert f"\n{name}==" in pins
+        for name in ros_wheels.run_requirements(distribution):
+            assert f"\n{name}==" in pins
+    assert "\nros-" not in (ROOT / "constraints.txt").read_text()
+
+
+def test_the_installed_package_needs_the_wheels_of_the_distribution_that_runs() -> None:
+    needed = {re.split("[<>= ;]", line)[0] for line in metadata.requires("timely_llm") or ()}
+    assert {name for name in needed if name.startswith("ros-")} == {
+        f"ros-{ros_distribution()}-{name}" for name in ros_wheels.settings()["ros-wheels"]["run"]
+    }
 
 
 @pytest.mark.parametrize("name", EXECUTABLES)
@@ -49,17 +70,22 @@ def test_an_executable_runs_a_function_that_exists(
 ) -> None:
     script = ROOT / "scripts" / name
     assert os.access(script, os.X_OK)
-    [module] = re.findall(r"^from (\S+) import main$", script.read_text(), re.MULTILINE)
-    assert find_spec(module) is not None
     called = []
-    monkeypatch.setattr(f"{module}.main", lambda: called.append(module))
-    with pytest.raises(SystemExit):
+    monkeypatch.setattr(timely_llm.entry, "main", lambda: called.append("timely-llm"))
+    monkeypatch.setattr(timely_llm.entry, "node", called.append)
+    with pytest.raises(SystemExit) if name != "timely-llm" else contextlib.nullcontext():
         runpy.run_path(str(script), run_name="__main__")
-    assert called == [module]
+    assert called == [name]
+
+
+def test_a_node_has_an_executable_of_its_name() -> None:
+    assert {*timely_llm.entry.NODES, "timely-llm"} == set(EXECUTABLES)
+    for name in timely_llm.entry.NODES:
+        assert find_spec(f"timely_llm.ros.{name}") is not None
 
 
 def test_the_parameter_file_has_every_parameter_with_its_default() -> None:
-    setup = pytest.importorskip("timely_llm.ros.plan_server_setup")
+    setup = pytest.importorskip("timely_llm.ros.server.setup")
     file = yaml.safe_load(resource("config/plan_server.yaml").read_text(encoding="utf-8"))
     declared = {parameter.name: parameter.default for parameter in setup.PARAMETERS}
     assert file["/**"]["ros__parameters"] == declared

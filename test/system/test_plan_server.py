@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from action_msgs.msg import GoalStatus
+from rclpy.action import ActionClient
 
-from test.system.conftest import Start
+from test.system.conftest import EXECUTORS, Process, Start
 from test.system.ros_client import FIND, LONG, Client, serving, utility
 from timely_llm import msg, srv
 from timely_llm.action import Plan
@@ -17,7 +18,7 @@ from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.resources import resource
 
 
-@pytest.fixture(scope="module", params=["single", "events"])
+@pytest.fixture(scope="module", params=EXECUTORS)
 def client(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterator[Client]:
     # Paced like a larger model, so that there is time to cancel in the middle of a plan.
     with serving(
@@ -50,7 +51,8 @@ def test_a_segment_names_its_skills_and_how_long_they_take(client: Client) -> No
     search = client.feedback[0]
     assert (search.agent, search.request_id, search.index) == ("tester", "skills", 0)
     assert [call.name for call in search.calls] == ["s", "s"]
-    assert list(search.calls[0].arguments) == ["cat"]
+    (argument,) = search.calls[0].arguments
+    assert (argument.name, argument.type, argument.value) == ("object", argument.TEXT, "cat")
     assert search.predicted == pytest.approx(1.5275)
 
 
@@ -69,6 +71,7 @@ def test_a_request_by_topic_or_service_is_answered_on_the_segments_topic(client:
         ({"task": "x" * 9000}, ErrorCode.INVALID_REQUEST, "at most 8000"),
         ({"agent": ""}, ErrorCode.INVALID_REQUEST, "agent must have 1 to 128 characters"),
         ({"skill_set": "boat"}, ErrorCode.UNKNOWN_SKILL_SET, "registered are arm, drone"),
+        ({"given_plan": "tp();"}, ErrorCode.INVALID_REQUEST, "no plans written by hand"),
         ({"time_utility": utility(math.nan)}, ErrorCode.INVALID_REQUEST, "beta must be a finite"),
         ({"time_utility": utility(-1.0)}, ErrorCode.INVALID_REQUEST, "beta must be a finite"),
         ({"max_tokens": 100_000}, ErrorCode.INVALID_REQUEST, "max_tokens must be 1 to 4096"),
@@ -107,15 +110,27 @@ def test_requests_are_listed_and_canceled_by_service(client: Client) -> None:
     client.send(client.goal("listed", task=LONG))
     client.until(lambda: bool(client.feedback))
     listed = client.call(srv.ListRequests, "list_requests")
-    assert list(listed.request_ids) == ["listed"]
-    assert list(listed.agents) == ["tester"]
-    assert listed.states[0] in ("running", "suspended")
-    assert listed.segments[0] >= 1
+    (status,) = listed.requests
+    assert (status.request_id, status.agent, status.kind) == ("listed", "tester", status.PLAN)
+    assert status.state in (status.RUNNING, status.SUSPENDED)
+    assert status.delivered >= 1
     assert client.call(srv.CancelRequest, "cancel_request", request_id="listed").canceled
     gone = client.call(srv.CancelRequest, "cancel_request", request_id="listed")
     assert not gone.canceled
     assert "no request 'listed' is being served" in gone.error_msg
-    assert not client.call(srv.ListRequests, "list_requests").request_ids
+    assert not client.call(srv.ListRequests, "list_requests").requests
+
+
+def test_the_old_name_of_the_action_works_and_is_logged(client: Client, start: Start) -> None:
+    former: Any = ActionClient(client.node, Plan, "plan")
+    client.until(former.server_is_ready)
+    handle = client.result(former.send_goal_async(client.goal("by-the-old-name")))
+    answer = client.result(handle.get_result_async())
+    assert answer.result.error_code == ErrorCode.NONE
+    words = "the action is called /plan_server/plan now, and the next release drops the old name"
+    made: list[Process] = start.made  # type: ignore[attr-defined]
+    client.until(lambda: any(words in process.output for process in made))
+    former.destroy()
 
 
 def test_a_robot_that_returned_gets_no_more_segments(client: Client) -> None:

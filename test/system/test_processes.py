@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from test.system.conftest import Start
+from test.system.conftest import EXECUTORS, Start
 from test.system.ros_client import LONG, PATIENT, Client
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
@@ -21,7 +21,8 @@ from timely_llm.policies.registry import POLICIES
     [
         (
             {"policy": "best"},
-            f"parameter policy must be one of {', '.join(POLICIES)}, not 'best'",
+            f"parameter policy must be one of {', '.join(POLICIES)}, or at the start your own:"
+            " my_module:MyPolicy, not 'best'",
         ),
         ({"threads": 0}, "parameter threads must be from 1 to 256"),
         ({"threads": "many"}, "parameter threads must be a whole number, not 'many'"),
@@ -32,7 +33,9 @@ from timely_llm.policies.registry import POLICIES
         ({"slo_classes": "['a:', 'a:']"}, "parameter slo_classes names a service level twice"),
         ({"model": "/no/such/folder"}, "/no/such/folder"),
         ({"skill_sets": "['/no/skills.yaml']"}, "cannot read skill set /no/skills.yaml"),
-        ({"journal": "/no/such/folder/j.jsonl"}, "cannot write the journal"),
+        ({"event_log": "/no/such/folder/j.jsonl"}, "cannot write the event log"),
+        ({"journal": "/no/such/folder/j.jsonl"}, "cannot write the event log"),  # its former name
+        ({"explain": True}, "parameter explain needs the parameter event_log"),
         ({"executor": "threads"}, "parameter executor must be one of single, events"),
         (
             {"qos_overrides./plan_server/stats.publisher.reliability": "maybe"},
@@ -47,6 +50,15 @@ def test_a_wrong_parameter_ends_the_server_with_one_sentence(
     assert server.wait(60) == 1
     assert words in server.output
     assert "Traceback" not in server.output
+
+
+@pytest.mark.skipif("events" in EXECUTORS, reason="the events executor works here")
+@pytest.mark.parametrize("node", ["plan_server", "robot_fleet"])
+def test_an_executor_that_awaits_no_coroutines_is_refused(start: Start, node: str) -> None:
+    process = start(node, executor="events")
+    assert process.wait(60) == 1
+    assert f"{node}: parameter executor must be single here" in process.output
+    assert "Traceback" not in process.output
 
 
 @pytest.mark.parametrize("text", ["/**: {ros__parameters: {policy: [unclosed", "- a list"])
@@ -82,13 +94,13 @@ def test_a_broken_file_ends_the_server_with_one_sentence(
 def test_a_fleet_without_a_server_says_so(start: Start) -> None:
     fleet = start("robot_fleet", robots=2, server_timeout_s=1.0)
     assert fleet.wait(60) == 1
-    assert "no plan server answered within 1 s" in fleet.output
+    assert "no plan server /plan_server answered within 1 s" in fleet.output
     assert "Traceback" not in fleet.output
 
 
 def test_a_fleet_is_served_and_both_end_cleanly(start: Start, tmp_path: Path) -> None:
-    journal, log = tmp_path / "server.jsonl", tmp_path / "fleet.jsonl"
-    server = start("plan_server", journal=journal)
+    event_log, log = tmp_path / "server.jsonl", tmp_path / "fleet.jsonl"
+    server = start("plan_server", event_log=event_log)
     fleet = start(
         "robot_fleet", robots=4, duration_s=8.0, events_per_s=1.0, max_tasks=3, log=log, seed=1
     )
@@ -109,18 +121,18 @@ def test_a_fleet_is_served_and_both_end_cleanly(start: Start, tmp_path: Path) ->
     starts = [(e["id"], e["index"]) for e in happened if e["event"] == "start"]
     assert len(starts) == len(set(starts))
     assert {(e["id"], e["index"]) for e in happened if e["event"] == "finish"} <= set(starts)
-    ended = [json.loads(line) for line in journal.read_text().splitlines()]
+    ended = [json.loads(line) for line in event_log.read_text().splitlines()]
     assert [event["event"] for event in ended[:2]] == ["opened", "ready"]
     assert {e["id"] for e in ended if e["event"] == "end"} >= set(asked)
     assert sum(e["recomputed_tokens"] for e in done.values()) == 0
 
 
-@pytest.mark.parametrize("executor", ["single", "events"])
-def test_robots_whose_segments_fail_get_new_plans(
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_robots_with_failed_segments_get_new_plans(
     start: Start, tmp_path: Path, executor: str
 ) -> None:
-    journal, log = tmp_path / "server.jsonl", tmp_path / "fleet.jsonl"
-    server = start("plan_server", engine="simulated", journal=journal, executor=executor)
+    event_log, log = tmp_path / "server.jsonl", tmp_path / "fleet.jsonl"
+    server = start("plan_server", engine="simulated", event_log=event_log, executor=executor)
     fleet = start(
         "robot_fleet", robots=1, duration_s=0.5, urgent_share=0.0, failure_share=1.0, log=log,
         executor=executor,
@@ -133,7 +145,7 @@ def test_robots_whose_segments_fail_get_new_plans(
     [done] = [e for e in happened if e["event"] == "done"]
     assert (done["outcome"], done["error_code"]) == ("error", ErrorCode.EXECUTION_FAILED)
     assert done["epochs"] == 3
-    ended = [json.loads(line) for line in journal.read_text().splitlines()]
+    ended = [json.loads(line) for line in event_log.read_text().splitlines()]
     assert len([e for e in ended if e["event"] == "replan"]) == 2
 
 
@@ -160,7 +172,7 @@ def test_an_interrupt_while_the_model_loads_ends_the_server(start: Start) -> Non
 @pytest.mark.parametrize(
     ("drain_s", "code"), [(0.0, ErrorCode.SHUTTING_DOWN), (20.0, ErrorCode.NONE)]
 )
-def test_who_waits_for_a_plan_gets_it_or_is_told_that_the_server_stops(
+def test_a_client_gets_its_plan_or_a_result_that_the_server_stops(
     start: Start, domain: int, kind: signal.Signals, drain_s: float, code: ErrorCode
 ) -> None:
     server = start(

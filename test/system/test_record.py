@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +20,8 @@ from test.system.ros_talker import Talker
 from timely_llm import msg, srv
 from timely_llm.benchmarks.record import rows
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.traces.bags import LINE_TOPIC, bag_messages
-from timely_llm.traces.messages import type_store
+from timely_llm.traces.recordings.bags import LINE_TOPIC, bag_messages
+from timely_llm.traces.recordings.messages import type_store
 
 WAIT_S = 30.0
 Found = list[tuple[str, Any]]
@@ -131,8 +132,11 @@ def test_everything_is_in_the_bag_and_others_read_it(
     assert (report.request_id, report.duration) == ("action", 0.5)
     steps = of(found, "steps")
     asked = {*accepted, "answer", "flat"}
-    assert {name for step in steps for name in step.request_ids} == asked
-    assert all(step.duration > 0 and min(step.tokens) > 0 for step in steps)
+    shares = [share for step in steps for share in step.shares]
+    assert {share.request_id for share in shares} == asked
+    assert all(step.duration > 0 for step in steps) and all(share.tokens > 0 for share in shares)
+    stamps = [step.stamp.sec + step.stamp.nanosec / 1e9 for step in steps]
+    assert 0 < stamps[0] <= stamps[-1] <= time.time(), "on the server's clock"
 
     assert [m.request_id for m in of(found, "streams")] == ["answer", "flat"]
     assert [m.request_id for m in of(found, "stream_requests")] == ["flat"]
@@ -172,7 +176,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_has(
 
     info = start("scripts/timely-llm", "trace", "info", str(bag))
     assert info.wait(WAIT_S) == 0, info.output
-    assert "is cut off, its end is missing: what comes before it is read" in info.output
+    assert "is cut off, its end is missing: the messages before it are read" in info.output
     assert "jobs            1" in info.output
 
 
@@ -224,10 +228,10 @@ def test_publishers_that_offer_less_are_recorded_too(
 def test_a_recording_without_a_server_says_so_and_ends_in_time(
     start: Start, client: Client, tmp_path: Path
 ) -> None:
-    recorder = record(start, tmp_path / "bag", "--server", "/lab/nobody", "--duration", "1")
+    recorder = record(start, tmp_path / "bag", "--server", "/lab/absent", "--duration", "1")
     assert recorder.wait(WAIT_S) == 0, recorder.output
-    assert "waits for the plan server /lab/nobody; Ctrl-C ends it" in recorder.output
-    assert "The plan server /lab/nobody was not there." in recorder.output
+    assert "waits for the plan server /lab/absent; Ctrl-C ends it" in recorder.output
+    assert "The plan server /lab/absent was not there." in recorder.output
     assert contents(tmp_path / "bag") == []
 
 

@@ -1,4 +1,4 @@
-"""Who missed the end of a request can ask for it."""
+"""A client that missed the result of a request can ask for it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from test.system.conftest import ROOT, Start
 from test.system.ros_client import PATIENT, WAIT_S, Client, serving
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
-from timely_llm.ros import asking_node
-from timely_llm.ros.client import PlanClient, PlanClientError, PlanTimeout
-from timely_llm.ros.talk_client import TalkClient
+from timely_llm.ros.client import inquiries
+from timely_llm.ros.client.plan import PlanClient, PlanClientError, PlanTimeout
+from timely_llm.ros.client.talk import TalkClient
 
 DRONE = PATIENT | {"skill_sets": f"[{ROOT / 'test/system/patrol.yaml'}]"}
 Response = srv.GetResult.Response
 VICTIM = """
 import time
-from timely_llm.ros.client import PlanClient
-from timely_llm.ros.talk_client import TalkClient
+from timely_llm.ros.client.plan import PlanClient
+from timely_llm.ros.client.talk import TalkClient
 client, talker = PlanClient("victim"), TalkClient("victim")
 task = client.submit("Look.", request_id="earlier", closed_loop=False)
-answer = talker.converse("Who are you?", request_id="earlier talk")
+answer = talker.converse("What can you do?", request_id="earlier talk")
 next(task.segments())
 next(answer.chunks())
 print("both have begun", flush=True)
@@ -56,7 +56,9 @@ def test_a_client_that_was_killed_and_restarted_gets_its_results(
         result = client.result_of("earlier", WAIT_S)
         assert (result.error_code, result.agent) == (ErrorCode.NONE, "victim")
         assert result.plan == "mf(50);tc(90);tp();mf(50);->True;"
-        assert client.result_of("earlier", WAIT_S) == result, "whoever asks again gets it again"
+        assert client.result_of("earlier", WAIT_S) == result, (
+            "a second question has the same answer"
+        )
         with pytest.raises(PlanClientError, match="does not know how the request 'never' ended"):
             client.result_of("never", WAIT_S)
     with TalkClient("victim", domain=domain, find_s=WAIT_S) as talker:
@@ -65,7 +67,7 @@ def test_a_client_that_was_killed_and_restarted_gets_its_results(
         assert answer.text
 
 
-def test_the_service_tells_where_a_request_stands(server: Client, domain: int) -> None:
+def test_the_service_returns_the_state_of_a_request(server: Client, domain: int) -> None:
     assert state_of(server, "unknown").state == Response.UNKNOWN
     with PlanClient("robot", domain=domain, find_s=WAIT_S) as client:
         task = client.submit("Look.", request_id="standing")
@@ -102,7 +104,7 @@ def test_an_action_client_may_ask_for_a_result_late(server: Client) -> None:
     def note(array: GoalStatusArray) -> None:
         listed.append({bytes(one.goal_info.goal_id.uuid) for one in array.status_list})
 
-    server.node.create_subscription(GoalStatusArray, "plan/_action/status", note, 10)
+    server.node.create_subscription(GoalStatusArray, "plan_server/plan/_action/status", note, 10)
     late = server.send(server.goal("late"))
     refused = server.send(server.goal("late refusal", skill_set="boat"))
     names = {bytes(handle.goal_id.uuid) for handle in (late, refused)}
@@ -124,11 +126,11 @@ def test_an_action_client_may_ask_for_a_result_late(server: Client) -> None:
 def test_a_client_asks_for_an_end_that_the_network_lost(
     server: Client, domain: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking_node, "MISSED_S", 0.2)
+    monkeypatch.setattr(inquiries, "MISSED_S", 0.2)
     with PlanClient("robot", domain=domain, find_s=WAIT_S) as client:
         task = client.submit("Look.")
         next(task.segments(WAIT_S))
-        lose: Callable[[], None] = client._node._action._pending_result_requests.clear
+        lose: Callable[[], None] = client._node._action._client._pending_result_requests.clear
         client._do(lose).result(WAIT_S)
         task.returned()
         assert task.result(WAIT_S).error_code is ErrorCode.NONE

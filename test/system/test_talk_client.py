@@ -20,12 +20,11 @@ from test.system.conftest import ROOT, Start, ros_environment
 from test.system.ros_client import serving
 from test.system.ros_talker import SLOW, Talker
 from timely_llm.core.errors import RequestError
-from timely_llm.core.request import ErrorCode
+from timely_llm.core.request import ChatMessage, ErrorCode
 from timely_llm.core.slo import Slo
-from timely_llm.core.stream import ChatMessage
 from timely_llm.engines.example_script import NO_MODEL
-from timely_llm.ros.pending import PlanClientError, PlanTimeout
-from timely_llm.ros.talk_client import TalkClient
+from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.ros.client.talk import TalkClient
 
 WAIT_S = 30.0
 CHAT = [sys.executable, str(ROOT / "scripts" / "timely-llm"), "chat", "--wait", "30"]
@@ -34,7 +33,7 @@ HOW = r"first token \d+\.\d\d s, \d+\.\d tokens/s, largest gap \d\.\d\d s"
 
 @pytest.fixture(scope="module")
 def server(start: Start, domain: int) -> Iterator[Talker]:
-    """A server whose answers take seconds, and who watches it."""
+    """A server with answers that take seconds, and its client."""
     with serving(start, Talker, domain, **SLOW) as made:
         yield made
 
@@ -74,7 +73,7 @@ def test_service_levels_by_name_and_of_ones_own(client: TalkClient, server: Talk
     assert (made.ttft, made.tpot, made.deadline, made.weight) == (0.5, 0.25, 60.0, 2.0)
 
 
-def test_refusals_are_told_in_one_sentence(client: TalkClient) -> None:
+def test_refusals_are_one_sentence(client: TalkClient) -> None:
     with pytest.raises(RequestError, match="the last message must be the user's"):
         client.converse(" ")
     with pytest.raises(RequestError, match="seed must be 0 to 4294967295, not -1"):
@@ -105,8 +104,8 @@ def test_closing_cancels_what_is_open(server: Talker, domain: int) -> None:
 
 def test_a_missing_server_is_named(domain: int) -> None:
     with (
-        TalkClient("ann", server="nobody", domain=domain) as client,
-        pytest.raises(PlanTimeout, match=r"no plan server /nobody answered within 0.2 s"),
+        TalkClient("ann", server="absent", domain=domain) as client,
+        pytest.raises(PlanTimeout, match=r"no plan server /absent answered within 0.2 s"),
     ):
         client.wait_for_server(0.2)
 
@@ -136,7 +135,7 @@ def test_chat_through_a_pipe(server: Talker, domain: int) -> None:
     ("arguments", "status", "words"),
     [
         (["--slo-class", "quick"], 1, "unknown service level 'quick': choose one of text, voice"),
-        (["--server", "nobody", "--wait", "0.5"], 1, "no plan server /nobody answered within 0.5"),
+        (["--server", "absent", "--wait", "0.5"], 1, "no plan server /absent answered within 0.5"),
         (["--max-tokens", "-1"], 2, "-1 is not in the range"),
     ],
 )

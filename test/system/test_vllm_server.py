@@ -10,7 +10,7 @@ from action_msgs.msg import GoalStatus
 from test.system.conftest import Start
 from test.system.ros_client import LONG, Client, serving
 from timely_llm.core.request import ErrorCode
-from timely_llm.engines.vllm_version import installed_version
+from timely_llm.engines.vllm.version import installed_version
 
 pytestmark = pytest.mark.skipif(
     installed_version() is None, reason="vLLM is not installed: see `make test-vllm`"
@@ -38,7 +38,8 @@ def test_a_goal_is_answered_in_segments(client: Client) -> None:
 
 def test_what_vllm_does_not_take_is_said_in_a_line(start: Start) -> None:
     options = {"engine": "vllm", "engine_args": "[no_such_option=1]"}
-    server = start("plan_server", environment=ENVIRONMENT, **options)
+    name = "__node:=misfit"  # the first server has the usual name in this domain
+    server = start("plan_server", "-r", name, environment=ENVIRONMENT, **options)
     assert server.wait(60) == 1
     assert server.output.splitlines()[-1].startswith("plan_server: vLLM does not start: ")
     assert "no_such_option" in server.output

@@ -1,4 +1,4 @@
-"""Answers in two phases: the model's own words, and the outside words between them."""
+"""Answers in two phases: the model's own text, and the tool output between."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from tools.tiny_planner.answers import Part, outside, outside_words, own_words, 
 ANSWER = "look();=> red cup, ball\npick('ball');->True;"
 
 
-def test_outside_words_are_a_list_of_names_or_nothing() -> None:
+def test_tool_output_is_a_list_of_names_or_nothing() -> None:
     assert outside(["red cup", "ball"]) == "=> red cup, ball\n"
     assert outside([]) == "=> nothing\n"
 
 
-def test_an_answer_is_parted_into_own_and_outside_words() -> None:
+def test_an_answer_is_parted_into_own_text_and_tool_output() -> None:
     assert parts_of(ANSWER) == (
         Part("look();", ours=True),
         Part("=> red cup, ball\n", ours=False),

@@ -18,7 +18,7 @@ MODEL = Path(__file__).parents[2] / "models" / "tiny_planner"
 SHARES = {"drone": 0.5, "arm": 0.5, "chat": 0.5}
 
 
-def test_outside_words_are_context_without_weight() -> None:
+def test_tool_output_is_context_without_weight() -> None:
     tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(MODEL)
     batches = Batches(
         tokenizer, seed=1, version=2, tokens=2048, prompt_weight=0.1, first_weight=4.0

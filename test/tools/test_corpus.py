@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from timely_llm.robots.tasks import load_task_set
-from timely_llm.skills.minispec import check_plan
+from timely_llm.skills.minispec.checker import check_plan
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
 from tools.tiny_planner.answers import own_words
@@ -106,7 +106,7 @@ def test_a_recovery_begins_with_a_safe_move_and_goes_on_where_it_failed(family: 
             assert (done + "".join(left)).startswith(plan), one
 
 
-def test_a_task_told_again_is_in_the_split_of_the_task() -> None:
+def test_a_repeated_task_is_in_the_split_of_the_task() -> None:
     rng = Random(11)
     for family in ("retry", "arm_retry"):
         one = corpus.sample(rng, "test", family)

@@ -192,7 +192,7 @@ def test_all_that_fits_is_counted() -> None:
          "Scheduler has no kv_cache_manager"),
     ],
 )  # fmt: skip
-def test_what_changed_is_told_in_a_line(
+def test_what_changed_stands_in_a_line(
     file: str, old: str, new: str, complaint: str | None
 ) -> None:
     problems = compared({file: (old, new)}, FITTING).problems
@@ -203,7 +203,7 @@ def test_what_changed_is_told_in_a_line(
     assert not any("\n" in problem for problem in problems)
 
 
-def test_a_module_that_moved_is_told() -> None:
+def test_a_module_that_moved_is_named() -> None:
     files = {name.replace("v1/sched", "v1/core/sched"): text for name, text in THEIRS.items()}
     problems = compare(FITTING, FACTS, Texts(files)).problems
     assert any("vllm.core has no Scheduler" in problem for problem in problems)
@@ -227,15 +227,18 @@ def test_nothing_of_another_class_is_taken_for_a_call_of_ours() -> None:
     assert not any("blanks" in problem for problem in compared().problems)
 
 
-def test_an_object_of_which_nobody_says_whose_it_is_is_reported() -> None:
+def test_an_object_of_unknown_class_is_reported() -> None:
     facts = replace(FACTS, members={})
     unknown = couplings(OURS, facts).unknown
-    assert any("get_computed_blocks: whose is self.kv_cache_manager?" in one for one in unknown)
+    assert any(
+        "get_computed_blocks: which class is self.kv_cache_manager?" in one for one in unknown
+    )
 
 
 def test_all_that_the_engine_uses_of_vllm_is_known() -> None:
     modules = our_modules(ROOT)
-    engine = {path.stem for path in (ROOT / "timely_llm/engines").glob("vllm*.py")}
+    folder = ROOT / "timely_llm/engines/vllm"
+    engine = {f"engines.vllm.{path.stem}" for path in folder.glob("[!_]*.py")}
     assert modules.keys() == engine - WITHOUT
     made = couplings(modules, VLLM)
     assert made.unknown == []
@@ -337,7 +340,7 @@ class Index:
                 for name, value in more.items():
                     self.send_header(name, value)
                 self.end_headers()
-                with contextlib.suppress(ConnectionError):  # who asks may have seen enough
+                with contextlib.suppress(ConnectionError):  # the client may have seen enough
                     self.wfile.write(content)
 
             def log_message(self, *args: Any) -> None:
@@ -403,7 +406,7 @@ def test_the_newest_release_is_read_by_ranges(index: Index, tmp_path: Path) -> N
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_release_that_is_not_there_is_told(index: Index, tmp_path: Path) -> None:
+def test_a_release_that_is_not_there_is_named(index: Index, tmp_path: Path) -> None:
     with (
         pytest.raises(wheel.WheelError, match=r"no wheel of vllm 0\.77; the newest are 0\.40\.0, "),
         wheel.published("0.77", index.url, tmp_path),
@@ -435,7 +438,7 @@ def test_pip_downloads_once_what_cannot_be_read_by_ranges(
     assert "pip downloads the wheel" in capsys.readouterr().err
 
 
-def test_pip_that_finds_nothing_is_told_in_one_sentence(
+def test_pip_that_finds_nothing_is_reported_in_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "WARNING: x\nERROR: No matching distribution\n")
@@ -502,7 +505,7 @@ def test_the_command_prints_a_line_for_each_change(
 @pytest.mark.parametrize(
     ("path", "complaint"), [("none.whl", "is no wheel: "), ("", "there is no folder vllm in ")]
 )
-def test_what_is_no_release_is_told_in_one_sentence(
+def test_what_is_no_release_is_reported_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, complaint: str
 ) -> None:
     assert command.main(["--wheel", str(tmp_path / path)]) == 2

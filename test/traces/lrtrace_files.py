@@ -27,7 +27,7 @@ def drone_job(number: int, time_s: float, agent: int, task: int) -> dict[str, An
 
 
 def arm_job(number: int, time_s: float, agent: int, moves: int = 2) -> dict[str, Any]:
-    """Return an entry as of the file of arms, whose robots have a type."""
+    """Return an entry as of the file of arms, which has types of robots."""
     detail = ARM_CALLS * moves
     return {
         "job_id": number, "trigger time": time_s, "agent_id": agent,

@@ -67,10 +67,10 @@ def test_a_robot_is_asked_again_when_its_task_would_be_executed() -> None:
 def test_tasks_for_which_no_robot_is_free_are_left_out_and_counted() -> None:
     trace = made(**DRONES | {"agents": {"drone": 2}, "events_per_s": 1.0})
     assert trace.agents == {"drone_0", "drone_1"}
-    assert "tasks left out since nobody was free" in trace.source
+    assert "tasks left out since all were busy" in trace.source
 
 
-def test_the_one_who_was_free_for_the_longest_time_is_asked_first() -> None:
+def test_the_agent_that_was_free_for_the_longest_time_is_asked_first() -> None:
     trace = made(groups="{(1, 3), 2, 2, 2}", agents={"drone": 9}, events_per_s=0.01)
     assert [job.agent for job in trace.jobs] == [
         "drone_0", "drone_1", "drone_1", "drone_0", "drone_1",
@@ -119,7 +119,7 @@ def test_durations_of_events_do_not_depend_on_what_is_asked() -> None:
 def test_people_talk_one_story_at_a_time() -> None:
     trace = made(talks_per_s=1.0, people=10, duration_s=300.0)
     assert len({talk.agent for talk in trace.conversations}) == 10
-    assert "conversations left out since nobody was free" in trace.source
+    assert "conversations left out since all were busy" in trace.source
     assert all(talk.text and talk.output_tokens >= 40 for talk in trace.conversations)
 
 
@@ -131,12 +131,12 @@ def test_a_mixed_workload_has_robots_and_people() -> None:
 @pytest.mark.parametrize(
     ("values", "complaint"),
     [
-        ({}, "nothing happens: give tasks, groups or talks_per_s"),
+        ({}, "there are no requests: give tasks, groups or talks_per_s"),
         ({"tasks": "1", "groups": "{1}"}, "give one of them, not both"),
         ({"tasks": "1"}, "duration_s is needed"),
         ({"talks_per_s": 1.0, "people": 1}, "duration_s is needed"),
         ({"talks_per_s": 1.0, "duration_s": 9}, "talks_per_s needs people"),
-        ({"groups": "{1}", "urgent_share": 0.5}, "urgent_share is for tasks that are chosen"),
+        ({"groups": "{1}", "urgent_share": 0.5}, "urgent_share needs tasks to draw from"),
         ({"tasks": "1", "duration_s": 9, "events_per_s": 0}, "events_per_s must be above 0"),
         ({"tasks": "1", "duration_s": float("inf")}, "duration_s"),
     ],
@@ -153,7 +153,7 @@ def test_a_recipe_that_makes_no_workload_is_refused(values: dict[str, Any], comp
         (DRONES | {"tasks": "9"}, "9 at once: 1 agents of arm are needed, there are 0"),
         ({"groups": "{(1, 1)}", "agents": {"drone": 1}}, "2 agents of drone are needed"),
         (DRONES | {"tasks": "1-5", "urgent_share": 0.5}, "an urgent share needs tasks that are"),
-        (DRONES | {"tasks": "1-8,"}, "'' is no task"),
+        (DRONES | {"tasks": "1-8,"}, "'' is not a task"),
         (DRONES | {"events_per_s": 9999.0}, "this would be more than 200000 tasks"),
     ],
 )

@@ -28,10 +28,11 @@ def test_a_trace_knows_its_agents_and_its_span() -> None:
         ({"arrival_s": math.inf}, "a: arrival_s must be 0 to"),
         ({"id": ""}, "an id must have 1 to 256 characters, not 0"),
         ({"agent": "x" * 300}, "a: agent must have 1 to 256 characters, not 300"),
-        ({"agent": "a\x1b[2J"}, r"a: agent must be of printable characters, not 'a\\x1b"),
-        ({"text": "a\0b"}, "a: text must not hold a null character"),
-        ({"text": "\ud800"}, "a: text is no Unicode text"),
+        ({"agent": "a\x1b[2J"}, r"a: agent must have printable characters only, not 'a\\x1b"),
+        ({"text": "a\0b"}, "a: text must not contain a null character"),
+        ({"text": "\ud800"}, "a: text is not a Unicode text"),
         ({"segment_tokens": (3, 0)}, "job a: segment_tokens must be 1 to"),
+        ({"given": True, "plan": ""}, "job a: a given plan must not be empty"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(values: dict[str, Any], complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""Conversations as messages: what a trace asks, and what somebody recorded."""
+"""Conversations as messages: those of a trace, and recorded ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.slo import REAL_TIME, VOICE
 from timely_llm.traces.files import read_trace
-from timely_llm.traces.messages import decoded, type_store
 from timely_llm.traces.model import Conversation, Trace, TraceError
+from timely_llm.traces.recordings.messages import decoded, type_store
 from timely_llm.traces.streams import (
     STREAM_TYPE,
     conversation_of,
@@ -108,5 +108,5 @@ def test_a_result_without_a_request_is_no_trace(
     folder = tmp_path_factory.mktemp("bags") / "bag"
     with TalkBag(folder) as bag:
         bag.ended(at_s, "a", code)
-    with pytest.raises(TraceError, match=r"is no trace: .*, but timely_llm/msg/StreamResult"):
+    with pytest.raises(TraceError, match=r"is not a trace: .*, but timely_llm/msg/StreamResult"):
         read_trace(folder)

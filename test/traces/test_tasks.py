@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from test.skills.plans import DRONE
-from timely_llm.core.documents import load_document, read_document
+from timely_llm.core.documents.read import load_document, read_document
 from timely_llm.resources import resource
 from timely_llm.skills.checkers import cut
-from timely_llm.skills.minispec import check_plan
+from timely_llm.skills.minispec.checker import check_plan
 from timely_llm.skills.skill_set import load_skill_set
 from timely_llm.traces.model import TraceError
-from timely_llm.traces.tasks import Prompts, TraceTask, TraceTasks
+from timely_llm.traces.tasks import PromptSet, TraceTask, TraceTasks
 
 ARM = load_skill_set(resource("config/skill_sets/arm.yaml"))
 SKILL_SETS = {"drone": DRONE, "arm": ARM}
@@ -20,7 +20,7 @@ LRTRACE = load_document(
     resource("config/traces/lrtrace_tasks.yaml"), TraceTasks, "task set", TraceError
 )
 STORIES = load_document(
-    resource("config/traces/story_prompts.yaml"), Prompts, "prompts", TraceError
+    resource("config/traces/story_prompts.yaml"), PromptSet, "prompts", TraceError
 )
 ONE = "tasks: {1: {title: a, skill_set: drone, text: Go., plan: '%s'}}"
 
@@ -74,11 +74,14 @@ def test_answers_have_bounded_lengths_around_what_is_typical() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("tasks: {}", "at tasks: Dictionary should have at least 1 item"),
-        ("tasks: {a b: {}}", "at tasks.a b"),
-        (ONE % "", "at tasks.1.plan: String should have at least 1 character"),
-        ("tasks: {1: {title: a, skill_set: drone, text: Go.}}", "at tasks.1.plan: Field required"),
-        (ONE % "tp();" + "\nmore: 1", "at more: Extra inputs are not permitted"),
+        ("tasks: {}", "line 1: tasks: must not be empty"),
+        ("tasks: {a b: {}}", "line 1: tasks.a b: the key must match the pattern"),
+        (ONE % "", "line 1: tasks.1.plan: must not be empty"),
+        (
+            "tasks: {1: {title: a, skill_set: drone, text: Go.}}",
+            "line 1: tasks.1: the field 'plan' is missing",
+        ),
+        (ONE % "tp();" + "\nmore: 1", "line 2: unknown field 'more': "),
     ],
 )
 def test_a_task_set_that_is_not_valid_gets_one_sentence(text: str, complaint: str) -> None:
@@ -89,7 +92,7 @@ def test_a_task_set_that_is_not_valid_gets_one_sentence(text: str, complaint: st
 @pytest.mark.parametrize(
     ("plan", "complaint"),
     [
-        ("mf(9999);", "task 1: its plan is none of drone: .*10 to 500 cm"),
+        ("mf(9999);", "task 1: its plan is not valid for drone: .*10 to 500 cm"),
         ("fly", "task 1: its plan"),
     ],
 )
@@ -102,11 +105,11 @@ def test_a_plan_that_cannot_be_executed_is_named(plan: str, complaint: str) -> N
 def test_tasks_and_skill_sets_that_lack_are_named() -> None:
     with pytest.raises(TraceError, match="there is no task 12: choose of 1, 2, 3"):
         LRTRACE.chosen(("1", "12"), SKILL_SETS)
-    with pytest.raises(TraceError, match="task 9 needs the skill set arm, which lacks"):
+    with pytest.raises(TraceError, match="task 9 needs the skill set arm, not given"):
         LRTRACE.chosen(("9",), {"drone": DRONE})
     prose = load_skill_set(resource("config/skill_sets/drone.yaml")).model_copy(
         update={"language": "sentence"}
     )
     task = TraceTask(title="a", skill_set="drone", text="Go.", plan="Hello.")
-    with pytest.raises(TraceError, match="in the language minispec, not sentence"):
+    with pytest.raises(TraceError, match="in the language minispec only, not sentence"):
         TraceTasks(tasks={"1": task}).chosen(("1",), {"drone": prose})

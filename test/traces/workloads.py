@@ -24,8 +24,10 @@ SMALL = Trace(
 
 _letters = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 _texts = st.text(_letters, max_size=40)
-_words = st.text(_letters.filter(str.isprintable), max_size=20)
-_names = _words.filter(bool)
+_printable = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
+_words = st.text(_printable, max_size=20)
+_names = st.text(_printable, min_size=1, max_size=20)
+_given_plans = st.text(_letters, min_size=1, max_size=40)
 _seconds = st.floats(0, 86_400)
 _counts = st.integers(1, 10_000_000)
 _arrivals = st.floats(0, LONGEST_SPAN_S) | st.integers(0, 100).map(float)
@@ -44,7 +46,10 @@ _jobs = st.builds(
     skill_times=st.lists(st.builds(SkillTime, _names, _seconds), max_size=3).map(tuple),
     plan=_texts,
     segment_tokens=st.lists(_counts, max_size=3).map(tuple),
-)
+) | st.builds(
+    Job, _names, _arrivals, _names, _words, _words, _texts, _utilities, plan=_given_plans,
+    given=st.just(True),
+)  # fmt: skip
 _conversations = st.builds(
     Conversation,
     id=_names,

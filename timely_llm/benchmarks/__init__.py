@@ -1,1 +1,4 @@
-"""What the package claims about its own speed, as commands: `timely-llm benchmark`."""
+"""The claims about the package's own speed, as commands: `timely-llm benchmark`.
+
+A file is a claim. It measures both sides in one run and returns rows of numbers.
+"""

@@ -1,20 +1,23 @@
-"""From a matched boundary to the robot's callback, between two processes over Fast DDS."""
+"""Delay from a matched boundary to the robot's callback, between two processes over Fast DDS."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from timely_llm.benchmarks.server import start_server
+from timely_llm.core.events.reader import LogReader
+from timely_llm.core.events.schema import FeedbackEvent, SegmentEvent, TopicEvent
 from timely_llm.processes.children import Children, Interrupts, wait
-from timely_llm.processes.log_reader import Event, LogReader
-from timely_llm.processes.nodes import PROBE, SERVER, local_environment, random_domain, ros_command
+from timely_llm.processes.nodes import PROBE, local_environment, random_domain, ros_command
 
-START_LIMIT_S = 60.0
 LIMIT_S = 600.0
+Delivered = SegmentEvent | TopicEvent | FeedbackEvent
+"""A segment that was published, or received."""
 Place = tuple[str, int]
 """Request id and index of a segment."""
 
@@ -26,60 +29,48 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return a row each for the topic and the action's feedback.
 
-    A server with an engine of 1 ms a step publishes the segments of plans that another process
-    asks for, one after another. Both clocks are the machine's monotonic clock.
+    A server with an engine of 1 ms a step publishes the segments of plans. Another process requests
+    one plan after the other. Both clocks are the machine's monotonic clock.
 
     Args:
-        requests: plans, five segments each.
+        requests: number of plans, of five segments each.
         executor: the server's executor, single or events.
-        progress: called with plans done and plans asked for.
+        progress: called with the finished and the total number of plans.
 
     Returns:
         Rows of `path, executor, segments, lost, p50_ms, p99_ms, max_ms`.
 
     Raises:
         ProcessError: a process could not be started or died.
-        Interrupted: the user asked to end.
+        Interrupted: the user interrupted the benchmark.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        journal, log = folder / "server.jsonl", folder / "probe.jsonl"
-        _run(folder, journal, log, requests, executor, progress)
-        published = {_place(e): e["t"] for e in _events(journal, "segment") if _counted(e)}
+        log = folder / "probe.jsonl"
+        _run(folder, log, requests, executor, progress)
+        published = {_place(e): e.t for e in _delivered(folder / "server.jsonl", SegmentEvent)}
         return [
-            _row(path, executor, published, [e for e in _events(log, path) if _counted(e)])
-            for path in ("topic", "feedback")
+            _row(path, executor, published, _delivered(log, kind))
+            for path, kind in (("topic", TopicEvent), ("feedback", FeedbackEvent))
         ]
 
 
 def _run(
-    folder: Path,
-    journal: Path,
-    log: Path,
-    requests: int,
-    executor: str,
-    progress: Callable[[int, int], None],
+    folder: Path, log: Path, requests: int, executor: str, progress: Callable[[int, int], None]
 ) -> None:
     environment = local_environment(random_domain())
-    server_command = ros_command(
-        SERVER,
-        {"engine": "simulated", "pace": "millisecond", "policy": "stream",
-         "executor": executor, "journal": str(journal), "name_check_s": 0.0},
-    )  # fmt: skip
     probe_command = ros_command(PROBE, {"requests": requests, "log": str(log)})
     with Interrupts() as interrupts, Children(interrupts) as children:
-        server = children.start("plan server", server_command, environment, folder / "server.log")
-        ready = LogReader(journal)
-        wait(
-            server, lambda: any(e["event"] == "ready" for e in ready.read()), interrupts,
-            START_LIMIT_S, "the plan server was not ready",
+        start_server(
+            children, interrupts, environment, folder, engine="simulated", pace="millisecond",
+            policy="stream", executor=executor, name_check_s=0.0,
         )  # fmt: skip
         probe = children.start("probe", probe_command, environment, folder / "probe.log")
         seen: set[str] = set()
         reader = LogReader(log)
 
         def over() -> bool:
-            seen.update(e["id"] for e in reader.read() if _counted(e))
+            seen.update(e.id for e in reader.read() if isinstance(e, Delivered) and _counted(e))
             progress(len(seen), requests)
             return probe.status == 0
 
@@ -87,12 +78,12 @@ def _run(
 
 
 def _row(
-    path: str, executor: str, published: dict[Place, float], received: list[Event]
+    path: str, executor: str, published: dict[Place, float], received: Sequence[Delivered]
 ) -> dict[str, Any]:
-    # A last segment may come twice: what counts is the first time.
+    # A final segment may arrive twice; its first arrival counts.
     first: dict[Place, float] = {}
     for event in received:
-        first.setdefault(_place(event), event["t"])
+        first.setdefault(_place(event), event.t)
     delays_ms = [1e3 * (at_s - published[p]) for p, at_s in first.items() if p in published]
     p50, p99 = np.percentile(delays_ms, [50, 99]) if delays_ms else (np.nan, np.nan)
     return {
@@ -106,13 +97,14 @@ def _row(
     }
 
 
-def _events(path: Path, kind: str) -> list[Event]:
-    return [event for event in LogReader(path).read() if event["event"] == kind]
+def _delivered(path: Path, kind: type[Delivered]) -> list[Delivered]:
+    """Return the events of a kind that count."""
+    return [e for e in LogReader(path).read() if isinstance(e, kind) and _counted(e)]
 
 
-def _counted(event: Event) -> bool:
-    return str(event.get("id", "")).startswith("probe-")
+def _counted(event: Delivered) -> bool:
+    return event.id.startswith("probe-")
 
 
-def _place(event: Event) -> Place:
-    return event["id"], event["index"]
+def _place(event: Delivered) -> Place:
+    return event.id, event.index

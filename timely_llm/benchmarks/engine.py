@@ -1,4 +1,4 @@
-"""A decode step of the embedded engine against `generate`'s static batch of the same model."""
+"""A decode step of the embedded engine beside `generate`'s static batch of the same model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, StoppingCriteria, StoppingCriteriaList
 
-from timely_llm.engines.track import Limits
-from timely_llm.engines.transformers import TransformersEngine
-from timely_llm.engines.transformers_model import DTYPES, choose_device
-from timely_llm.policies.contract import StepPlan
+from timely_llm.core.step import StepPlan
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.transformers.engine import TransformersEngine
+from timely_llm.engines.transformers.model import DTYPES, choose_device
 
 
 def rows(
@@ -29,32 +29,29 @@ def rows(
     steps: int = 64,
     repetitions: int = 3,
 ) -> list[dict[str, Any]]:
-    """Measure both in one process, a step of the one after a step of the other.
-
-    Whatever else the machine does so hits both alike.
+    """Measure both in one process, in alternate steps, so that other load affects both alike.
 
     Args:
         model: folder, or id on the Hugging Face hub.
         batches: sequences that decode together.
-        dtype: of weights and KV.
-        devices: cpu, cuda; the CPU and, where there is one, CUDA if none is named.
-        threads: of the CPU.
+        dtype: type of weights and KV.
+        devices: cpu, cuda; if none is named, the CPU and an available CUDA device.
+        threads: CPU threads.
         prompt_tokens: tokens of each sequence before the first step.
-        pinned_tokens: how many of them all prompts begin with, as those of a skill set do.
+        pinned_tokens: tokens of the prefix that all prompts share.
         steps: decode steps of each generation.
         repetitions: generations of each batch.
 
     Returns:
-        A row for each device and batch: median milliseconds of a step, and how many times as fast
-        the engine's is.
+        A row for each device and batch: median milliseconds of a step of both, and their ratio.
 
     Raises:
-        EngineError, ModelError: the model cannot be run so.
+        EngineError, ModelError: the model cannot run with these arguments.
     """
     found = []
     for device in devices or dict.fromkeys(("cpu", choose_device("auto"))):
         tokens = (max(batches) + 1) * (prompt_tokens + steps + 1)
-        limits = Limits(prompt_tokens + steps + 2, tokens, max(batches), tokens)
+        limits = EngineLimits(prompt_tokens + steps + 2, tokens, max(batches), tokens)
         engine = TransformersEngine(model, dtype, device, threads, limits)
         static = _load(model, dtype, device)
         for batch in batches:
@@ -85,7 +82,7 @@ def _prompts(vocabulary: int, batch: int, tokens: int, seed: int) -> Tensor:
 def _turns_s(
     engine: TransformersEngine, static: Any, prompts: Tensor, pinned_tokens: int, steps: int
 ) -> list[tuple[float, float]]:
-    """Return the seconds of the engine's and of generate's steps over the same prompts."""
+    """Return the seconds of the engine's and of `generate`'s steps for the same prompts."""
     prefix = engine.pin_prefix(prompts[0, :pinned_tokens].tolist())
     keys = [str(row) for row in range(len(prompts))]
     for key, prompt in zip(keys, prompts.tolist(), strict=True):
@@ -109,14 +106,14 @@ def _turns_s(
     )
     for key in keys:
         engine.remove(key)
-    return turns.seconds[2:]  # the prompts, and a first step that warms up
+    return turns.seconds[2:]  # without the prefill and a first step that warms up
 
 
 class _Turns(StoppingCriteria):
-    """Makes another step after each of a generation's, and times both.
+    """Makes a step of the engine after each step of `generate`, and times both.
 
     Args:
-        step: makes one.
+        step: makes a step of the engine.
     """
 
     def __init__(self, step: Callable[[], None]) -> None:
@@ -125,7 +122,7 @@ class _Turns(StoppingCriteria):
         self.seconds: list[tuple[float, float]] = []
 
     def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
-        """Take the turn; no generation is stopped."""
+        """Make and time a step; stop no generation."""
         if input_ids.is_cuda:
             torch.cuda.synchronize()
         middle_s = time.perf_counter()

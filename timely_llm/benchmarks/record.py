@@ -1,4 +1,4 @@
-"""Whether `timely-llm trace record` loses a message, and what it costs, between two processes."""
+"""Lost messages and CPU share of `timely-llm trace record`, between two processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from timely_llm.processes.nodes import (
     random_domain,
     ros_command,
 )
-from timely_llm.traces.bags import bag_messages
-from timely_llm.traces.mcap import Message
+from timely_llm.traces.recordings.bags import bag_messages
+from timely_llm.traces.recordings.mcap import Message
 
 START_LIMIT_S = 60.0
 COUNTED = b"counted\0"
-"""In the messages that count: their request id. Others find out whether anybody listens."""
+"""Request id of the messages that count. Other messages wait for the recorder to subscribe."""
 
 
 def rows(
@@ -33,21 +33,21 @@ def rows(
 ) -> list[dict[str, Any]]:
     """Return a row for each rate.
 
-    A process publishes segments of two calls, at a steady rate; the recorder of `timely-llm trace
-    record` records them in another one.
+    A process publishes segments of two calls at a steady rate. The recorder of `timely-llm trace
+    record` records them in another process.
 
     Args:
         rates: segments a second.
-        seconds: how long at each rate.
-        progress: called with seconds done and to do.
+        seconds: seconds at each rate.
+        progress: called with the passed and the total seconds.
 
     Returns:
-        Rows of `messages_per_s` (as they arrived), `messages`, `lost` (not in the bag), `cpu_share`
-        (of one core, the recorder's).
+        Rows of `messages_per_s` (received rate), `messages`, `lost` (messages not in the bag),
+        `cpu_share` (the recorder's share of one core).
 
     Raises:
         ProcessError: a process could not be started or died.
-        Interrupted: the user asked to end.
+        Interrupted: the user interrupted the benchmark.
     """
     found = []
     for number, rate in enumerate(rates):
@@ -88,7 +88,7 @@ def _row(folder: Path, rate: float, messages: int) -> dict[str, Any]:
 
 
 def _messages(bag: Path) -> Iterator[Message]:
-    """Yield what is in the bag by now."""
+    """Yield the messages that the bag has by now."""
     if list(bag.glob("*.mcap")):
         yield from bag_messages(bag, lambda warning: None)
 

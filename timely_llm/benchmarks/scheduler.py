@@ -1,31 +1,30 @@
-"""What a policy's decision costs a step (paper 001, Table 5), and a whole turn of the loop."""
+"""The cost of a policy's decision (Ling et al. 2024, Table 5) and of a whole turn of the loop."""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 from timely_llm.core.clock import VirtualClock
+from timely_llm.core.events.schema import RunEvent
 from timely_llm.core.generation import Generation, by_kind
-from timely_llm.core.request import PlanRequest
+from timely_llm.core.request import ChatMessage, PlanRequest, StreamRequest
 from timely_llm.core.slo import SLO_CLASSES
-from timely_llm.core.stream import ChatMessage, StreamRequest
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
 from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.engines.contract import StepResult
-from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES
-from timely_llm.engines.simulated import SimulatedEngine
-from timely_llm.engines.track import Limits
-from timely_llm.policies.contract import Capacity, Policy, StepPlan
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, SimulatedEngine
+from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.resources import resource
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.sink import Nobody
+from timely_llm.serving.publisher import Stats
 from timely_llm.skills.skill_set import load_skill_set
 
 MAX_ROWS = 256
@@ -47,22 +46,22 @@ def rows(
     turns: int = 400,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Return what one decision costs each policy.
+    """Return the cost of one decision of each policy.
 
-    A loop with a simulated engine serves so many requests at a time on the virtual clock: what has
-    ended is replaced, one plan in four is urgent, robots are busy as predicted.
+    A loop with a simulated engine serves a fixed number of requests on the virtual clock. New
+    requests replace ended ones. One plan in four is urgent. Robots are busy as predicted.
 
     Args:
         policies: names of policies.
-        generations: how many requests are being served.
-        lanes: whether every second one is a conversation.
-        turns: turns that are measured; as many again, and two for each request, go before.
-        progress: called with pools done and pools asked for.
+        generations: numbers of requests in service.
+        lanes: whether every second request is a conversation.
+        turns: measured turns; as many again, and two for each request, warm up.
+        progress: called with the finished and the total number of pools.
 
     Returns:
-        Rows of `policy, generations, streams, plan_us, turn_us`, streams being how many of the
-        generations are; medians in microseconds of the CPU, so that other programs do not count. A
-        turn holds the plan and everything else but the engine's step.
+        Rows of `policy, generations, streams, plan_us, turn_us`: `streams` of the generations are
+        conversations; the times are medians in CPU microseconds, so that other programs do not
+        count. A turn includes the policy's decision and excludes the engine's step.
     """
     pools = [
         (policy, number, both)
@@ -95,33 +94,40 @@ def _row(policy: str, generations: int, both: bool, turns: int) -> dict[str, Any
 
 
 class _Scene:
-    """A loop that always serves the same number of plans, and of streams."""
+    """A loop that always serves the same numbers of plans and streams."""
 
     def __init__(self, policy: Policy, generations: int, both: bool) -> None:
         self._clock = VirtualClock()
         self._engine = _Engine(self._clock)
         self._policy = _Policy(policy)
-        self._loop = Loop(self._engine, self._policy, Nobody(), self._clock)
+        self._loop = Loop(self._engine, self._policy, self._clock)
         self._loop.register(load_skill_set(resource("config/skill_sets/drone.yaml")))
         self._wanted = [generations, 0]
         if both:
             self._wanted = [generations - generations // 2, generations // 2]
         self._ids = count()
+        self._stats = Stats()
 
     def turn(self) -> tuple[float, float]:
-        """Turn once; return the seconds of the policy, and of all but the engine's step."""
+        """Turn once; return the CPU seconds of the policy, and of the turn without the step."""
         plans, streams = by_kind(self._loop.generations)
         for _ in range(self._wanted[0] - len(plans)):
             self._admit_plan(next(self._ids))
         for _ in range(self._wanted[1] - len(streams)):
             self._admit_stream(next(self._ids))
+        self._take(self._loop.take_events())
         policy_s, engine_s = self._policy.spent_s, self._engine.spent_s
         start_s = time.thread_time()
         turn = self._loop.turn()
+        self._take(turn.events)
         spent_s = time.thread_time() - start_s
         if not turn.stepped and turn.wake_s < math.inf:
             self._clock.advance(max(turn.wake_s - self._clock.now(), 0.0))
         return self._policy.spent_s - policy_s, spent_s - (self._engine.spent_s - engine_s)
+
+    def _take(self, events: Iterable[RunEvent]) -> None:
+        for event in events:
+            self._stats.take(event)
 
     def _admit_plan(self, number: int) -> None:
         utility = NORMAL if number % URGENT_EVERY else URGENT
@@ -164,15 +170,16 @@ class _Engine(SimulatedEngine):
     """A simulated engine with a stopwatch."""
 
     def __init__(self, clock: VirtualClock) -> None:
-        limits = Limits(kv_tokens=1_000_000, max_rows=MAX_ROWS)
+        limits = EngineLimits(kv_tokens=1_000_000, max_rows=MAX_ROWS)
         super().__init__(PROFILES[DEFAULT_PROFILE], self._say, clock, limits)
         self._answers_given = 0
         self.spent_s = 0.0
 
-    def submit(self, plan: StepPlan) -> None:
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         start_s = time.thread_time()
-        super().submit(plan)
+        progress = super().submit(plan)
         self.spent_s += time.thread_time() - start_s
+        return progress
 
     def collect(self) -> StepResult:
         start_s = time.thread_time()

@@ -1,4 +1,4 @@
-"""What looking for the ends of segments costs a token (paper 001, Table 4)."""
+"""The cost of detecting segment boundaries, per token (Ling et al. 2024, Table 4)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.request import PlanRequest
-from timely_llm.engines.contract import Engine
-from timely_llm.engines.profiles import DEFAULT_PROFILE, PROFILES
+from timely_llm.core.step import StepPlan
+from timely_llm.engines.contract import Engine, Tokenizer
 from timely_llm.engines.registry import make_engine
-from timely_llm.engines.tokenizer_contract import Tokenizer
-from timely_llm.policies.contract import StepPlan
-from timely_llm.resources import resource
+from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
+from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.serving.delivery import PlanDelivery
-from timely_llm.skills.minispec import MiniSpecChecker
+from timely_llm.skills.minispec.checker import MiniSpecChecker
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 
 TRACES = (
@@ -37,24 +36,24 @@ def rows(
     decode_steps: int = 50,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
-    """Return what delivery costs a token of each of eight plans.
+    """Return the cost of delivery per token, for each of eight plans.
 
-    Delivery is everything between a token id and a published segment: text, stop checker,
-    arguments, predicted durations, due times. The paper's Table 4 counts only what generation
-    without segments would not need, so not the text.
+    Delivery is all work from a token id to a published segment: text, stop checker, arguments,
+    predicted durations, due times. The paper's Table 4 excludes the work that generation without
+    segments needs too, so it excludes the text.
 
     Args:
-        repeats: how often each plan is read.
-        decode_steps: steps of the embedded engine that are measured, one sequence each.
-        progress: called with plans done and plans there are.
+        repeats: deliveries of each plan.
+        decode_steps: measured steps of the embedded engine with one sequence.
+        progress: called with the finished and the total number of plans.
 
     Returns:
         Rows of `trace, plan, tokens, segments, token_us, step_share, embedded_share`: the median
-        microseconds a token, their share of a decode step of Llama 3 8B on an RTX 4090 and of the
-        embedded model here, both with one sequence.
+        microseconds a token, and their share of a decode step with one sequence, of Llama 3 8B on
+        an RTX 4090 and of the embedded model on this machine.
     """
     drone = load_skill_set(resource("config/skill_sets/drone.yaml"))
-    engine = make_engine("transformers", model=resource("models/tiny_planner"))
+    engine = make_engine("transformers", model=resource(EMBEDDED_MODEL))
     try:
         embedded_s = _decode_s(engine, decode_steps)
         step_s = PROFILES[DEFAULT_PROFILE].step_s(rows=1)
@@ -94,7 +93,7 @@ def _read(token_ids: list[int], tokenizer: Tokenizer, skill_set: SkillSet) -> tu
 def _decode_s(engine: Engine, steps: int) -> float:
     """Return the median seconds of a step that decodes one sequence."""
     prompt = engine.tokenizer.encode_chat([{"role": "user", "content": "Scene: [chair]"}])
-    to_compute = engine.add("one", prompt)
+    to_compute = engine.add("one", prompt).to_compute
     durations_s = []
     for tokens in (to_compute, *[1] * steps):
         engine.submit(StepPlan((("one", tokens),)))

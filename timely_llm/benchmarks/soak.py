@@ -1,4 +1,4 @@
-"""Hours of service in minutes of waiting: nobody starves, memory is flat, nothing is lost."""
+"""Hours of service in minutes: no request starves, memory is flat, no message is lost."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ from typing import Any
 import numpy as np
 import psutil
 
+from timely_llm.benchmarks.server import start_server
+from timely_llm.core.events.reader import LogReader
+from timely_llm.core.events.schema import (
+    AskEvent,
+    DoneEvent,
+    ReceiveEvent,
+    ReplanEvent,
+    ReturnedEvent,
+    RunEvent,
+    SegmentEvent,
+)
 from timely_llm.processes.children import Child, Children, Interrupts, wait
-from timely_llm.processes.log_reader import Event, LogReader
-from timely_llm.processes.nodes import FLEET, SERVER, local_environment, random_domain, ros_command
+from timely_llm.processes.nodes import FLEET, local_environment, random_domain, ros_command
 
 IDLE_S = 10.0
 SAMPLE_S = 1.0
-START_LIMIT_S = 120.0
 END_LIMIT_S = 90.0
 WARM_SHARE = 0.25
 """Share of the run after which memory should not grow any more."""
@@ -51,7 +60,7 @@ class Soak:
 
     @property
     def bursts_per_s(self) -> float:
-        """So many bursts of up to 8 tasks that most robots are busy most of the time."""
+        """Bursts of up to 8 tasks a second, with which most robots are mostly busy."""
         return max(self.robots / 64, 0.1)
 
 
@@ -77,10 +86,7 @@ def rows(soak: Soak, progress: Progress = lambda done_s, total_s: None) -> list[
 def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
     """Run both processes to their end; return what the server used."""
     environment = local_environment(random_domain())
-    journal, log = folder / "server.jsonl", folder / "fleet.jsonl"
-    server_command = ros_command(
-        SERVER, {"policy": soak.policy, "journal": str(journal), "name_check_s": 0.0}
-    )
+    log = folder / "fleet.jsonl"
     fleet_command = ros_command(
         FLEET,
         {"robots": soak.robots, "duration_s": soak.duration_s, "seed": soak.seed,
@@ -88,12 +94,9 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
          "log": str(log)},
     )  # fmt: skip
     with Interrupts() as interrupts, Children(interrupts) as children:
-        server = children.start("plan server", server_command, environment, folder / "server.log")
-        ready = LogReader(journal)
-        wait(
-            server, lambda: any(e["event"] == "ready" for e in ready.read()), interrupts,
-            START_LIMIT_S, "the plan server was not ready",
-        )  # fmt: skip
+        server = start_server(
+            children, interrupts, environment, folder, policy=soak.policy, name_check_s=0.0
+        )
         watched = psutil.Process(server.pid)
         idle_share = _cpu_share(watched, server, interrupts)
         fleet = children.start("robot fleet", fleet_command, environment, folder / "fleet.log")
@@ -135,30 +138,30 @@ def _cpu_share(process: psutil.Process, child: Child, interrupts: Interrupts) ->
 
 def outcomes(folder: Path) -> dict[str, float]:
     """Return what became of the requests and of the messages about them."""
-    served = _events(folder / "server.jsonl")
-    fleet = _events(folder / "fleet.jsonl")
-    asked = {e["id"]: e for e in fleet if e["event"] == "ask"}
-    done = {e["id"]: e for e in fleet if e["event"] == "done"}
-    finished = {name: e for name, e in done.items() if e["outcome"] == "finished"}
-    published, received = _places(served, "segment"), _places(fleet, "receive")
+    served = LogReader(folder / "server.jsonl").read()
+    fleet = LogReader(folder / "fleet.jsonl").read()
+    asked = {e.id: e for e in fleet if isinstance(e, AskEvent)}
+    done = {e.id: e for e in fleet if isinstance(e, DoneEvent)}
+    finished = {name: e for name, e in done.items() if e.outcome == "finished"}
+    published, received = _places(served, SegmentEvent), _places(fleet, ReceiveEvent)
     newest = _newest_epochs(published)
-    returned = {(e["id"], e["epoch"]) for e in fleet if e["event"] == "returned"}
+    returned = {(e.id, e.epoch) for e in fleet if isinstance(e, ReturnedEvent)}
     # Robots pass over segments of older epochs: those are not lost.
     missing = [
         place[:2]
         for place in published - received
         if place[0] in finished and newest[place[0]] == place[1]
     ]
-    responses = [e["response_s"] for e in done.values() if e["response_s"] >= 0]
-    asking = {e["agent"] for e in asked.values()}
+    responses = [e.response_s for e in done.values() if e.response_s >= 0]
+    asking = {e.agent for e in asked.values()}
     return {
         "requests": len(asked),
         "finished": len(finished),
-        "canceled": sum(e["outcome"] == "canceled" for e in done.values()),
-        "errors": sum(e["outcome"] in ("error", "failed") for e in done.values()),
+        "canceled": sum(e.outcome == "canceled" for e in done.values()),
+        "errors": sum(e.outcome in ("error", "failed") for e in done.values()),
         "without_end": len(asked.keys() - done.keys()),
-        "replans": sum(e["event"] == "replan" for e in served),
-        "robots_never_served": len(asking - {asked[name]["agent"] for name in finished}),
+        "replans": sum(isinstance(e, ReplanEvent) for e in served),
+        "robots_never_served": len(asking - {asked[name].agent for name in finished}),
         "response_p50_s": round(float(np.percentile(responses, 50)), 3) if responses else -1.0,
         "response_max_s": round(max(responses, default=-1.0), 3),
         "segments_published": len(published),
@@ -175,10 +178,6 @@ def _newest_epochs(places: set[Place]) -> dict[str, int]:
     return newest
 
 
-def _places(events: list[Event], kind: str) -> set[Place]:
+def _places(events: list[RunEvent], kind: type[SegmentEvent | ReceiveEvent]) -> set[Place]:
     """Return request, epoch and index of each segment that events of a kind are about."""
-    return {(e["id"], e["epoch"], e["index"]) for e in events if e["event"] == kind}
-
-
-def _events(path: Path) -> list[Event]:
-    return LogReader(path).read()
+    return {(e.id, e.epoch, e.index) for e in events if isinstance(e, kind)}

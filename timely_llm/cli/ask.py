@@ -11,14 +11,22 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from timely_llm.cli.options import SEED, need_ros
+from timely_llm.cli.options import (
+    DRAWN,
+    TEMPERATURE,
+    WAIT,
+    Option,
+    SkillSetName,
+    at_server,
+    need_ros,
+)
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import PlanResult
 from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import NORMAL, URGENT
 
 if TYPE_CHECKING:
-    from timely_llm.ros.client import PlanTask
+    from timely_llm.ros.client.plan import PlanTask
 
 SECONDS = click.FloatRange(0.1, 86_400)
 
@@ -30,37 +38,50 @@ class Canceled(click.ClickException):
 
 
 @click.command()
-@click.argument("task")
-@click.option("--skill-set", default="drone", help="What the robot can do.")
+@click.argument("task", default="", metavar="TASK")
+@click.option(
+    "--plan", help="Send this plan, written by hand; the server must have accept_plans set."
+)
+@click.option("--skill-set", type=SkillSetName(), default="drone",
+              help="Name of the registered skill set that says what the robot can do.")  # fmt: skip
 @click.option("--scene", default="", help='What the robot sees: "chair, cat".')
 @click.option("--agent", default="ask", help="The robot's name.")
-@click.option("--urgent", is_flag=True, help="An emergency: worth more, and sooner nothing.")
-@click.option("--pretend", is_flag=True, help="Let each segment take as long as is predicted.")
-@click.option("--value", default="True", help="What every blocking skill returns.")
-@click.option("--timeout", "timeout_s", type=SECONDS, default=60.0, help="Seconds a segment.")
 @click.option(
-    "--wait", "wait_s", type=SECONDS, default=10.0, help="Seconds until a server is there."
+    "--urgent",
+    is_flag=True,
+    help="Ask as in an emergency: the plan is worth more, and loses its worth sooner.",
 )
-@click.option("--temperature", type=click.FloatRange(0.0, 2.0), default=0.0, help="0: no chance.")
-@click.option("--seed", type=SEED, default=0, help="Of the chance.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object a line, for other programs.")
-@click.option("--server", default="plan_server", help="Name of the plan server's node.")
-@click.option("--namespace", default="", show_default=False, help="Of the server.")
-@click.option("--domain", type=click.IntRange(0, 232), help="Default: ROS_DOMAIN_ID.")
+@click.option(
+    "--pretend", is_flag=True, help="Report each segment as executed in its predicted seconds."
+)
+@click.option("--value", default="True", help="Value that every blocking skill returns.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=SECONDS,
+    default=60.0,
+    help="How many seconds to wait for each segment.",
+)
+@WAIT
+@TEMPERATURE
+@DRAWN
+@click.option("--json-lines", "as_json", cls=Option, formerly=["--json"], is_flag=True,
+              help="Print a JSON object a line, for other programs.")  # fmt: skip
+@at_server
 def ask(
-    task: str, skill_set: str, scene: str, agent: str, urgent: bool, pretend: bool, value: str,
-    timeout_s: float, wait_s: float, temperature: float, seed: int, as_json: bool, server: str,
-    namespace: str, domain: int | None,
+    task: str, plan: str | None, skill_set: str, scene: str, agent: str, urgent: bool,
+    pretend: bool, value: str, timeout_s: float, wait_s: float, temperature: float, seed: int,
+    as_json: bool, server: str, namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Ask a running server for a plan and show its segments as they come; nothing is executed."""
     need_ros()
-    from timely_llm.ros.client import PlanClient
+    from timely_llm.ros.client.plan import PlanClient
 
     printer: Printer = JsonLines() if as_json else Lines()
     with PlanClient(agent, skill_set, server, namespace, domain=domain, find_s=wait_s) as client:
         asked = client.submit(
-            worded(task, scene, urgent), URGENT if urgent else NORMAL,
-            temperature=temperature, seed=seed,
+            "" if plan and not task else worded(task, scene, urgent), URGENT if urgent else NORMAL,
+            temperature=temperature, seed=seed, plan=plan,
         )  # fmt: skip
         began_s = time.monotonic()
         try:
@@ -72,7 +93,7 @@ def ask(
 
 
 def worded(task: str, scene: str, urgent: bool) -> str:
-    """Return a task in the words that models know; one that has them already is left alone.
+    """Return a task in the form of the prompts; a task that has the form stays as it is.
 
     Raises:
         RequestError: there is no task.
@@ -85,10 +106,10 @@ def worded(task: str, scene: str, urgent: bool) -> str:
 
 
 def follow(asked: PlanTask, printer: Printer, timeout_s: float, pretend: bool, value: str) -> None:
-    """Print a plan while it is made, and let its segments be reported as done.
+    """Print a plan while it is made, and report its segments as executed.
 
-    Nothing is executed. Without `pretend` they are reported as skipped, with 0 seconds, so that
-    neither the server nor a recording learns how long skills take from what did not happen.
+    Nothing is executed. Without `pretend` segments are reported as skipped, with 0 seconds, so that
+    neither the server nor a recording learns durations from executions that did not happen.
     """
     began_s = time.monotonic()
     for segment in asked.segments(timeout_s):
@@ -102,14 +123,14 @@ def follow(asked: PlanTask, printer: Printer, timeout_s: float, pretend: bool, v
 
 
 class Printer(Protocol):
-    """Shows what comes."""
+    """Shows segments and the result as they come."""
 
     def segment(self, segment: Segment, after_s: float) -> None:
-        """Show a segment that came so long after the request."""
+        """Show a segment that came `after_s` seconds after the request."""
         ...
 
     def result(self, result: PlanResult) -> None:
-        """Show how it ended."""
+        """Show the result."""
         ...
 
 
@@ -124,14 +145,16 @@ class Lines:
         line = Text.assemble(
             (f"{after_s:7.2f} s  ", "dim"), (segment.text.strip(), "bold"),
             (f"  {segment.predicted_s:.1f} s" if segment.predicted_s >= 0.1 else "", "cyan"),
+            ("  written by hand" if segment.given else "", "dim"),
         )  # fmt: skip
         self._console.print(line)
 
     def result(self, result: PlanResult) -> None:
         """Print counts and times."""
+        made = "a plan written by hand" if result.given else f"{result.generated_tokens} tokens"
+        count = "1 segment" if result.segments == 1 else f"{result.segments} segments"
         self._console.print(
-            f"complete: {result.segments} segments, the first after {result.response_s:.2f} s,"
-            f" {result.generated_tokens} tokens",
+            f"complete: {count}, the first after {result.response_s:.2f} s, {made}",
             style="green",
         )
 

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from timely_llm.cli.options import SEED, need_ros
+from timely_llm.cli.options import DRAWN, TEMPERATURE, WAIT, at_server, need_ros
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.request import MAX_TOKENS, ErrorCode
-from timely_llm.core.stream import StreamResult
+from timely_llm.core.request import MAX_TOKENS, ErrorCode, StreamResult
 
 if TYPE_CHECKING:
-    from timely_llm.ros.dialogue import Dialogue
-    from timely_llm.ros.talk_client import TalkClient
+    from timely_llm.ros.client.talk import Dialogue, TalkClient
 
 SECONDS = click.FloatRange(0.1, 86_400)
 NEW, QUIT = "/new", "/quit"
@@ -28,34 +26,35 @@ HELP = f"Ctrl-C stops an answer, {NEW} begins anew, {QUIT} or Ctrl-D ends"
 
 
 @click.command()
-@click.option("--server", default="plan_server", help="Name of the plan server's node.")
+@at_server
 @click.option(
-    "--slo-class", default="text", help="Service level: text, voice, or the server's own."
+    "--slo-class", default="text", help="Service level: text, voice, or one of the server's own."
 )
-@click.option("--system", default="", help="What the model is told first.")
+@click.option("--system", default="", help="System message: what the model reads first.")
 @click.option(
     "--max-tokens", type=click.IntRange(0, MAX_TOKENS), default=0,
     help="Most tokens of an answer; 0: the server's default.",
 )  # fmt: skip
-@click.option("--temperature", type=click.FloatRange(0.0, 2.0), default=0.0, help="0: no chance.")
-@click.option("--seed", type=SEED, default=0, help="Of the chance.")
+@TEMPERATURE
+@DRAWN
 @click.option("--agent", default="", help="Your name; one is made if not given.")
-@click.option("--timeout", "timeout_s", type=SECONDS, default=60.0, help="Seconds for each piece.")
 @click.option(
-    "--wait", "wait_s", type=SECONDS, default=10.0, help="Seconds until a server is there."
+    "--timeout",
+    "timeout_s",
+    type=SECONDS,
+    default=60.0,
+    help="How many seconds to wait for each piece of an answer.",
 )
-@click.option("--namespace", default="", show_default=False, help="Of the server.")
-@click.option("--domain", type=click.IntRange(0, 232), help="Default: ROS_DOMAIN_ID.")
+@WAIT
 def chat(
     server: str, slo_class: str, system: str, max_tokens: int, temperature: float, seed: int,
     agent: str, timeout_s: float, wait_s: float, namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
-    """Talk with the model of a running server. Without a terminal: a question a line."""
+    """Talk with the model of a running server; without a terminal each line is a question."""
     need_ros()
-    from timely_llm.ros.dialogue import Dialogue
-    from timely_llm.ros.talk_client import TalkClient
+    from timely_llm.ros.client.talk import Dialogue, TalkClient
 
-    # A name of its own: signs of life of one chat shall not keep another, dead one alive.
+    # A name of its own: a living chat must not keep the requests of a dead one alive.
     name = agent or f"chat-{uuid.uuid4().hex[:8]}"
     with TalkClient(name, server, namespace, domain=domain) as client:
         client.wait_for_server(wait_s)
@@ -67,13 +66,13 @@ def chat(
 
 
 class Chat:
-    """Reads what a person says, and shows what the model answers.
+    """Reads a person's questions and shows the model's answers.
 
     Args:
         client: talks to the server.
-        dialogue: what was said.
-        timeout_s: how long to wait for each piece of an answer.
-        wait_s: how long to wait for the server.
+        dialogue: the conversation.
+        timeout_s: longest wait for each piece of an answer, seconds.
+        wait_s: longest wait for the server, seconds.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class Chat:
         self._aside = Console(stderr=True, highlight=False, soft_wrap=True)
 
     def run(self) -> None:
-        """Answer until there is nothing more to say.
+        """Answer until the input ends.
 
         Raises:
             TimelyError: the server is gone, or without a terminal: an answer failed.
@@ -105,7 +104,7 @@ class Chat:
                 self._answer(words)
 
     def _lines(self) -> Iterator[str]:
-        """Yield what is said, a line each."""
+        """Yield the lines of the input."""
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
         while True:
@@ -128,7 +127,7 @@ class Chat:
         except KeyboardInterrupt:
             if stopped:
                 raise
-            # It was meant for the answer, which had just ended.
+            # Ctrl-C was meant for the answer, which had just ended.
         except TimelyError as error:
             if not self._live:
                 raise
@@ -156,12 +155,12 @@ class Chat:
 
 
 def printable(text: str) -> str:
-    """Return text without the marks that would command a terminal."""
+    """Return text without control characters, which a terminal would obey."""
     return "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
 def summary(result: StreamResult) -> str:
-    """Return in one line how an answer came."""
+    """Return one line about the times and the end of an answer."""
     if result.ttft_s < 0:
         return "canceled before the first token"
     words = [f"first token {result.ttft_s:.2f} s"]

@@ -9,25 +9,30 @@ from rich.console import Console
 
 from timely_llm.cli.options import (
     DURATION,
-    FILE,
     FOLDER,
+    MAX_DOMAIN,
+    MODEL,
     NO_PACE,
+    PACES,
+    POLICY_NAMES,
     ROBOTS,
     SEED,
+    Option,
+    OutputFile,
+    OwnOr,
     Pace,
-    check_output,
     need_ros,
 )
+from timely_llm.core.events.history import History
 from timely_llm.core.output_file import JSON, write_text
-from timely_llm.demo.history import History
+from timely_llm.core.requirements import need
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
 from timely_llm.demo.report import as_json, print_report, save_pictures
-from timely_llm.demo.run import run
-from timely_llm.demo.settings import ROBOTS as KINDS
-from timely_llm.demo.settings import Settings
-from timely_llm.engines.profiles import DEFAULT_PROFILE
-from timely_llm.engines.registry import ENGINES
+from timely_llm.demo.run import ROBOTS as KINDS
+from timely_llm.demo.run import DemoSettings, run
+from timely_llm.engines.registry import ENGINES, EXTRAS
+from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 from timely_llm.processes.nodes import random_domain
 
@@ -38,35 +43,42 @@ LEAD = click.FloatRange(-1.0, 3600.0)
 @click.command()
 @click.option("--robots", type=ROBOTS, default=8, help="Simulated robots.")
 @click.option(
-    "--conversations",
+    "--people",
+    "conversations",
+    cls=Option,
+    formerly=["--conversations"],
     type=click.IntRange(0, 512),
     default=0,
     help="People who talk with the model at the same time; every other one hears, the others read.",
 )
-@click.option("--duration", type=DURATION, default=60.0, help="Seconds in which all of them ask.")
-@click.option("--bursts", type=RATE, default=0.5, help="Mean bursts of tasks a second.")
-@click.option("--seed", type=SEED, default=0, help="Seed of everything random in those who ask.")
-@click.option("--robot", type=click.Choice(KINDS), default=KINDS[0], help="What the robots are.")
 @click.option(
-    "--failures",
-    type=click.FloatRange(0.0, 0.5),
+    "--duration", type=DURATION, default=60.0, help="Seconds in which robots and people ask."
+)
+@click.option("--events-per-s", "bursts", cls=Option, formerly=["--bursts"], type=RATE,
+              default=0.5, help="Mean bursts of tasks a second.")  # fmt: skip
+@click.option(
+    "--seed", type=SEED, default=0, help="Seed of everything random in robots and people."
+)
+@click.option("--robot", type=click.Choice(KINDS), default=KINDS[0], help="Kind of the robots.")
+@click.option(
+    "--failure-share",
+    "failures",
+    cls=Option,
+    formerly=["--failures"],
+    type=click.FloatRange(0.0, 1.0),
     default=0.0,
-    help="Share of segments that robots report as failed: see new plans being made.",
+    help="Share of segments that robots report as failed; the server makes a new plan after each.",
 )
 @click.option(
     "--policy",
     "policies",
-    type=click.Choice(list(POLICIES)),
+    type=OwnOr(list(POLICIES)),
+    metavar="POLICY",
     multiple=True,
     default=(DEFAULT_POLICY,),
-    help="Give several to compare them, one after another.",
+    help=f"Policy of the server; several run one after another and are compared. {POLICY_NAMES}",
 )
-@click.option(
-    "--model",
-    default="",
-    show_default=False,
-    help="Folder or Hugging Face id; the embedded model if not given.",
-)
+@MODEL
 @click.option(
     "--engine", type=click.Choice(ENGINES), default="transformers", help="What runs the model."
 )
@@ -74,32 +86,47 @@ LEAD = click.FloatRange(-1.0, 3600.0)
     "--pace",
     type=Pace(),
     default=DEFAULT_PROFILE,
-    help="Let every step take as long as on this hardware.",
+    help=f"Stretch each step to the time that it takes on this hardware. {PACES}",
 )
 @click.option(
     "--lead",
     "lead_s",
     type=LEAD,
     default=0.5,
-    help="Resume a suspended plan so many seconds before its robot will be idle; negative: as soon"
-    " as there is room. Policy timely.",
+    help="With timely, timely+slice, edf and fcfs-segments: seconds by which a suspended plan is"
+    " resumed before its robot is idle; negative: at once, when the engine has room.",
 )
-@click.option("--constrained", is_flag=True, help="Only what the robot's grammar allows.")
-@click.option("--output", type=FOLDER, default=Path("demo"), help="Folder for logs and pictures.")
-@click.option("--json", "json_file", type=FILE, help="Write the numbers to this file.")
-@click.option("--plain", "--no-view", is_flag=True, help="Lines of text instead of the live view.")
 @click.option(
-    "--domain", type=click.IntRange(0, 232), help="ROS_DOMAIN_ID; a random one if not given."
+    "--constrained", is_flag=True, help="Let the model choose only what the robot's grammar allows."
 )
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Log why each request waited; `timely-llm report` and `timely-llm trace explain` show it.",
+)
+@click.option("--output", type=FOLDER, default=Path("demo"), help="Folder for logs and pictures.")
+@click.option("--json", "json_file", type=OutputFile(), help="Write the numbers to this file.")
+@click.option(
+    "--plain",
+    cls=Option,
+    formerly=["--no-view"],
+    is_flag=True,
+    help="Print lines of text instead of the live view.",
+)
+@click.option("--namespace", default="", show_default=False,
+              help="ROS namespace of all nodes; none if not given.")  # fmt: skip
+@click.option("--domain", type=click.IntRange(0, MAX_DOMAIN),
+              help="ROS domain of all nodes; a random one if not given.")  # fmt: skip
 def demo(
     robots: int, conversations: int, duration: float, bursts: float, seed: int, robot: str,
     failures: float, policies: tuple[str, ...], model: str, engine: str, pace: str, lead_s: float,
-    constrained: bool, output: Path, json_file: Path | None, plain: bool, domain: int | None,
+    constrained: bool, explain: bool, output: Path, json_file: Path | None, plain: bool,
+    namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
-    """Run a server, robots and people who ask it, and show what each of them gets when."""
+    """Run a server with robots and people who ask it, and show what they get, and when."""
     need_ros()
-    check_output(json_file, "--json")
-    settings = Settings(
+    need(f"the demo with the engine {engine}", "reports", *EXTRAS[engine])
+    settings = DemoSettings(
         robots=robots,
         conversations=conversations,
         duration_s=duration,
@@ -112,14 +139,16 @@ def demo(
         model=model,
         pace=_pace(pace, engine),
         lead_s=lead_s,
+        explain=explain,
         output=output,
+        namespace=namespace,
         domain=random_domain() if domain is None else domain,
     )
     show(settings, tuple(dict.fromkeys(policies)), json_file, plain)
 
 
 def show(
-    settings: Settings, policies: tuple[str, ...], json_file: Path | None, plain: bool
+    settings: DemoSettings, policies: tuple[str, ...], json_file: Path | None, plain: bool
 ) -> None:
     """Run the demo with each policy, then print and write what came of it."""
     console = Console()

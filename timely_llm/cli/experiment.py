@@ -6,20 +6,22 @@ import math
 import shlex
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.text import Text
 
-from timely_llm.cli.options import FILE, check_output
+from timely_llm.cli import progress
+from timely_llm.cli.options import Option, OutputFile, OwnOr
 from timely_llm.core.output_file import HTML
+from timely_llm.core.requirements import need
 from timely_llm.engines.registry import ENGINES
-from timely_llm.experiments.document import write_run
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.experiments.registry import experiment as find
+from timely_llm.experiments.results.document import write_run
 
 MOST_LOAD, MOST_RATE, MOST_REQUESTS = 100, 1000, 1024
 
@@ -75,78 +77,82 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
         context.exit()
 
 
-@click.command(epilog=f"Names: {', '.join(EXPERIMENTS)}.")
-@click.argument("name", type=click.Choice(list(EXPERIMENTS)), metavar="NAME")
+@click.command(epilog=f"Names: {', '.join(EXPERIMENTS)}, or your own as my_module:EXPERIMENT.")
+@click.argument("name", type=OwnOr(list(EXPERIMENTS)), metavar="NAME")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
-              help="Say what experiments there are and what they ask.")  # fmt: skip
+              help="List the experiments with their questions.")  # fmt: skip
 @click.option("--policies", metavar="A,B", callback=_words,
-              help="Such as fcfs,timely:drops,deadline:batch=off.")  # fmt: skip
+              help="Policies to compare, such as fcfs,timely:drops,deadline:batch=off, or"
+              " my_module:MyPolicy of your own."
+              )  # fmt: skip
 @click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
-              help="How often every job is asked.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(1, 1000), help="How many, from 0 on.")
+              help="Copies of each job; each number is a run.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds, from 0 on.")
 @click.option("--trace", type=click.Path(exists=True, path_type=Path),
-              help="Jobs of your own; seeds are then of predictions and noise alone.")  # fmt: skip
-@click.option("--profile", help="Name of the step times.")
+              help="Trace with jobs of your own; seeds then change predictions and noise"
+              " only.")  # fmt: skip
+@click.option("--profile", help="Name of a step-time profile.")
 @click.option("--harness", is_flag=True, default=None,
-              help="Also baselines as in the paper's code: 1 admission, 8 rows.")  # fmt: skip
+              help="Add baselines as in the paper's code: 1 admission a step, 8 rows.")  # fmt: skip
 @click.option("--uncached", is_flag=True, default=None,
-              help="Also every policy with nothing of the prompts computed before.")  # fmt: skip
+              help="Add each policy without pre-computed prompts.")  # fmt: skip
 @click.option("--error", type=click.FloatRange(0, 3), callback=_number,
-              help="Sigma of predicted over true execution times, log-normal.")  # fmt: skip
+              help="Sigma of the log-normal ratio of predicted to true execution"
+              " times.")  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 3), callback=_number,
-              help="Sigma of true execution times over the trace's, log-normal.")  # fmt: skip
+              help="Sigma of the log-normal ratio of true execution times to the"
+              " trace's.")  # fmt: skip
 @click.option("--network", "network_s", type=click.FloatRange(0, 60), callback=_number,
-              help="Seconds of a message, each way.")  # fmt: skip
+              help="Seconds that a message takes, each way.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES),
-              help="A real one serves in real time, for a shorter while.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(5, 86_400), callback=_number,
+              help="Engine; a real one serves in real time, with a shorter workload.")  # fmt: skip
+@click.option("--duration", "seconds", cls=Option, formerly=["--seconds"],
+              type=click.FloatRange(5, 86_400), callback=_number,
               help="With a real engine: seconds of each workload.")  # fmt: skip
 @click.option("--rates", metavar="0.5,1,2", callback=_numbers(0, MOST_RATE, "0.5,1,2"),
-              help="Conversations a second.")  # fmt: skip
+              help="Conversations a second, for slice-* and mixed.")  # fmt: skip
 @click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),
-              help="Shares of real-time tasks among them.")  # fmt: skip
+              help="Shares of real-time tasks among conversations, for slice-*.")  # fmt: skip
 @click.option("--lengths", metavar="8-25:40-160,...", callback=_words,
-              help="Tokens of their answers: of real-time tasks, of others.")  # fmt: skip
+              help="Tokens of answers, of real-time tasks and of others, for slice-*.")  # fmt: skip
 @click.option("--bounds", metavar="1,4", callback=_numbers(1, 100, "1,4"),
-              help="Declared most tokens over those of the longest answer.")  # fmt: skip
+              help="For slice-*: ratios of the declared token limit to the tokens of the longest"
+              " answer.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
-              help="Prompts of conversations take time, other than in paper 000.")  # fmt: skip
+              help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
+              " do not.")  # fmt: skip
 @click.option("--model", help="With a real engine: folder or hub id; else the embedded model.")
 @click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE", callback=_given,
               help="An option of vLLM's own.")  # fmt: skip
 @click.option("--scripted", is_flag=True, default=None,
-              help="With a real engine: the words of the workload, not its model's.")  # fmt: skip
+              help="With a real engine: serve the texts of the workload, not its"
+              " model's.")  # fmt: skip
 @click.option("--own-pace", is_flag=True, default=None,
-              help="With a real engine: its own step times, not the profile's.")  # fmt: skip
+              help="With a real engine: keep its own step times, not the profile's.")  # fmt: skip
 @click.option("--requests", metavar="1,8,64", callback=_counts(MOST_REQUESTS, "1,8,64"),
-              help="How many are served at a time.")  # fmt: skip
-@click.option("--tokens", type=click.IntRange(2, 4096), help="Of each answer.")
-@click.option("--repeats", type=click.IntRange(1, 1000), help="How often each is measured.")
+              help="For engine-overhead: how many requests are served at a time.")  # fmt: skip
+@click.option("--tokens", type=click.IntRange(2, 4096), help="Tokens of each answer, for engine-*.")
+@click.option("--repeats", type=click.IntRange(1, 1000), help="Measurements of each, for engine-*.")
+@click.option("--explain", is_flag=True, default=None,
+              help="Timelines say why requests waited: in the report, the JSON file, and"
+                   " `timely-llm trace explain`.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), help="Processes that work at once.")
-@click.option("--json", "json_file", type=FILE, help="Write the run to this file.")
-@click.option("--html", "html_file", type=FILE, help="Write a report to this file.")
+@click.option("--json", "json_file", type=OutputFile(), help="Write the run to this file.")
+@click.option("--html", "html_file", type=OutputFile(HTML), help="Write a report to this file.")
 def experiment(name: str, json_file: Path | None, html_file: Path | None, **options: Any) -> None:
     """Run the experiment NAME and print its tables beside the paper's.
 
-    A policy may carry words and options of its own: timely:drops, fcfs:harness, timely:rows=6,
-    deadline:defer=off. Every option that is not given has the experiment's own default.
+    A policy may carry variants and options: timely:drops, fcfs:harness, timely:rows=6,
+    deadline:defer=off. An option that is not given has the experiment's own default.
     """
-    check_output(json_file, "--json")
-    check_output(html_file, "--html", HTML)
+    if html_file is not None:
+        need("a report", "reports")
     chosen = find(name)
     wanted = chosen.options(**{key: value for key, value in options.items() if value is not None})
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    errors = Console(stderr=True)
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        run = chosen.run(wanted, lambda done, total: bar.update(task, completed=done, total=total))
+    with progress.bar(name, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()) as update:
+        run = chosen.run(wanted, update)
     run = run.model_copy(update={"command": shlex.join(["timely-llm", *sys.argv[1:]])})
-    from timely_llm.experiments.tables import console, show
+    from timely_llm.report.console import console, show
 
     page = console()
     show(run, page)
@@ -154,7 +160,8 @@ def experiment(name: str, json_file: Path | None, html_file: Path | None, **opti
         write_run(run, json_file)
         page.print(Text(f"Wrote {json_file}"))
     if html_file is not None:
+        from timely_llm.report.load import LoadedRun
         from timely_llm.report.page import write_page
 
-        write_page([run], html_file)
+        write_page([LoadedRun.of(run, datetime.now(UTC))], html_file)
         page.print(Text(f"Wrote {html_file}"))

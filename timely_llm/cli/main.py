@@ -1,54 +1,94 @@
-"""The command's entry: which commands there are, and how errors reach the user."""
+"""The entry of `timely-llm`: its commands, and how errors reach the user."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
-from importlib import import_module
 from types import FrameType
 from typing import NoReturn
 
 import click
 
 from timely_llm import __version__
-from timely_llm.core import signals
-from timely_llm.core.echo import echoed
+from timely_llm.cli.help import Group
 from timely_llm.core.errors import Interrupted, TimelyError
+from timely_llm.core.requirements import explained
+from timely_llm.core.text import echoed
+from timely_llm.processes import signals
 
-COMMANDS = {
-    "demo": "demo",
-    "serve": "nodes",
-    "fleet": "nodes",
-    "talkers": "nodes",
-    "ask": "ask",
-    "chat": "chat",
-    "benchmark": "benchmark",
-    "skills": "skills",
-    "profile": "profile",
-    "trace": "trace",
-    "experiment": "experiment",
-    "report": "report",
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "Serve": {
+        "demo": (
+            "demo",
+            "Run a server with robots and people who ask it, and show what they get, and when.",
+        ),
+        "serve": ("nodes", "Run the plan server until Ctrl-C."),
+        "fleet": ("nodes", "Run simulated robots against a plan server."),
+        "talkers": ("nodes", "Run simulated people who talk with a plan server."),
+    },
+    "Ask a running server": {
+        "ask": (
+            "ask",
+            "Ask a running server for a plan and show its segments as they come; nothing is"
+            " executed.",
+        ),
+        "chat": (
+            "chat",
+            "Talk with the model of a running server; without a terminal each line is a question.",
+        ),
+    },
+    "Robots": {
+        "skills": ("skills", "Skill sets: what robots can do."),
+        "profile": (
+            "profile",
+            "Fit the durations of skills to the executions in FILE, or measure an engine's steps.",
+        ),
+    },
+    "Workloads": {
+        "trace": ("trace", "Workloads: requests, their times, and how long robots take."),
+    },
+    "Measure": {
+        "experiment": (
+            "experiment",
+            "Run the experiment NAME and print its tables beside the paper's.",
+        ),
+        "report": (
+            "report",
+            "Make one page of runs: tables, plots, timelines and the commands that made them.",
+        ),
+        "benchmark": ("benchmark", "Measure the package itself, and print rows of numbers."),
+    },
+    "Extend": {
+        "conformance": (
+            "conformance",
+            "Check a policy or an engine of your own against the contract that ours keep.",
+        ),
+    },
 }
-"""Each command and the module here that has a function of its name."""
+"""By purpose: each command, the module here that has a function of its name, and its help's first
+sentence. The sentence stands here so that the list needs no module."""
+COMMANDS = {name: module for group in GROUPS.values() for name, (module, _) in group.items()}
+"""Each command and its module."""
 
 
-class Commands(click.Group):
-    """Commands whose modules are imported when they are used."""
+class Commands(Group):
+    """The commands, listed by purpose."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names."""
+        """Return their names in the order of `GROUPS`."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command."""
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(
-            import_module(f"timely_llm.cli.{COMMANDS[cmd_name]}"), cmd_name
-        )
-        return command
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups."""
+        widest = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(widest), words) for name, (_, words) in commands.items()]
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -56,18 +96,22 @@ class Commands(click.Group):
         """Return the command that `args` begin with; an unknown one's error names the others."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"unknown command {args[0]!r}: choose one of {', '.join(COMMANDS)}")
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        signals.handle(signals.ENDING, _ending)  # what begins now may have to be undone
+        return found
 
 
 @click.group(
-    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+    cls=Commands,
+    places={name: f"{module}:{name}" for name, module in COMMANDS.items()},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="timely-llm")
 def cli() -> None:
     """Serve language-model plans to robots in time.
 
-    An output file that is there is replaced when the new one is complete, if it is empty or of the
-    same kind (JSON, HTML, YAML, MCAP, a picture). A file of another kind is never touched.
+    An existing output file is replaced only if it is empty or of the same kind (JSON, HTML, YAML,
+    MCAP, a picture), and only when the new one is complete.
     """
 
 
@@ -75,16 +119,38 @@ MOST = 4000
 """Characters of an error: a table of what is allowed fits, a file that was read does not."""
 
 
-class Ended(BaseException):
-    """A signal asks the command to end: no `except Exception` on the way may keep it from that."""
+class Terminated(BaseException):
+    """A signal asked the command to end; no `except Exception` can catch it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
 
 
-def _end(signum: int, frame: FrameType | None) -> None:
-    raise Ended(signum)
+class _TerminationHandler:
+    """Ends the command by an exception; no signal is lost in callbacks that cannot raise."""
+
+    AGAIN_S = 0.05
+
+    def __init__(self) -> None:
+        self.signum = 0
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.signum = signum
+        raise KeyboardInterrupt if signum == signal.SIGINT else Terminated(signum)
+
+    def unraisable(self, lost: sys.UnraisableHookArgs) -> None:
+        """Send the signal again if its exception was lost in a callback of the interpreter."""
+        if not issubclass(lost.exc_type, (KeyboardInterrupt, Terminated)):
+            sys.__unraisablehook__(lost)
+            return
+        again = threading.Timer(self.AGAIN_S, os.kill, (os.getpid(), self.signum))
+        again.daemon = True
+        again.start()
+
+
+_ending = _TerminationHandler()
 
 
 def exit_with(work: Callable[[], object]) -> NoReturn:
@@ -98,10 +164,19 @@ def exit_with(work: Callable[[], object]) -> NoReturn:
         words, status = error.format_message(), error.exit_code
     except (TimelyError, OSError) as error:
         words, status = str(error), 1
-    except (Interrupted, Ended) as error:
+    except (Interrupted, Terminated) as error:
         words, status = f"ended by {error}; nothing is left running", 128 + error.signum
     except (click.Abort, KeyboardInterrupt):
         words, status = "ended by SIGINT; nothing is left running", 130
+    except Exception as error:
+        if _ending.signum:
+            # An import may turn the signal's exception into another one.
+            name = signal.Signals(_ending.signum).name
+            words, status = f"ended by {name}; nothing is left running", 128 + _ending.signum
+        elif (known := explained(error)) is not None:
+            words, status = str(known), 1
+        else:
+            raise
     else:
         sys.exit(0)
     with contextlib.suppress(OSError):  # the terminal may be gone
@@ -111,8 +186,11 @@ def exit_with(work: Callable[[], object]) -> NoReturn:
 
 def main() -> NoReturn:
     """Run the command line."""
-    signals.handle((signal.SIGTERM, signal.SIGHUP), _end)
-    exit_with(lambda: cli.main(prog_name="timely-llm", standalone_mode=False))
+    before, sys.unraisablehook = sys.unraisablehook, _ending.unraisable
+    try:
+        exit_with(lambda: cli.main(prog_name="timely-llm", standalone_mode=False))
+    finally:
+        sys.unraisablehook = before
 
 
 if __name__ == "__main__":

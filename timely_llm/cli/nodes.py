@@ -6,15 +6,36 @@ from pathlib import Path
 
 import click
 
-from timely_llm.cli.options import DURATION, EXISTING_FILE, FILE, ROBOTS, SEED, Pace, become
+from timely_llm.cli.options import (
+    DOMAIN,
+    DURATION,
+    EXISTING_FILE,
+    LOG,
+    MODEL_HELP,
+    NAMESPACE,
+    PACES,
+    PARAMS_FILE,
+    POLICY_NAMES,
+    ROBOTS,
+    ROS_ARGUMENTS,
+    SEED,
+    OwnOr,
+    Pace,
+    as_given,
+    at_server,
+    become,
+)
 from timely_llm.engines.registry import ENGINES
 from timely_llm.policies.registry import POLICIES
-from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
+from timely_llm.processes import nodes
+from timely_llm.processes.nodes import ros_command
 
 
 @click.command()
-@click.option("--engine", type=click.Choice(ENGINES), help="What runs the model.")
-@click.option("--model", help="Folder or Hugging Face id; the embedded model if not given.")
+@click.option("--engine", type=OwnOr(ENGINES), metavar="ENGINE",
+              help=f"What runs the model: {', '.join(ENGINES)}, or your own as my_module:MyEngine."
+              )  # fmt: skip
+@click.option("--model", help=MODEL_HELP)
 @click.option(
     "--engine-arg",
     "engine_args",
@@ -23,31 +44,41 @@ from timely_llm.processes.nodes import FLEET, SERVER, TALKERS, ros_command
     help="Option of vLLM's own; may be given several times.",
 )
 @click.option("--engine-process", is_flag=True, help="Run the engine in a process of its own.")
-@click.option("--policy", type=click.Choice(list(POLICIES)), help="Decides each step.")
+@click.option("--policy", type=OwnOr(list(POLICIES)), metavar="POLICY",
+              help=f"Policy that decides each step. {POLICY_NAMES}")  # fmt: skip
 @click.option(
     "--pace",
     type=Pace(),
-    help="Let every step take as long as on this hardware.",
+    help=f"Stretch each step to the time that it takes on this hardware. {PACES}",
 )
 @click.option(
     "--constrained",
     is_flag=True,
-    help="The model may choose only what a skill set's grammar allows.",
+    help="Let the model choose only what a skill set's grammar allows.",
 )
+@click.option("--accept-plans", is_flag=True, help="Accept requests with a plan written by hand.")
 @click.option(
     "--skill-set",
     "skill_sets",
     type=EXISTING_FILE,
     multiple=True,
-    help="Skill set to register; may be given several times.",
+    help="File of a skill set to register; may be given several times.",
 )
-@click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
+@NAMESPACE
+@DOMAIN
+@PARAMS_FILE
+@ROS_ARGUMENTS
 def serve(
     engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
-    policy: str | None, pace: str | None, constrained: bool, skill_sets: tuple[Path, ...],
+    policy: str | None, pace: str | None, constrained: bool, accept_plans: bool,
+    skill_sets: tuple[Path, ...], namespace: str, domain: int | None, params_file: Path | None,
     ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run the plan server until Ctrl-C. After `--`: ROS arguments, such as `-r __ns:=/lab`."""
+    """Run the plan server until Ctrl-C.
+
+    What stands after `--` goes to ROS, such as `-p max_requests:=32`; docs/parameters.md has all
+    parameters.
+    """
     paths = [str(path.resolve()) for path in skill_sets]
     parameters = {
         "engine": engine,
@@ -57,9 +88,11 @@ def serve(
         "policy": policy,
         "pace": pace,
         "constrained": constrained or None,
+        "accept_plans": accept_plans or None,
         "skill_sets": paths or None,
     }
-    become([*ros_command(SERVER, parameters), *ros_arguments])
+    command = ros_command(nodes.SERVER, parameters)
+    become(command, namespace, domain, params_file, ros_arguments)
 
 
 @click.command()
@@ -69,16 +102,21 @@ def serve(
 @click.option(
     "--failure-share",
     type=click.FloatRange(0.0, 1.0),
-    help="Share of segments that fail; default 0.",
+    help="Share of segments that the robots cannot execute; 0 if not given.",
 )
-@click.option("--server", default="plan_server", help="Name of the plan server's node.")
-@click.option("--log", type=FILE, help="Write what happens to this file as JSON lines.")
-@click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
+@at_server
+@PARAMS_FILE
+@LOG
+@ROS_ARGUMENTS
 def fleet(
     robots: int, duration: float, seed: int, failure_share: float | None, server: str,
-    log: Path | None, ros_arguments: tuple[str, ...],
+    namespace: str, domain: int | None, params_file: Path | None, log: Path | None,
+    ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run simulated robots against a plan server. After `--`: ROS arguments."""
+    """Run simulated robots against a plan server.
+
+    What stands after `--` goes to ROS, such as `-p events_per_s:=2.0`.
+    """
     parameters = {
         "robots": robots,
         "duration_s": duration,
@@ -87,7 +125,8 @@ def fleet(
         "server": server,
         "log": None if log is None else str(log.resolve()),
     }
-    become([*ros_command(FLEET, parameters), *ros_arguments])
+    command = ros_command(nodes.FLEET, as_given(parameters, params_file))
+    become(command, namespace, domain, params_file, ros_arguments)
 
 
 @click.command()
@@ -100,14 +139,19 @@ def fleet(
 @click.option("--duration", type=DURATION, default=60.0, help="Seconds in which people ask.")
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
 @click.option("--questions", type=EXISTING_FILE, help="Question set; small talk if not given.")
-@click.option("--server", default="plan_server", help="Name of the plan server's node.")
-@click.option("--log", type=FILE, help="Write what happens to this file as JSON lines.")
-@click.argument("ros_arguments", nargs=-1, type=click.UNPROCESSED)
+@at_server
+@PARAMS_FILE
+@LOG
+@ROS_ARGUMENTS
 def talkers(
     people: int, duration: float, seed: int, questions: Path | None, server: str,
-    log: Path | None, ros_arguments: tuple[str, ...],
+    namespace: str, domain: int | None, params_file: Path | None, log: Path | None,
+    ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run simulated people who talk with a plan server. After `--`: ROS arguments."""
+    """Run simulated people who talk with a plan server.
+
+    What stands after `--` goes to ROS, such as `-p pause_s:=1.0`.
+    """
     parameters = {
         "people": people,
         "duration_s": duration,
@@ -116,4 +160,5 @@ def talkers(
         "server": server,
         "log": None if log is None else str(log.resolve()),
     }
-    become([*ros_command(TALKERS, parameters), *ros_arguments])
+    command = ros_command(nodes.TALKERS, as_given(parameters, params_file))
+    become(command, namespace, domain, params_file, ros_arguments)

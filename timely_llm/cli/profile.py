@@ -1,23 +1,49 @@
-"""`timely-llm profile`: how long skills take (paper 001 §4.3, §6), or an engine's steps."""
+"""`timely-llm profile`: how long skills take (Ling et al. 2024, §4.3, §6), or an engine's steps."""
 
 from __future__ import annotations
 
 import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import click
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.progress import BarColumn, TimeRemainingColumn
 from rich.text import Text
 
-from timely_llm.cli.options import EXISTING_FILE, FILE, check_output
+from timely_llm import __version__
+from timely_llm.cli import progress
+from timely_llm.cli.options import EXISTING_FILE, OutputFile
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import JSON, PICTURE, YAML, write_text
-from timely_llm.engines.engine_args import parse_engine_args
-from timely_llm.profiling.bags import is_bag, read_bag
+from timely_llm.core.requirements import need
+from timely_llm.engines.contract import Engine
+from timely_llm.engines.registry import make_engine, parse_engine_args
+from timely_llm.engines.simulated import MEASURED
+from timely_llm.profiling.engine_steps import (
+    KV_TOKENS,
+    MOST_ROWS,
+    MeasuredPrompt,
+    MeasuredStep,
+    measure,
+    measure_prompts,
+)
 from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
-from timely_llm.profiling.measurements import read_csv
+from timely_llm.profiling.measurements import is_bag, read_bag, read_csv
+from timely_llm.profiling.step_profile import (
+    StepFit,
+    fit_profile,
+    predicted_s,
+    relative_error,
+    write_profile,
+)
+from timely_llm.report.fitted_table import FittedTable
+from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 
 EXISTING = click.Path(exists=True, path_type=Path)
@@ -25,42 +51,50 @@ EXISTING = click.Path(exists=True, path_type=Path)
 
 @click.command()
 @click.argument("file", type=EXISTING, required=False)
-@click.option("--skill-set", "skill_file", type=EXISTING_FILE, help="Skill set.")
+@click.option("--skill-set", "skill_file", type=EXISTING_FILE, help="File of the skill set.")
 @click.option("--engine", is_flag=False, flag_value="transformers",
               type=click.Choice(["transformers", "vllm"]), metavar="[transformers|vllm]",
-              help="Measure the steps of this engine instead.")  # fmt: skip
+              help="Measure the steps of this engine.")  # fmt: skip
 @click.option("--model", help="With --engine: folder or hub id; the embedded model if not given.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
-              help="With --engine: numbers of weights and KV; float32 if not given.")  # fmt: skip
+              help="With --engine: number type of weights and KV; float32 if not"
+              " given.")  # fmt: skip
 @click.option("--threads", type=click.IntRange(1, 256),
-              help="With --engine transformers: CPU threads; 1.")  # fmt: skip
+              help="With --engine transformers: CPU threads; 1 if not given.")  # fmt: skip
 @click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE",
-              help="With --engine vllm: option of vLLM's own, several times.")  # fmt: skip
-@click.option("--output", type=FILE, help="Write the skill set, or the profile, here.")
-@click.option("--plot", type=FILE, help="Write a picture of what was measured and fitted here.")
-@click.option("--json", "json_file", type=FILE, help="Write the fits as JSON here.")
+              help="With --engine vllm: option of vLLM's own; may be given several"
+              " times.")  # fmt: skip
+@click.option(
+    "--output", type=OutputFile(YAML), help="Write the skill set, or the profile, to this file."
+)
+@click.option(
+    "--plot",
+    type=OutputFile(PICTURE),
+    help="Write a picture of what was measured and fitted to this file.",
+)
+@click.option("--json", "json_file", type=OutputFile(), help="Write the fits as JSON to this file.")
 def profile(
     file: Path | None, skill_file: Path | None, engine: str | None, model: str | None,
     dtype: str | None, threads: int | None, engine_args: tuple[str, ...], output: Path | None,
     plot: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
-    """Fit how long skills take to the executions in FILE, or how long an engine's steps take.
+    """Fit the durations of skills to the executions in FILE, or measure an engine's steps.
 
     FILE is a rosbag2 recording of a plan server's topics segments and execution_reports, or a CSV
     file. The first line of a CSV file names its columns: skill; seconds; and arguments, written as
     in a plan (100, or 'red cup', 3), or arg1, arg2 and so on.
 
-    Skills that depend on the scene get quantiles; others a polynomial of their first number, of the
-    lowest degree that is as good as any. Skills with fewer than 3 executions stay as they are.
+    A skill that depends on the scene gets quantiles. Each other skill gets a polynomial of its
+    first number, of the lowest degree that fits as well as any. Skills with fewer than 3 executions
+    stay as they are. Comments about durations that change are kept, marked "before the fit".
 
-    With --engine, and without FILE, steps of a language model are measured on this machine: by the
-    rows that decode, the tokens of prompts, and the tokens that are attended to; and prompts with
-    and without a pinned beginning. The profile that fits the steps goes to --output. It can be
-    named wherever a profile is: measured:FILE.
+    With --engine, and without FILE, the command measures steps of a language model on this machine:
+    by decode rows, prompt tokens and context tokens. It also measures prompts with and without a
+    pinned prefix. The fitted profile goes to --output; measured:FILE names it wherever a profile is
+    named.
     """
-    check_output(output, "--output", YAML)
-    check_output(plot, "--plot", PICTURE)
-    check_output(json_file, "--json")
+    if plot is not None:
+        need("a picture", "reports")
     if engine is not None:
         if file is not None or skill_file is not None:
             raise click.UsageError("--engine measures steps: it takes no FILE and no --skill-set")
@@ -68,9 +102,6 @@ def profile(
             raise click.UsageError("--engine needs --output, the file that the profile goes to")
         if engine == "vllm" and threads is not None:
             raise click.UsageError("--threads is for --engine transformers only")
-        # torch takes seconds to import: not before somebody needs it.
-        from timely_llm.cli.profile_engine import Measured, profile_engine
-
         measured = Measured(
             engine, model or "", dtype or "float32", threads or 1, parse_engine_args(engine_args)
         )
@@ -110,9 +141,9 @@ def _profile_skills(
         raise ConfigurationError(
             f"{file} has no skill with {MIN_SAMPLES} executions or more: nothing can be fitted"
         )
-    written = _write(fits, skill_set, file, skill_file, output, plot, json_file)
+    written = _write_fits(fits, skill_set, file, skill_file, output, plot, json_file)
     console = Console()
-    console.print(_table(fits))
+    console.print(_fit_table(fits))
     few = [f"{name} ({len(found)})" for name, found in groups.items() if len(found) < MIN_SAMPLES]
     if few:
         console.print(
@@ -124,34 +155,30 @@ def _profile_skills(
         console.print(Text(f"Wrote {path}"))
 
 
-def _write(
+def _write_fits(
     fits: list[Fit], skill_set: SkillSet, file: Path, skill_file: Path, output: Path | None,
     plot: Path | None, json_file: Path | None,
 ) -> list[Path]:  # fmt: skip
     """Write the files that were asked for and return their paths."""
     if output is not None:
-        try:
-            from timely_llm.profiling.skill_file import with_durations
-        except ImportError as error:
-            raise ConfigurationError(
-                "--output needs the Python package ruamel.yaml: pip install ruamel.yaml"
-            ) from error
+        from timely_llm.profiling.skill_file import with_durations
+
         text = skill_file.read_text(encoding="utf-8")
         durations = {fit.name: fit.after for fit in fits}
         write_text(output, YAML, with_durations(text, durations, str(skill_file)))
     if plot is not None:
-        # matplotlib takes a second to import: not before somebody needs it.
+        # matplotlib takes a second to import: only where it is needed.
         from timely_llm.profiling.picture import draw_profile
 
         draw_profile(fits, skill_set.skills, plot, f"{skill_set.name}: durations from {file.name}")
     if json_file is not None:
-        rows = [_row(fit) for fit in fits]
+        rows = [_fit_row(fit) for fit in fits]
         write_text(json_file, JSON, json.dumps(rows, indent=2) + "\n")
     return [path for path in (output, plot, json_file) if path is not None]
 
 
-def _table(fits: list[Fit]) -> Table:
-    table = Table(
+def _fit_table(fits: list[Fit]) -> FittedTable:
+    table = FittedTable(
         box=box.SIMPLE,
         caption="error: mean |true - predicted|; after: of executions that the fit did not see;"
         " skills that depend on the scene at their median",
@@ -171,7 +198,7 @@ def _table(fits: list[Fit]) -> Table:
     return table
 
 
-def _row(fit: Fit) -> dict[str, object]:
+def _fit_row(fit: Fit) -> dict[str, object]:
     return {
         "skill": fit.name,
         "executions": len(fit.seconds),
@@ -181,3 +208,173 @@ def _row(fit: Fit) -> dict[str, object]:
         "error_before_s": fit.error_before_s,
         "error_after_s": fit.error_after_s,
     }
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is measured.
+
+    Attributes:
+        engine: its name.
+        model: folder, or id on the Hugging Face hub; empty: the embedded one.
+        dtype: of weights and KV.
+        threads: of the CPU, for the engine transformers.
+        engine_args: options of vLLM's own.
+    """
+
+    engine: str
+    model: str
+    dtype: str
+    threads: int
+    engine_args: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What the model is called, without the folders that it is in."""
+        local = Path(self.model or resource(EMBEDDED_MODEL))
+        return local.resolve().name if local.exists() else self.model
+
+    @property
+    def source(self) -> str:
+        """Where the numbers come from."""
+        where = _device()
+        if self.engine == "transformers":
+            where += f", {self.threads} thread{'s' if self.threads > 1 else ''}"
+        given = "".join(f", {name}={value}" for name, value in self.engine_args.items())
+        return (
+            f"measured by timely-llm profile --engine {self.engine}: {self.name}, {self.dtype},"
+            f" {where}{given}, {date.today().isoformat()}, timely_llm {__version__}"
+        )
+
+    def make(self) -> Engine:
+        """Return a new engine.
+
+        Raises:
+            TimelyError: the model cannot be loaded.
+        """
+        return make_engine(
+            self.engine, model=self.model or resource(EMBEDDED_MODEL), dtype=self.dtype,
+            threads=self.threads, kv_tokens=KV_TOKENS, max_rows=MOST_ROWS,
+            engine_args=self.engine_args,
+        )  # fmt: skip
+
+
+def profile_engine(
+    measured: Measured, output: Path, plot: Path | None, json_file: Path | None
+) -> None:
+    """Measure an engine's steps, print them beside the fitted profile, and write the files.
+
+    Raises:
+        TimelyError: the model cannot be loaded or run.
+        OSError: a file cannot be written.
+    """
+    steps, prompts = _run(measured)
+    called, source = measured.name, measured.source
+    fit = fit_profile(steps, f"{called}, measured", source)
+    write_profile(fit.profile, output)
+    console = Console()
+    _show_steps(fit, console)
+    _show_prompts(prompts, console)
+    if plot is not None:
+        # matplotlib takes a second to import: only where it is needed.
+        from timely_llm.profiling.picture import draw_steps
+
+        draw_steps(fit, plot)
+    if json_file is not None:
+        document = {
+            "profile": vars(fit.profile),
+            "steps": [_step_row(fit, step) for step in steps],
+            "prompts": [vars(prompt) for prompt in prompts],
+        }
+        write_text(json_file, JSON, json.dumps(document, indent=2) + "\n")
+    for path in (output, plot, json_file):
+        if path is not None:
+            console.print(Text(f"Wrote {path}"), soft_wrap=True)
+    hint = f"Use it wherever a profile is named: {MEASURED}{output}"
+    console.print(Text(hint), soft_wrap=True)
+
+
+def _run(measured: Measured) -> tuple[list[MeasuredStep], list[MeasuredPrompt]]:
+    """Return the steps, and the prompts."""
+    engine = measured.make()
+    try:
+        with progress.bar("engine", BarColumn(), TimeRemainingColumn()) as update:
+            steps = measure(engine, progress=update)
+            return steps, measure_prompts(engine)
+    finally:
+        engine.close()
+
+
+def _device() -> str:
+    """Return the device of an engine without a setting."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (named or [platform.processor() or platform.machine()])[0]
+
+
+def _step_row(fit: StepFit, step: MeasuredStep) -> dict[str, object]:
+    return {
+        "rows": step.setting.rows,
+        "prefill_tokens": step.setting.chunk,
+        "context_tokens": step.context_tokens,
+        "measured_s": step.seconds,
+        "spread": step.spread,
+        "profile_s": predicted_s(fit.profile, step),
+        "error": relative_error(fit.profile, step),
+        "unseen": step.setting.unseen,
+    }
+
+
+def _show_steps(fit: StepFit, console: Console) -> None:
+    """Print every setting, measured and by the profile, and what the profile is good for."""
+    table = FittedTable(box=box.SIMPLE)
+    for head in ("rows", "prefill tokens", "context tokens", "measured (ms)", "profile (ms)",
+                 "error", "seen by the fit"):  # fmt: skip
+        table.add_column(head, justify="right")
+    for step in sorted(fit.steps, key=_step_order):
+        setting = step.setting
+        table.add_row(
+            str(setting.rows), str(setting.chunk or ""), str(step.context_tokens),
+            f"{1e3 * step.seconds:.2f}", f"{1e3 * predicted_s(fit.profile, step):.2f}",
+            f"{relative_error(fit.profile, step):+.0%}", "" if setting.unseen else "yes",
+        )  # fmt: skip
+    console.print(table)
+    for name, value in vars(fit.profile).items():
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        if name == "table_s":
+            shown = f"{value[0]:g} to {value[-1]:g}, for 1 to {len(value)} rows"
+        console.print(Text(f"{name}: {shown}"), soft_wrap=True)
+    spread = sorted(step.spread for step in fit.steps)[len(fit.steps) // 2]
+    console.print(
+        Text(
+            f"Error on steps not seen by the fit: median {fit.median_error:.1%}, 95th percentile"
+            f" {fit.p95_error:.1%}. Half of the repeats of a step lie within {spread:.1%} of it:"
+            " where that is much, something else was running."
+        ),
+        soft_wrap=True,
+    )
+
+
+def _show_prompts(prompts: Sequence[MeasuredPrompt], console: Console) -> None:
+    """Print how long prompts take, with and without a beginning that is there."""
+    table = FittedTable(box=box.SIMPLE)
+    for head in ("prompt tokens", "of these pinned", "computed", "first token (ms)"):
+        table.add_column(head, justify="right")
+    for prompt in prompts:
+        table.add_row(
+            str(prompt.tokens), str(prompt.pinned), str(prompt.computed),
+            f"{1e3 * prompt.seconds:.2f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _step_order(step: MeasuredStep) -> tuple[bool, int, int, int]:
+    setting = step.setting
+    return setting.chunk > 0, setting.rows, setting.chunk, step.context_tokens

@@ -24,7 +24,7 @@ class RequestError(TimelyError):
 
 
 class ConfigurationError(TimelyError):
-    """Something was set up with a value that is not possible."""
+    """A parameter, an option or a constructor has an impossible value."""
 
 
 class EngineError(TimelyError):
@@ -32,7 +32,7 @@ class EngineError(TimelyError):
 
 
 class EngineLost(EngineError):
-    """An engine has ended by itself, and will run nothing any more."""
+    """An engine has ended by itself and runs no further step."""
 
 
 class ModelError(TimelyError):
@@ -48,5 +48,5 @@ class Interrupted(Exception):
 
 
 def first_line(problem: object) -> str:
-    """Return the first line of what an error says, or of a text; its kind if it says nothing."""
+    """Return the first line of an error's message or of a text; its type if it is empty."""
     return next(iter(str(problem).strip().splitlines()), type(problem).__name__)

@@ -1,4 +1,4 @@
-"""The server's side of a request."""
+"""A generation: the server's state of a request, which policies read."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from timely_llm.core.listener import Listener
-from timely_llm.core.request import PlanRequest, Request
+from timely_llm.core.clock import SAME, RobotTime
+from timely_llm.core.request import PlanRequest, Request, StreamRequest, mean_gap_s
 from timely_llm.core.segment import Segment
-from timely_llm.core.stream import StreamRequest, mean_gap_s
+from timely_llm.core.slo import Listener
+from timely_llm.core.step import SequenceProgress
+from timely_llm.core.time_utility import TimeUtility
 
 
 class State(Enum):
-    """Where a generation stands."""
+    """State of a generation."""
 
-    QUEUED = "queued"  # nothing delivered, in no step yet
-    RUNNING = "running"  # was in the last step, and not at a boundary since
-    SUSPENDED = "suspended"  # in no step plan for now; KV kept
+    QUEUED = "queued"  # in no step so far
+    RUNNING = "running"  # in the last step, no boundary since
+    SUSPENDED = "suspended"  # in no step; its KV is kept
     BLOCKED = "blocked"  # waits for a skill's return value
-    EXECUTING = "executing"  # complete, and out of the engine; its robot still executes it
+    EXECUTING = "executing"  # the text is complete; the robot still executes it
     ENDED = "ended"
 
 
 @dataclass(eq=False)
 class Tally:
-    """What a request took: counts of tokens."""
+    """Tokens of a request over all its generations."""
 
     prompt_tokens: int = 0
     generated_tokens: int = 0
@@ -35,14 +37,14 @@ class Tally:
 
 @dataclass(eq=False)
 class PlanTally(Tally):
-    """What a plan request got, over all its epochs.
+    """Tokens, times and utility of a plan request over all its epochs.
 
     Attributes:
-        task: what was asked first.
+        task: the task of the first epoch.
         history: texts of the segments that the robot executed in earlier epochs.
-        segments: delivered segments.
-        response_s: from arrival to the first segment, seconds; negative before it.
-        waiting_s: response time plus the times in which the robot had nothing to do, seconds.
+        segments: number of delivered segments.
+        response_s: arrival to first segment, robots' seconds; negative before the first segment.
+        waiting_s: response time plus idle times of the robot, robots' seconds.
         utility: time utility of the response time, not clamped.
     """
 
@@ -56,25 +58,27 @@ class PlanTally(Tally):
 
 @dataclass(eq=False)
 class Generation:
-    """One text being made for a request. Written by the serving loop, read by policies.
+    """One text that is generated for a request. The serving loop writes it; policies read it.
 
     Attributes:
-        key: its name in the engine, the request's id.
-        request: what is asked.
-        arrival_s: when it was asked, on the loop's clock.
-        prompt_tokens: tokens of the prompt, the shared prefix included.
-        to_compute: tokens whose KV is not there yet: 1 to decode, more to prefill, 0 while it waits
-            for a step in flight.
-        context_tokens: tokens whose KV is there.
-        shared_tokens: of these, tokens of a pinned prefix, whose KV is not its own.
-        token_ids: generated so far.
-        coming: tokens that steps in flight will bring.
-        strikes: how often it was struck out of steps in flight.
-        late_ids: tokens that came after it had been stopped: they are read when it goes on.
-        segment_tokens: of these, since the last boundary: 0 where each token is one.
-        max_tokens: most tokens it may generate.
-        tally: what the request took so far.
-        loading: its KV is on its way from elsewhere; policies do not see it until it is there.
+        key: the request's id, which names the sequence in the engine.
+        request: a plan request or a stream request.
+        arrival_s: arrival of the request, on the loop's clock.
+        prompt_tokens: tokens of the prompt, shared prefix included.
+        to_compute: tokens that the next step can compute: 1 to decode, more to prefill, 0 while the
+            sequence waits for a step in flight.
+        context_tokens: tokens with KV.
+        shared_tokens: context tokens of a pinned prefix, with KV that other sequences share.
+        state: where it is between arrival and end.
+        token_ids: tokens that were generated so far.
+        pending_tokens: new tokens expected from steps in flight.
+        deferred_ids: tokens that were generated past a boundary; they are read when the generation
+            goes on.
+        segment_tokens: tokens since the last boundary; 0 for a stream.
+        max_tokens: most tokens to generate.
+        tally: tokens and times of the request so far.
+        loading: whether KV of the sequence is being loaded; policies do not see the generation
+            until the load is complete.
     """
 
     key: str
@@ -86,118 +90,168 @@ class Generation:
     shared_tokens: int = 0
     state: State = State.QUEUED
     token_ids: list[int] = field(default_factory=list)
-    coming: int = 0
-    strikes: int = 0
-    late_ids: list[int] = field(default_factory=list)
+    pending_tokens: int = 0
+    deferred_ids: list[int] = field(default_factory=list)
     segment_tokens: int = 0
     max_tokens: int = 0
     tally: Tally = field(default_factory=Tally)
     loading: bool = False
 
     @property
+    def given(self) -> bool:
+        """Whether the text came with the request; engine and policies never see such a one."""
+        return False
+
+    @property
     def kv_tokens(self) -> int:
-        """Tokens whose KV is its own: what an eviction would free."""
+        """Tokens with KV that no other sequence shares: an eviction frees them."""
         return self.context_tokens - self.shared_tokens
 
-    def evicted(self) -> None:
-        """Take note that its own KV was given up."""
-        self.to_compute += self.kv_tokens
-        self.context_tokens = self.shared_tokens
+    @property
+    def progress(self) -> SequenceProgress:
+        """Progress of the sequence, as its engine has returned it last."""
+        return SequenceProgress(
+            self.to_compute,
+            self.context_tokens,
+            self.shared_tokens,
+            self.pending_tokens,
+            self.loading,
+        )
 
-    def loaded(self, tokens: int) -> None:
-        """Take note that KV of so many tokens has come from elsewhere; 0: it will not come."""
-        self.loading = False
-        self.to_compute -= tokens
-        self.context_tokens += tokens
+    def set_progress(self, progress: SequenceProgress) -> None:
+        """Store the progress that the engine has returned."""
+        (
+            self.to_compute,
+            self.context_tokens,
+            self.shared_tokens,
+            self.pending_tokens,
+            self.loading,
+        ) = progress
 
     @property
     def first(self) -> bool:
-        """Whether its next deliverable is the first."""
+        """Whether the next deliverable is the first one."""
         raise NotImplementedError
 
     @property
     def due_s(self) -> float:
-        """When its next deliverable is needed, on the loop's clock."""
+        """When the next deliverable is due, on the loop's clock."""
         raise NotImplementedError
 
     @property
     def zero_s(self) -> float:
-        """When its next deliverable will be worth nothing."""
+        """Zero point of the next deliverable, on the loop's clock: from then on it is worth 0."""
         raise NotImplementedError
 
     def overrun(self, now: float) -> None:
-        """Take note of the time."""
+        """Move due times if the robot is busy for longer than predicted.
+
+        Nothing for a stream; see `PlanGeneration`.
+        """
 
 
 @dataclass(eq=False)
 class PlanGeneration(Generation):
-    """One plan being made for a request.
+    """One plan that is generated for a request.
 
-    A request has one at a time; when a segment fails, the next epoch's takes its place.
+    A request has one plan at a time; when a segment fails, the plan of the next epoch replaces it.
+    All times are on the loop's clock; `robot_time` converts between the robot's seconds and the
+    loop's.
 
     Attributes:
-        segments: delivered.
-        robot_free_s: when the robot will have executed all that was delivered.
-        started, finished: the last segments that the robot reported so, -1 before the first.
-        epoch: how often a failed segment has led to a new plan.
+        segments: delivered segments.
+        asked_s: arrival, moved when the rate changes, so that `(now - asked_s) * rate` is what the
+            robot has waited.
+        robot_free_s: when the robot will have executed all delivered segments.
+        robot_time: robots' seconds on the loop's clock.
+        time_utility: the request's, over seconds of the loop.
+        started, finished: index of the newest segment that was reported so; -1: none.
+        epoch: plans of this request that failed before this one.
     """
 
     request: PlanRequest
     segments: list[Segment] = field(default_factory=list)
+    asked_s: float = math.nan
     robot_free_s: float = math.nan
+    robot_time: RobotTime = SAME
+    time_utility: TimeUtility = field(init=False)
     started: int = -1
     finished: int = -1
     epoch: int = 0
     tally: PlanTally = field(default_factory=PlanTally)
 
+    def __post_init__(self) -> None:
+        if math.isnan(self.asked_s):
+            self.asked_s = self.arrival_s
+        self.time_utility = self.request.time_utility.at_rate(self.robot_time.rate)
+
+    @property
+    def rate(self) -> float:
+        """Robots' seconds per second of the loop."""
+        return self.robot_time.rate
+
+    def retime(self, robot_time: RobotTime) -> None:
+        """Move all due times to a new rate of robots' time."""
+        before = self.robot_time
+        self.asked_s = robot_time.to_loop(before.to_robot(self.asked_s))
+        self.robot_free_s = robot_time.to_loop(before.to_robot(self.robot_free_s))
+        self.robot_time = robot_time
+        if robot_time.rate != before.rate:
+            self.time_utility = self.request.time_utility.at_rate(robot_time.rate)
+
+    @property
+    def given(self) -> bool:
+        """Whether the plan was written by hand and came with the request."""
+        return bool(self.request.given_plan)
+
     @property
     def first(self) -> bool:
-        """Whether its next deliverable is the first."""
+        """Whether the next segment is the first one."""
         return not self.segments
 
     def overrun(self, now: float) -> None:
-        """Take note of the time: a robot in the middle of a segment is not idle yet.
+        """Move `robot_free_s` to `now` if the robot still executes a segment.
 
-        Searches are predicted by their lower bound; until the robot reports that one has
-        finished, it is busy, whatever was predicted.
+        A search is predicted by its lower bound, so it often takes longer than predicted. The robot
+        is busy until it reports the end.
         """
         if self.started > self.finished:
             self.robot_free_s = max(self.robot_free_s, now)
 
     @property
     def due_s(self) -> float:
-        """When the next segment is needed: arrival + ert, later when the robot will be idle."""
+        """When the next segment is due: arrival + ert for the first, else the robot's idle time."""
         if self.first:
-            return self.arrival_s + self.request.time_utility.ert_s
+            return self.asked_s + self.time_utility.ert_s
         return self.robot_free_s
 
     @property
     def zero_s(self) -> float:
-        """When the next segment will be worth nothing."""
-        return self.due_s + self.request.time_utility.grace_s
+        """Zero point of the next segment, on the loop's clock."""
+        return self.due_s + self.time_utility.grace_s
 
     def utility_at(self, ready_s: float) -> float:
-        """Return the utility of its next segment if that is ready at `ready_s`.
+        """Return the utility of the next segment if it is ready at `ready_s`; may be negative.
 
-        TUF0 of the response time for the first, TUF1 of the robot's idle time for later ones
-        (paper 001, Eq. 3).
+        First segment: TUF0 of the response time. Later segments: TUF1 of the robot's idle time
+        (Ling et al. 2024, Eq. 3).
         """
         if self.first:
-            return self.request.time_utility.value(ready_s - self.arrival_s)
-        return self.request.time_utility.later_value(ready_s - self.robot_free_s)
+            return self.time_utility.value(ready_s - self.asked_s)
+        return self.time_utility.later_value(ready_s - self.robot_free_s)
 
 
 @dataclass(eq=False)
 class StreamGeneration(Generation):
-    """One answer being made for a conversation: each token is a deliverable.
+    """One answer that is generated for a conversation; each token is a deliverable.
 
     Attributes:
-        first_s, last_s: when the first and the newest token came, on the loop's clock.
-        largest_gap_s: the longest time between two tokens, seconds.
-        kept_tokens: of the prompt, tokens whose KV was there from earlier turns.
-        listener: who consumes the words.
-        pieces: the text of each token.
-        cut: whether it has all the tokens that it may have, and no end of its own.
+        first_s, last_s: time of the first and of the newest token, on the loop's clock.
+        largest_gap_s: longest time between two tokens, seconds.
+        kept_tokens: prompt tokens with KV from earlier turns.
+        listener: consumer of the words.
+        pieces: text of each token.
+        cut: whether the answer reached `max_tokens` before the model ended it.
     """
 
     request: StreamRequest
@@ -211,35 +265,35 @@ class StreamGeneration(Generation):
 
     @property
     def first(self) -> bool:
-        """Whether its next token is the first."""
-        return not (self.token_ids or self.coming)
+        """Whether the next token is the first one; in-flight tokens count as delivered."""
+        return not (self.token_ids or self.pending_tokens)
 
     @property
     def due_s(self) -> float:
-        """When the next token is needed, or the whole answer if that has a deadline.
+        """When the next token is due, or the whole answer if it has a deadline.
 
-        Tokens that came early are credit: the next one is due no sooner. Those in flight are taken
-        to be there.
+        Early tokens are credit: they make the next token due no sooner. In-flight tokens count as
+        delivered.
         """
         slo = self.request.slo
         if slo.real_time:
             return self.arrival_s + slo.deadline_s
         first_s = self.first_s if self.token_ids else self.arrival_s + slo.ttft_s
-        return first_s + (len(self.token_ids) + self.coming) * slo.tpot_s
+        return first_s + (len(self.token_ids) + self.pending_tokens) * slo.tpot_s
 
     @property
     def zero_s(self) -> float:
-        """When the next token, or the whole answer, will be worth nothing."""
+        """Zero point of the next token, or of the whole answer, on the loop's clock."""
         slo = self.request.slo
         return self.due_s if slo.real_time else self.due_s + slo.tpot_s
 
     @property
     def tpot_s(self) -> float:
-        """Mean seconds between its tokens so far, 0 with fewer than two."""
+        """Mean seconds between tokens so far; 0 with fewer than two."""
         return mean_gap_s(self.first_s, self.last_s, len(self.token_ids))
 
-    def came(self, now: float) -> None:
-        """Take note of a token's time; the token is in `token_ids` already."""
+    def token_arrived(self, now: float) -> None:
+        """Record the arrival of a token that is in `token_ids` already."""
         if len(self.token_ids) == 1:
             self.first_s = now
         else:
@@ -250,7 +304,7 @@ class StreamGeneration(Generation):
 def by_kind(
     generations: Iterable[Generation],
 ) -> tuple[list[PlanGeneration], list[StreamGeneration]]:
-    """Return the plans and the streams of some generations, each in their order."""
+    """Return the plans and the streams of `generations`, both in the given order."""
     plans: list[PlanGeneration] = []
     streams: list[StreamGeneration] = []
     for generation in generations:

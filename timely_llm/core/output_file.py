@@ -1,4 +1,4 @@
-"""Files that a user names to be written: replaced whole or not at all, and only by their like."""
+"""Output files of users: replaced whole or not at all, and only by a file of the same kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEAD_BYTES = 4096
 
 
 class OutputFileError(TimelyError):
-    """A file cannot be written, or must not be."""
+    """A file cannot be written, or must not be overwritten."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        name: what users call it, with its article.
-        begins: how such files begin, in lower case and without white space before it.
-        endings: of the names of such files, where a beginning says nothing.
+        name: name for users, with its article.
+        begins: possible first bytes, in lower case, without leading white space.
+        endings: suffixes of such files, where the first bytes do not decide.
     """
 
     name: str
@@ -51,9 +51,9 @@ YAML = Kind("a YAML file", endings=(".yaml", ".yml"))
 
 
 def check(path: Path, kind: Kind) -> None:
-    """Find out whether a file of a kind may be written.
+    """Check that a path may be written as a file of this kind.
 
-    What is no file of its own, such as /dev/stdout or a pipe, may be.
+    Devices and pipes, such as /dev/stdout, may always be written.
 
     Raises:
         OutputFileError: its folder does not exist, it is a folder, or it is a file of another kind.
@@ -72,12 +72,12 @@ def check(path: Path, kind: Kind) -> None:
 
 
 def write_file(path: Path, kind: Kind, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file; one of the same kind that is there is replaced when the new one is complete.
+    """Write a file. An existing file of the same kind is replaced when the new one is complete.
 
     Args:
         path: the file.
         kind: its kind.
-        write: writes the content; what it raises leaves everything as it was.
+        write: writes the content; if it raises an error, the old file stays.
 
     Raises:
         OutputFileError: as in `check`, or the file cannot be written.
@@ -88,7 +88,7 @@ def write_file(path: Path, kind: Kind, write: Callable[[BinaryIO], object]) -> N
             with path.open("wb") as device:
                 write(device)
             return
-        path = path.resolve()  # a link goes on pointing to what it points to
+        path = path.resolve()  # a link stays, its target is replaced
         number, name = tempfile.mkstemp(prefix=f".{path.name[:64]}.", dir=path.parent)
         try:
             with os.fdopen(number, "wb") as file:
@@ -111,7 +111,7 @@ def write_text(path: Path, kind: Kind, text: str, errors: str = "strict") -> Non
 
 
 def _mode(path: Path) -> int:
-    """Return the permissions of a file that is written: those it has, or those of a new one."""
+    """Return the permissions for a file: its own if it exists, else those of a new file."""
     if path.exists():
         return stat.S_IMODE(path.stat().st_mode)
     umask = os.umask(0)

@@ -1,13 +1,23 @@
-"""What clients ask, what robots report, and how a request ends."""
+"""Requests of clients, reports of robots, and results."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Literal, get_args
 
-from timely_llm.core.echo import quoted, sentence
+from timely_llm.core.arguments import kind, number, text, whole
 from timely_llm.core.errors import RequestError
-from timely_llm.core.text import text_problem
+from timely_llm.core.slo import (
+    FASTEST_WORDS_PER_S,
+    MAX_WEIGHT,
+    READING_WORDS_PER_S,
+    SLOWEST_WORDS_PER_S,
+    Slo,
+)
+from timely_llm.core.text import listed, quoted, sentence, text_problem
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 MAX_TASK_CHARACTERS = 8_000
@@ -16,7 +26,7 @@ MAX_TOKENS = 4096
 
 
 class ErrorCode(IntEnum):
-    """How a request ended; the constants of the actions have the same numbers."""
+    """Outcome of a request; the constants of the actions have the same numbers."""
 
     NONE = 0
     INVALID_REQUEST = 1
@@ -39,7 +49,7 @@ class ErrorCode(IntEnum):
 
 
 class ReportState(IntEnum):
-    """What a robot says of a segment; the constants of ExecutionReport.msg."""
+    """State in an execution report; the constants of ExecutionReport.msg."""
 
     ALIVE = 0
     STARTED = 1
@@ -49,46 +59,65 @@ class ReportState(IntEnum):
 
 
 class Rejected(RequestError):
-    """A request that was refused, with the code that its client gets."""
+    """A request is refused; `code` is the error code for its client."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
+def unknown_skill_set(name: str, registered: Iterable[str]) -> Rejected:
+    """Return the refusal of a skill set that is not registered.
+
+    Args:
+        name: of the skill set that was asked for.
+        registered: the names that are known, in any order.
+    """
+    known = listed(sorted(registered))
+    reason = f"unknown skill set {quoted(name)}: registered are {known}"
+    return Rejected(ErrorCode.UNKNOWN_SKILL_SET, reason)
+
+
+def served_already(request_id: str, what: str = "request") -> Rejected:
+    """Return the refusal of a request, or of a goal, with the id of one that is being served."""
+    reason = f"a {what} {quoted(request_id)} is being served already"
+    return Rejected(ErrorCode.DUPLICATE_REQUEST, reason)
+
+
 def check_name(what: str, name: str) -> None:
-    """Find out whether a text can name something.
+    """Check a name.
 
     Raises:
         RequestError: it is empty, has more than `MAX_ID_CHARACTERS`, or one that is not printable.
     """
+    text(what, name)
     if not 1 <= len(name) <= MAX_ID_CHARACTERS:
         raise RequestError(f"{what} must have 1 to {MAX_ID_CHARACTERS} characters, not {len(name)}")
     if not name.isprintable():
         raise RequestError(f"{what} must be of printable characters, not {quoted(name)}")
 
 
-def check_text(what: str, text: str) -> None:
-    """Find out whether a text holds nothing but Unicode characters, tabs and line ends.
+def check_text(what: str, words: str) -> None:
+    """Check that a text has only Unicode characters, tabs and line ends.
 
     Raises:
-        RequestError: it does not.
+        RequestError: it has another character.
     """
-    problem = text_problem(what, text)
+    problem = text_problem(what, text(what, words))
     if problem is not None:
         raise RequestError(problem)
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asks: a plan, or an answer in a conversation.
+    """A client's request for a plan, or for an answer in a conversation.
 
     Attributes:
-        request_id: unique among those being served.
+        request_id: unique among the requests being served.
         agent: the robot or person that asks.
         max_tokens: most tokens to generate.
         temperature: 0 for the most likely token at each step, up to 2 for more variety.
-        seed: with a temperature, the same seed gives the same text.
+        seed: seed of the sampling; the same seed gives the same text.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -103,22 +132,20 @@ class Request:
     def __post_init__(self) -> None:
         check_name("request_id", self.request_id)
         check_name("agent", self.agent)
-        if not 1 <= self.max_tokens <= MAX_TOKENS:
-            raise RequestError(f"max_tokens must be 1 to {MAX_TOKENS}, not {self.max_tokens}")
-        if not 0.0 <= self.temperature <= 2.0:
-            raise RequestError(f"temperature must be 0 to 2, not {self.temperature:g}")
+        whole("max_tokens", self.max_tokens, 1, MAX_TOKENS)
+        number("temperature", self.temperature, 0, 2)
 
     def refused(self, code: ErrorCode, message: str) -> Result:
-        """Return its result when it is ended before anything was computed."""
+        """Return the result of a request that ended before it was computed."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a request ended.
+    """Outcome of a request.
 
     Attributes:
-        error_msg: one sentence, empty without an error; made short and printable if it is not.
+        error_msg: one sentence, empty without an error; clipped and made printable.
     """
 
     request_id: str
@@ -135,8 +162,10 @@ class PlanRequest(Request):
     """A robot's request for a plan.
 
     Attributes:
-        closed_loop: the robot reports what it executes: the request ends with the execution of its
-            plan, not with its last word, so that any failure can lead to a new plan.
+        task: the task in words; may be empty with a given plan.
+        closed_loop: the robot reports its execution. The request then ends with the execution of
+            its plan, not with the last segment, so that any failure can lead to a new plan.
+        given_plan: a plan written by hand; empty: the model generates one.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -146,11 +175,15 @@ class PlanRequest(Request):
     task: str
     time_utility: TimeUtility = NORMAL
     closed_loop: bool = False
+    given_plan: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_name("skill_set", self.skill_set)
-        if not self.task.strip():
+        kind("time_utility", self.time_utility, TimeUtility)
+        text("the task", self.task)
+        text("the given plan", self.given_plan)
+        if not self.task.strip() and not self.given_plan:
             raise RequestError("the task is empty: say what the robot should do")
         if len(self.task) > MAX_TASK_CHARACTERS:
             raise RequestError(
@@ -158,23 +191,35 @@ class PlanRequest(Request):
                 f" at most {MAX_TASK_CHARACTERS} are allowed"
             )
         check_text("the task", self.task)
+        if len(self.given_plan) > MAX_TASK_CHARACTERS:
+            raise RequestError(
+                f"the given plan has {len(self.given_plan)} characters,"
+                f" at most {MAX_TASK_CHARACTERS} are allowed"
+            )
+        check_text("the given plan", self.given_plan)
 
     def refused(self, code: ErrorCode, message: str) -> PlanResult:
-        """Return its result when it is ended before anything was computed."""
-        return PlanResult(self.request_id, self.agent, code, message)
+        """Return the result of a request that ended before it was computed."""
+        given = bool(self.given_plan)
+        return PlanResult(self.request_id, self.agent, code, message, given=given)
+
+
+SHORTEST_S = 1e-6
+"""Reported duration of an executed segment that took no time, seconds: 0 is a skipped one."""
 
 
 @dataclass(frozen=True)
 class ExecutionReport:
-    """A robot's word about one segment.
+    """A robot's report about one segment.
 
     Attributes:
-        request_id: the plan; empty with ALIVE: all of the agent's.
-        index: the segment it is about; ignored for ALIVE.
-        duration_s: seconds the segment took (FINISHED, FAILED), else 0.
-        value: a blocking skill's return value as text, or the reason of a failure. The server reads
-            no more than its beginning, so one of any length is taken.
-        epoch: the segment's; a report about an older epoch says only that the agent is there.
+        request_id: id of the plan request; empty with ALIVE: all requests of the agent.
+        index: index of the segment; ignored for ALIVE.
+        duration_s: seconds that the segment took (FINISHED, FAILED), else 0; 0 with FINISHED: it
+            was skipped.
+        value: a blocking skill's return value as text, or the reason of a failure; any length,
+            since the server reads only its beginning.
+        epoch: epoch of the segment; a report about an older epoch counts as ALIVE.
 
     Raises:
         RequestError: a name is too long.
@@ -189,25 +234,27 @@ class ExecutionReport:
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        for what, text in (("request_id", self.request_id), ("agent", self.agent)):
-            if len(text) > MAX_ID_CHARACTERS:
+        for what, name in (("request_id", self.request_id), ("agent", self.agent)):
+            if len(name) > MAX_ID_CHARACTERS:
                 raise RequestError(
-                    f"execution report: {what} has {len(text)} characters,"
+                    f"execution report: {what} has {len(name)} characters,"
                     f" at most {MAX_ID_CHARACTERS} are allowed"
                 )
 
 
 @dataclass(frozen=True)
 class PlanResult(Result):
-    """How a plan request ended.
+    """Outcome of a plan request.
 
     Attributes:
-        plan: the text of all delivered segments of the last epoch.
-        segments: delivered segments of all epochs.
-        response_s: from arrival to the delivery of the first segment; negative if none was.
-        waiting_s: response time plus the gaps in which the robot had nothing to do.
-        utility: TUF of the response time, 0 if no segment was delivered.
+        plan: text of all delivered segments of the last epoch.
+        segments: number of delivered segments of all epochs.
+        response_s: arrival to first segment, robots' seconds; negative: no segment.
+        waiting_s: response time plus idle times of the robot, robots' seconds.
+        utility: time utility of the response time; 0 without a segment.
         prompt_tokens, generated_tokens, recomputed_tokens: counts of tokens.
+        epoch: the last epoch.
+        given: the plan was written by hand and came with the request.
     """
 
     plan: str = ""
@@ -219,3 +266,149 @@ class PlanResult(Result):
     generated_tokens: int = 0
     recomputed_tokens: int = 0
     epoch: int = 0
+    given: bool = False
+
+
+MAX_MESSAGES = 256
+MAX_MESSAGE_CHARACTERS = 65_536
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """A message of a conversation: the role of its author, and its text.
+
+    Raises:
+        RequestError: the role is unknown.
+    """
+
+    role: str
+    content: str
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            allowed = ", ".join(get_args(Role))
+            raise RequestError(
+                f"the role of a message must be one of {allowed}, not {quoted(self.role)}"
+            )
+        text("the content of a message", self.content)
+
+
+def check_messages(number: int) -> None:
+    """Check the number of messages of a request.
+
+    Raises:
+        RequestError: it is out of its range.
+    """
+    if not 1 <= number <= MAX_MESSAGES:
+        raise RequestError(f"there must be 1 to {MAX_MESSAGES} messages, not {number}")
+
+
+@dataclass(frozen=True)
+class StreamRequest(Request):
+    """A request of a person or a machine for an answer, delivered token by token.
+
+    Attributes:
+        messages: the conversation so far; the last message is the user's. In a later turn of a kept
+            conversation: only the new messages.
+        slo: service-level objective of the answer.
+        weight: worth of an answer that meets it, relative to others; no unit.
+        conversation: name under which the server keeps the conversation; empty: it keeps none.
+        turn: turns of the conversation so far; 0 begins it anew.
+        words_per_s: speed at which the listener reads or hears, words a second.
+
+    Raises:
+        RequestError: a field is empty, too long or out of its range.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    slo: Slo = field(default_factory=Slo)
+    weight: float = 1.0
+    conversation: str = ""
+    turn: int = 0
+    words_per_s: float = READING_WORDS_PER_S
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_messages(len(self.messages))
+        for message in self.messages:
+            kind("a message", message, ChatMessage)
+        kind("slo", self.slo, Slo)
+        last = self.messages[-1]
+        if last.role != "user" or not last.content.strip():
+            raise RequestError("the last message must be the user's and say something")
+        characters = sum(len(message.content) for message in self.messages)
+        if characters > MAX_MESSAGE_CHARACTERS:
+            raise RequestError(
+                f"the messages have {characters} characters,"
+                f" at most {MAX_MESSAGE_CHARACTERS} are allowed"
+            )
+        for place, message in enumerate(self.messages):
+            check_text(f"message {place}", message.content)
+        number("weight", self.weight, 0, MAX_WEIGHT)
+        text("the name of a conversation", self.conversation)
+        if self.conversation:
+            check_name("the name of a conversation", self.conversation)
+        whole("turn", self.turn, 0, 2**32 - 1)
+        if self.turn and not self.conversation:
+            raise RequestError("a later turn needs the name of its conversation")
+        number("words_per_s", self.words_per_s, SLOWEST_WORDS_PER_S, FASTEST_WORDS_PER_S)
+
+    def refused(self, code: ErrorCode, message: str) -> StreamResult:
+        """Return the result of a request that ended before it was computed."""
+        return StreamResult(self.request_id, self.agent, code, message)
+
+
+@dataclass(frozen=True)
+class StreamChunk:
+    """One token of an answer, published in the step that generated it.
+
+    Attributes:
+        index: number of the token, from 0, without gaps.
+        text: whole characters; empty while a character is incomplete.
+        final: the answer is complete.
+    """
+
+    request_id: str
+    agent: str
+    index: int
+    text: str
+    final: bool = False
+
+
+@dataclass(frozen=True)
+class StreamResult(Result):
+    """Outcome of a stream request.
+
+    Attributes:
+        text: the delivered part of the answer.
+        cut: whether the answer reached `max_tokens` before the model ended it.
+        ttft_s: arrival to first token, seconds; negative: no token.
+        tpot_s: mean seconds between tokens; 0 with fewer than two.
+        largest_gap_s: longest time between two tokens, seconds.
+        completion_s: arrival to last token, seconds; negative: not complete.
+        stalled_s: time that the listener waited for words, seconds.
+        slo_met: whether the answer is complete and met its service level.
+        prompt_tokens, generated_tokens, recomputed_tokens: counts of tokens.
+        kept_tokens: prompt tokens with KV from earlier turns.
+    """
+
+    text: str = ""
+    cut: bool = False
+    ttft_s: float = -1.0
+    tpot_s: float = 0.0
+    largest_gap_s: float = 0.0
+    completion_s: float = -1.0
+    stalled_s: float = 0.0
+    slo_met: bool = False
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    recomputed_tokens: int = 0
+    kept_tokens: int = 0
+
+
+def mean_gap_s(first_s: float, last_s: float, tokens: int) -> float:
+    """Return the mean seconds between tokens, 0 with fewer than two (TPOT)."""
+    if tokens < 2 or math.isnan(first_s):
+        return 0.0
+    return (last_s - first_s) / (tokens - 1)

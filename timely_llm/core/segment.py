@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 
 Value = bool | int | float | str
 
 
+class ArgumentType(IntEnum):
+    """Type of a skill's argument; the numbers are those of SkillArgument.msg."""
+
+    TEXT = 0
+    INTEGER = 1
+    NUMBER = 2
+    CHOICE = 3
+
+
+@dataclass(frozen=True)
+class SkillParameter:
+    """Name and type of a skill's argument, as the skill set declares them."""
+
+    name: str
+    type: ArgumentType
+
+
 @dataclass(frozen=True)
 class SkillCall:
-    """One call of a skill, with its predicted duration in seconds."""
+    """One call of a skill.
+
+    Attributes:
+        name: name of the skill.
+        arguments: values in the order of the skill set.
+        predicted_s: predicted duration, seconds.
+        blocking: the generation waits for the skill's return value.
+        parameters: names and types of the arguments; empty: unknown.
+    """
 
     name: str
     arguments: tuple[int | float | str, ...] = ()
     predicted_s: float = 0.0
     blocking: bool = False
+    parameters: tuple[SkillParameter, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.name}({','.join(repr(a) for a in self.arguments)})"
@@ -25,17 +52,17 @@ class Segment:
     """A delivered piece of a plan.
 
     Attributes:
-        request_id: the plan it belongs to.
+        request_id: id of the plan request.
         agent: the robot that asked.
         index: 0 for the first of an epoch; a robot executes each (request_id, epoch, index) once.
-        epoch: raised when a segment failed; segments of an older one than the newest seen are
-            ignored.
-        text: its words; the texts of all of an epoch's segments in order are its plan's text.
-        calls: the skills named in it, conditions included. They stand inside conditions and loops
-            of this and earlier segments: what is called, and how often, only the text says.
-        predicted_s: seconds the robot is expected to be busy with it.
-        final: no segment follows. A last segment may be delivered a second time, only to say so
-            and to add closing brackets to its text.
+        epoch: raised when a segment failed; robots ignore segments of an older epoch.
+        text: statements of the segment; all segments of an epoch in order are the plan's text.
+        calls: all skills that the text names, also those in conditions and loops. The text alone
+            decides which calls are made, and how often.
+        predicted_s: predicted execution time, seconds.
+        final: no segment follows. The last segment may be delivered twice: the second time it is
+            final, with closing brackets added to its text.
+        given: the plan was written by hand and came with the request.
     """
 
     request_id: str
@@ -46,8 +73,9 @@ class Segment:
     predicted_s: float = 0.0
     final: bool = False
     epoch: int = 0
+    given: bool = False
 
     @property
     def blocking(self) -> bool:
-        """Whether generation waits for what the robot reports of it."""
+        """Whether the generation waits for the value that the robot reports."""
         return any(call.blocking for call in self.calls)

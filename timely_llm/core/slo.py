@@ -1,27 +1,28 @@
-"""Service levels of streams: when words are due."""
+"""Service levels of streams, and the listeners that they are for."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
 
-from timely_llm.core.echo import quoted
+from timely_llm.core.arguments import is_number
 from timely_llm.core.errors import ConfigurationError, RequestError
+from timely_llm.core.text import quoted
 
 LONGEST_S = 86_400.0
 MAX_WEIGHT = 1e6
-_ROUNDING = 1 + 1e-9  # what adding up times may cost
+_ROUNDING = 1 + 1e-9  # tolerance for sums of times
 
 
 @dataclass(frozen=True)
 class Slo:
-    """What the listener of one answer is promised (paper 000 §IV-A).
+    """Service-level objective of one stream (Zhou et al. 2025, §IV-A).
 
     Attributes:
-        ttft_s: seconds from asking to the first token.
-        tpot_s: seconds for each token after it, in the mean.
-        deadline_s: seconds from asking to the whole answer. With one, the answer is a real-time
-            task: it is worth something only if all of it is there by then.
+        ttft_s: time to first token, seconds after arrival.
+        tpot_s: time per later output token in the mean, seconds.
+        deadline_s: seconds from arrival to the whole answer; infinite: none. With a deadline the
+            answer is a real-time task: late, it is worth nothing.
 
     Raises:
         RequestError: a value is out of its range.
@@ -33,12 +34,13 @@ class Slo:
 
     def __post_init__(self) -> None:
         for name, value in (("ttft", self.ttft_s), ("tpot", self.tpot_s)):
-            if not 0.0 < value <= LONGEST_S:
-                raise RequestError(f"{name} must be above 0 and at most 86400 s, not {value:g}")
-        if not (0.0 < self.deadline_s <= LONGEST_S or self.deadline_s == math.inf):
-            raise RequestError(
-                f"deadline must be above 0 and at most 86400 s, not {self.deadline_s:g}"
-            )
+            if not is_number(value) or not 0.0 < value <= LONGEST_S:
+                raise RequestError(
+                    f"{name} must be above 0 and at most 86400 s, not {quoted(value)}"
+                )
+        value = self.deadline_s
+        if not is_number(value) or not (0.0 < value <= LONGEST_S or value == math.inf):
+            raise RequestError(f"deadline must be above 0 and at most 86400 s, not {quoted(value)}")
 
     @property
     def real_time(self) -> bool:
@@ -51,7 +53,7 @@ class Slo:
         return 1.0 / self.tpot_s
 
     def met(self, ttft_s: float, tpot_s: float, completion_s: float) -> bool:
-        """Return whether an answer with these times kept what was promised."""
+        """Return whether an answer with these times, in seconds, met the objective."""
         if self.real_time:
             return completion_s <= self.deadline_s * _ROUNDING
         return self.met_ttft(ttft_s) and self.met_tpot(tpot_s)
@@ -61,16 +63,16 @@ class Slo:
         return ttft_s <= self.ttft_s * _ROUNDING
 
     def met_tpot(self, tpot_s: float) -> bool:
-        """Return whether the tokens after the first one were fast enough in the mean."""
+        """Return whether the later tokens were fast enough in the mean."""
         return tpot_s <= self.tpot_s * _ROUNDING
 
 
 @dataclass(frozen=True)
 class SloClass:
-    """A service level by name, with what an answer of it is worth.
+    """A service level by name.
 
     Attributes:
-        weight: of an answer that is in time, beside others; no unit.
+        weight: worth of an answer that meets it, relative to others; no unit.
     """
 
     name: str
@@ -82,20 +84,20 @@ VOICE = SloClass("voice", Slo(tpot_s=1 / 8))
 TEXT = SloClass("text", Slo(tpot_s=1 / 10))
 REAL_TIME = SloClass("real-time", Slo(tpot_s=1 / 20, deadline_s=1.5), weight=100.0)
 SLO_CLASSES = (VOICE, TEXT, REAL_TIME)
-"""Those of paper 000 §VI-A: speech, reading, and tasks of machines."""
+"""The service levels of Zhou et al. 2025, §VI-A: speech, reading, and tasks of machines."""
 
 _FIELDS = ("ttft", "rate", "deadline", "weight")
 
 
 def parse_slo_class(text: str) -> SloClass:
-    """Return what a text such as `voice:ttft=1,rate=8` means.
+    """Return the service level of a text such as `voice:ttft=1,rate=8`.
 
     Args:
-        text: a name and any of `ttft` (s), `rate` (tokens/s), `deadline` (s) and `weight`; what is
-            not said is as in `Slo`.
+        text: a name and any of `ttft` (s), `rate` (tokens/s), `deadline` (s) and `weight`; the
+            others have the defaults of `Slo`.
 
     Raises:
-        ConfigurationError: it means nothing, or a value is out of its range.
+        ConfigurationError: the text has another form, or a value is out of its range.
     """
     name, _, settings = text.partition(":")
     made = SloClass(name.strip(), Slo())
@@ -125,3 +127,47 @@ def _with(made: SloClass, text: str, field: str, value: float) -> SloClass:
         return replace(made, slo=replace(made.slo, **change))
     except RequestError as error:
         raise ConfigurationError(f"service level {quoted(text)}: {error}") from error
+
+
+READING_WORDS_PER_S = 5.0
+SPEAKING_WORDS_PER_S = 3.0
+SLOWEST_WORDS_PER_S, FASTEST_WORDS_PER_S = 0.1, 1000.0
+
+
+class Listener:
+    """Consumes the words of a stream at a steady speed, and stalls when there are none.
+
+    Args:
+        words_per_s: speed of reading or of speech, above 0.
+
+    Attributes:
+        stalled_s: seconds without a word to consume, after the first one came.
+    """
+
+    def __init__(self, words_per_s: float = READING_WORDS_PER_S) -> None:
+        self._words_per_s = words_per_s
+        self._dry_s = math.nan  # when all received words are consumed
+        self._in_word = False
+        self.stalled_s = 0.0
+
+    def receive(self, text: str, now: float) -> None:
+        """Add text that came at `now`; a word counts as soon as it begins."""
+        words = 0
+        for character in text:
+            if character.isspace():
+                self._in_word = False
+            elif not self._in_word:
+                self._in_word = True
+                words += 1
+        if not words:
+            return
+        if math.isnan(self._dry_s):
+            self._dry_s = now
+        elif now > self._dry_s:
+            self.stalled_s += now - self._dry_s
+            self._dry_s = now
+        self._dry_s += words / self._words_per_s
+
+    def credit_s(self, now: float) -> float:
+        """Return the credit: seconds until all received words are consumed; below 0 in a stall."""
+        return 0.0 if math.isnan(self._dry_s) else self._dry_s - now

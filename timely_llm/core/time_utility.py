@@ -1,16 +1,18 @@
-"""The time-utility function of a request (paper 001, Eq. 1)."""
+"""The time-utility function of a request (Ling et al. 2024, Eq. 1)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from timely_llm.core.arguments import is_number
 from timely_llm.core.errors import RequestError
+from timely_llm.core.text import quoted
 
 
 @dataclass(frozen=True)
 class TimeUtility:
-    """`min(beta, alpha * (t - ert) + beta)`: full worth until `ert_s`, then falling.
+    """Time-utility function `min(beta, alpha * (t - ert) + beta)`: full worth until `ert_s`.
 
     Attributes:
         beta: worth of an answer in time, >= 0.
@@ -26,13 +28,12 @@ class TimeUtility:
     ert_s: float = 1.0
 
     def __post_init__(self) -> None:
-        for name, value, ok, allowed in (
-            ("beta", self.beta, self.beta >= 0, "a finite number >= 0"),
-            ("alpha", self.alpha, self.alpha <= 0, "a finite number <= 0"),
-            ("ert_s", self.ert_s, self.ert_s >= 0, "a finite number >= 0"),
-        ):
-            if not math.isfinite(value) or not ok:
-                raise RequestError(f"time utility: {name} must be {allowed}, not {value!r}")
+        for name, value, sign in (
+            ("beta", self.beta, 1), ("alpha", self.alpha, -1), ("ert_s", self.ert_s, 1),
+        ):  # fmt: skip
+            if not is_number(value) or not math.isfinite(value) or sign * value < 0:
+                allowed = "a finite number >= 0" if sign > 0 else "a finite number <= 0"
+                raise RequestError(f"time utility: {name} must be {allowed}, not {quoted(value)}")
 
     @classmethod
     def from_deadlines(cls, beta: float, ert_s: float, zero_s: float) -> TimeUtility:
@@ -46,15 +47,22 @@ class TimeUtility:
         return min(self.beta, self.alpha * (response_s - self.ert_s) + self.beta)
 
     def clamped(self, response_s: float) -> float:
-        """Return the utility, but never below zero."""
+        """Return the utility, or 0 where it is negative."""
         return max(0.0, self.value(response_s))
 
     def later_value(self, waiting_s: float) -> float:
-        """Return TUF1, the utility of a later segment after `waiting_s` seconds of idle robot.
+        """Return TUF1: the utility of a later segment after an idle time of `waiting_s` seconds.
 
-        Alpha and beta are the request's own, the expected response time is zero (paper 001 §4.2).
+        Alpha and beta are the request's own; the expected response time is zero (Ling et al. 2024,
+        §4.2).
         """
         return min(self.beta, self.alpha * max(waiting_s, 0.0) + self.beta)
+
+    def at_rate(self, rate: float) -> TimeUtility:
+        """Return the same function over a clock with `rate` of these seconds in each of its own."""
+        if rate == 1.0:
+            return self
+        return replace(self, alpha=self.alpha * rate, ert_s=self.ert_s / rate)
 
     @property
     def grace_s(self) -> float:
@@ -68,7 +76,7 @@ class TimeUtility:
 
 
 NORMAL = TimeUtility(beta=1.0, alpha=-2.0, ert_s=1.0)
-"""Instructions of a user (paper 001 §7.1): 1 s, worth nothing after 1.5 s."""
+"""Instructions of a user (Ling et al. 2024, §7.1): due after 1 s, zero point after 1.5 s."""
 
 URGENT = TimeUtility.from_deadlines(beta=2.0, ert_s=0.2, zero_s=0.5)
-"""Avoiding harm (paper 001 §7.1): 0.2 s, worth nothing after 0.5 s."""
+"""Avoiding harm (Ling et al. 2024, §7.1): due after 0.2 s, zero point after 0.5 s."""

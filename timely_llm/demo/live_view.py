@@ -1,31 +1,45 @@
-"""The terminal while a demo runs: who runs, who is suspended, what is due."""
+"""The terminal while a demo runs: what each robot does, what each person hears, what is due."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from timely_llm.demo.history import History
-from timely_llm.demo.people_view import GENERATION_STYLE, people_table
+from timely_llm.core.events.history import History
+from timely_llm.core.events.request_history import DeliveredSegment, PlanHistory, StreamHistory
 from timely_llm.demo.progress import step_rate
-from timely_llm.demo.requests import Delivered, Request
-from timely_llm.demo.settings import Settings
+from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.timeline import request_bars, request_end, tone_of
+from timely_llm.report.terminal import meter, strip, style
 
 BAR = 12
 WIDE = 110
 """Terminals of fewer columns are shown less."""
+WIDEST, STRIP, STRIP_S = 140, 20, 10.0
+"""Terminals of at least `WIDEST` columns show a strip of `STRIP` columns with the last seconds."""
 TICKER = 5
+CREDIT_BARS, CREDIT_S = {False: 4, True: 8}, 8.0
+"""Characters of a full bar in narrow and wide terminals, and the seconds of words that fill it."""
+GENERATION_STYLE = {
+    "queued": "yellow",
+    "running": "bold green",
+    "suspended": "magenta",
+    "blocked": "red",
+    "done": "dim",
+}
+CLASS_STYLE = {"voice": "cyan", "text": "green"}
 
 
 class LiveView:
     """A table with a row for each robot, drawn anew several times a second."""
 
-    def __init__(self, settings: Settings, policy: str, console: Console) -> None:
+    def __init__(self, settings: DemoSettings, policy: str, console: Console) -> None:
         self._settings = settings
         self._policy = policy
         self._console = console
@@ -67,7 +81,7 @@ class LiveView:
         robots, people = _heights(history, self._console.height)
         return Group(
             Panel(header, border_style="dim"),
-            _robots(history, now_s, robots, wide),
+            _robots(history, now_s, robots, self._console.width),
             *([people_table(history, now_s, people, wide)] if history.people else []),
             _ticker(history),
             # The cursor rests here: a ^C that the terminal echoes must not wrap into a new line.
@@ -76,7 +90,7 @@ class LiveView:
 
 
 def _heights(history: History, height: int) -> tuple[int, int]:
-    """Return how many robots and how many people a terminal of so many lines shows."""
+    """Return how many robots and how many people a terminal of `height` lines shows."""
     free = height - TICKER - 9
     if not history.people:
         return max(free, 4), 0
@@ -85,7 +99,7 @@ def _heights(history: History, height: int) -> tuple[int, int]:
     return max(free - people, 3), people
 
 
-def _facts(settings: Settings, policy: str) -> Text:
+def _facts(settings: DemoSettings, policy: str) -> Text:
     return Text.assemble(
         (policy, "bold cyan"),
         f"  {settings.model_name}",
@@ -94,7 +108,7 @@ def _facts(settings: Settings, policy: str) -> Text:
     )
 
 
-def _counts(settings: Settings, history: History, now_s: float) -> Text:
+def _counts(settings: DemoSettings, history: History, now_s: float) -> Text:
     elapsed_s = now_s - (history.began_s or now_s)
     asking = elapsed_s < settings.duration_s
     return Text.assemble(
@@ -114,12 +128,15 @@ def _answered(history: History) -> list[Text | tuple[str, str] | str]:
     return ["   ", (f"{answered}/{len(questions)}", "bold"), " answered"]
 
 
-def _robots(history: History, now_s: float, height: int, wide: bool) -> RenderableType:
+def _robots(history: History, now_s: float, height: int, width: int) -> RenderableType:
+    wide, widest = width >= WIDE, width >= WIDEST
     table = Table(expand=True, box=None, padding=(0, 1), header_style="dim")
     table.add_column("robot", no_wrap=True)
     table.add_column("class", no_wrap=True, width=6)
     table.add_column("does", no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column("", no_wrap=True, width=BAR)
+    if widest:
+        table.add_column(f"last {STRIP_S:g} s", no_wrap=True, width=STRIP)
     table.add_column("generation", no_wrap=True, width=10)
     if wide:
         table.add_column("steps", justify="right", no_wrap=True, width=5)
@@ -129,41 +146,54 @@ def _robots(history: History, now_s: float, height: int, wide: bool) -> Renderab
     if len(rows) > height:
         rows.sort(key=lambda row: row[1] is None)
     for agent, request in rows[:height]:
-        table.add_row(agent, *_row(request, now_s, wide))
+        recent = [_strip(history, agent, now_s)] if widest else []
+        table.add_row(agent, *_robot_row(request, now_s, wide, recent))
     if len(rows) > height:
         table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
     return table
 
 
-def _row(request: Request | None, now_s: float, wide: bool) -> list[Text]:
+def _strip(history: History, agent: str, now_s: float) -> Text:
+    """Return what a robot did in the last seconds."""
+    since_s = now_s - STRIP_S
+    mine = [request for request in history.asked if request.agent == agent]
+    recent = [request for request in mine if request.outcome is None or request.outcome.t > since_s]
+    newer_s = [request.asked_s for request in recent]
+    bars = (
+        replace(bar, end_s=min(bar.end_s, now_s))
+        for request in recent
+        for bar in request_bars(request, now_s, request_end(request, newer_s))
+    )
+    return strip(list(bars), since_s, now_s, STRIP)
+
+
+def _robot_row(
+    request: PlanHistory | None, now_s: float, wide: bool, recent: list[Text]
+) -> list[Text]:
     if request is None:
-        return [Text(""), Text("idle", "dim")]
-    kind = Text("urgent", "bold red") if request.urgent else Text("normal", "blue")
+        return [Text(""), Text("idle", "dim"), Text(""), *recent]
+    tone = tone_of(request)
+    kind = Text(tone, style(tone, bold=request.urgent))
     generation = request.generation(now_s)
     call = request.call_at(now_s)
     if call is not None:
         does = Text.assemble("executes ", (call.text, "bold"))
-        bar = _bar((now_s - call.start_s) / call.duration_s, "red" if request.urgent else "blue")
+        bar = meter((now_s - call.start_s) / call.duration_s, style(tone), BAR)
     else:
         does = Text.assemble(("waits", "yellow"), (f": {' '.join(request.task.split())}", "dim"))
         since_s = max([request.asked_s, *(c.end_s for c in request.calls[-1:])])
-        bar = _bar((now_s - since_s) / (request.ert_s or 1.0), "yellow")
+        bar = meter((now_s - since_s) / (request.ert_s or 1.0), "yellow", BAR)
     counts = [Text(str(request.steps)), Text(str(len(request.delivered)))] if wide else []
     state = Text(generation, GENERATION_STYLE[generation])
-    return [kind, does, bar, state, *counts, _due(request, now_s)]
+    return [kind, does, bar, *recent, state, *counts, _due(request, now_s)]
 
 
-def _due(request: Request, now_s: float) -> Text:
+def _due(request: PlanHistory, now_s: float) -> Text:
     left_s = request.due_s - now_s
     if request.generated or math.isnan(left_s):
         return Text("")
-    style = "bold red" if left_s < 0 else "yellow" if left_s < 0.5 else "green"
-    return Text(f"{left_s:+.1f} s", style)
-
-
-def _bar(share: float, style: str) -> Text:
-    full = round(BAR * min(max(share, 0.0), 1.0))
-    return Text.assemble(("━" * full, style), ("━" * (BAR - full), "grey23"))
+    color = "bold red" if left_s < 0 else "yellow" if left_s < 0.5 else "green"
+    return Text(f"{left_s:+.1f} s", color)
 
 
 def _ticker(history: History) -> RenderableType:
@@ -174,20 +204,110 @@ def _ticker(history: History) -> RenderableType:
     table.add_column(justify="right", no_wrap=True, width=13)
     last = history.published[-TICKER:]
     for request, delivered in last:
-        style = "red" if request.urgent else "blue"
         table.add_row(
             Text(f"{delivered.at_s - history.origin_s:.1f} s", "dim"),
-            Text(request.agent, style), Text(delivered.text.strip()), _margin(delivered),
+            Text(request.agent, style(tone_of(request))), Text(delivered.text.strip()),
+            _margin(delivered),
         )  # fmt: skip
     for _ in range(TICKER - len(last)):
         table.add_row("")
     return Panel(table, title="segments published", title_align="left", border_style="dim")
 
 
-def _margin(delivered: Delivered) -> Text:
+def _margin(delivered: DeliveredSegment) -> Text:
     early_s = delivered.due_s - delivered.at_s
     if math.isnan(early_s):
         return Text("")
     if early_s < 0:
         return Text(f"{-early_s:.2f} s late", "red")
     return Text(f"{early_s:.2f} s early", "green")
+
+
+def people_table(history: History, now_s: float, height: int, wide: bool) -> RenderableType:
+    """Return a table with a row for each person, `height` at most; those with an answer first."""
+    table = Table(expand=True, box=None, padding=(0, wide, 0, 1), header_style="dim")
+    table.add_column("person", no_wrap=True)
+    table.add_column("class", no_wrap=True, width=5)
+    table.add_column("hears or reads", no_wrap=True, ratio=1)
+    table.add_column("credit", no_wrap=True, width=CREDIT_BARS[wide] + 8)
+    table.add_column("generation", no_wrap=True, width=10)
+    if wide:
+        table.add_column("tokens", justify="right", no_wrap=True, width=6)
+        table.add_column("TTFT", justify="right", no_wrap=True, width=6)
+    table.add_column("tok/s", justify="right", no_wrap=True, width=5)
+    table.add_column("SLO", justify="right", no_wrap=True, width=5)
+    table.add_column("stalls", justify="right", no_wrap=True, width=6)
+    rows = [(agent, history.talks_of(agent)) for agent in history.people]
+    if len(rows) > height:
+        rows.sort(key=lambda row: not row[1] or not _takes_in(row[1][-1], now_s))
+    for agent, talks in rows[:height]:
+        name = history.people[agent]
+        kind = Text(name, CLASS_STYLE.get(name, "blue"))
+        table.add_row(agent, kind, *_person_row(talks, now_s, wide))
+    if len(rows) > height:
+        table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
+    return table
+
+
+def _person_row(talks: list[StreamHistory], now_s: float, wide: bool) -> list[RenderableType]:
+    if not talks:
+        return [Text("has not asked yet", "dim")]
+    talk = talks[-1]
+    generation = talk.generation(now_s)
+    counts = [Text(str(len(talk.chunks))), _number(talk.ttft_s, ".2f", " s")] if wide else []
+    return [
+        _hears(talk, now_s),
+        _credit(talk, now_s, CREDIT_BARS[wide]),
+        Text(generation, GENERATION_STYLE[generation]),
+        *counts,
+        _number(talk.tokens_per_s, ".1f"),
+        _kept(talks, now_s),
+        _stalls(talks),
+    ]
+
+
+def _takes_in(talk: StreamHistory, now_s: float) -> bool:
+    """Whether the person waits for the answer, or has words left to hear or read."""
+    return not talk.generated or talk.credit_s(now_s) > 0.0
+
+
+def _hears(talk: StreamHistory, now_s: float) -> RenderableType:
+    if not talk.chunks:
+        return Text.assemble(("asks: ", "yellow"), (talk.question, "dim"), overflow="ellipsis")
+    if not _takes_in(talk, now_s):
+        return Text("pauses", "dim")
+    return _AnswerTail(talk)
+
+
+class _AnswerTail:
+    """The last words of an answer, as many as fit."""
+
+    def __init__(self, talk: StreamHistory) -> None:
+        self._talk = talk
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        words = self._talk.last_words(options.max_width + 1)
+        fits = len(words) <= options.max_width
+        yield Text(words if fits else "…" + words[2:], no_wrap=True, overflow="crop")
+
+
+def _credit(talk: StreamHistory, now_s: float, bar: int) -> Text:
+    credit_s = talk.credit_s(now_s)
+    if not talk.chunks or not _takes_in(talk, now_s):
+        return Text("")
+    style = "red" if credit_s < 0 else "yellow" if credit_s < 0.5 else "green"
+    return meter(credit_s / CREDIT_S, style, bar) + Text(f"{credit_s:+6.1f} s", style)
+
+
+def _kept(talks: list[StreamHistory], now_s: float) -> Text:
+    kept = sum(talk.keeps_slo(now_s) for talk in talks)
+    return Text(f"{kept}/{len(talks)}", "green" if talks[-1].keeps_slo(now_s) else "bold red")
+
+
+def _stalls(talks: list[StreamHistory]) -> Text:
+    stalls = sum(len(talk.stalled) for talk in talks)
+    return Text(str(stalls), "bold red" if stalls else "dim")
+
+
+def _number(value: float, form: str, unit: str = "") -> Text:
+    return Text("" if math.isnan(value) else f"{value:{form}}{unit}")

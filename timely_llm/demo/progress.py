@@ -6,15 +6,15 @@ import time
 
 from rich.console import Console
 
-from timely_llm.demo.history import History
-from timely_llm.demo.settings import Settings
+from timely_llm.core.events.history import History
+from timely_llm.demo.run import DemoSettings
 
 
 class ProgressLines:
     """Prints a line every few seconds."""
 
     def __init__(
-        self, settings: Settings, policy: str, console: Console, every_s: float = 5.0
+        self, settings: DemoSettings, policy: str, console: Console, every_s: float = 5.0
     ) -> None:
         self._settings = settings
         self._policy = policy

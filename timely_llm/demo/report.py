@@ -1,4 +1,4 @@
-"""What a demo leaves: a table, JSON, and pictures."""
+"""The results of a demo: a table, JSON, and pictures."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from timely_llm.core.events.history import History
 from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.demo.history import History
-from timely_llm.demo.settings import Settings
-from timely_llm.demo.summary import ClassSummary, Summary
-from timely_llm.demo.talk_summary import TalkSummary
+from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.summary import ClassSummary, Summary, TalkSummary
+from timely_llm.report.fitted_table import FittedTable
+from timely_llm.report.terminal import style
 
 Runs = Mapping[str, History]
 """Histories by policy, in the order in which they were run."""
 
 DEFINITIONS = (
-    ("served", "requests whose first segment was executed"),
+    ("served", "requests with an executed first segment"),
     ("response", "from asking to the execution of the first segment, over served requests"),
     ("waiting", "mean time in which a robot with a task had nothing to execute, over served ones"),
     (
@@ -30,12 +31,12 @@ DEFINITIONS = (
         "mean worth of the responses, never below 0, 0 if never answered; "
         f"at most {URGENT.beta:g} (urgent), {NORMAL.beta:g} (normal)",
     ),
-    ("recomputed", "tokens whose KV had to be computed a second time"),
+    ("recomputed", "tokens with a KV that was computed a second time"),
 )
 TALK_DEFINITIONS = (
     (
         "SLO met",
-        "share of questions whose answer is complete and kept its service level: the first token "
+        "share of questions with a complete answer that kept its service level: the first token "
         "in time, and the others in the mean; questions that the end of the run cut off are left "
         "out",
     ),
@@ -45,7 +46,7 @@ TALK_DEFINITIONS = (
 )
 
 
-def as_json(settings: Settings, runs: Runs) -> str:
+def as_json(settings: DemoSettings, runs: Runs) -> str:
     """Return one object for one policy, and an object of objects by policy for several."""
     objects: dict[str, dict[str, Any]] = {
         policy: {"policy": policy, **settings.as_json(), **Summary.of(history).as_json()}
@@ -55,13 +56,14 @@ def as_json(settings: Settings, runs: Runs) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def save_pictures(settings: Settings, runs: Runs) -> list[Path]:
+def save_pictures(settings: DemoSettings, runs: Runs) -> list[Path]:
     """Write two timelines for each policy and return their paths.
 
     One shows the whole run, the other the busiest seconds of the first run, the same in all runs.
     """
-    # matplotlib takes a second to import: not before somebody needs it.
-    from timely_llm.demo.timeline import busiest, draw
+    # matplotlib takes a second to import.
+    from timely_llm.demo.timeline import busiest, timeline
+    from timely_llm.report.png import write_timeline
 
     window = busiest(next(iter(runs.values())))
     paths = []
@@ -69,12 +71,13 @@ def save_pictures(settings: Settings, runs: Runs) -> list[Path]:
         paced = f" at the pace of {settings.pace}" if settings.pace else ""
         title = f"{policy}: {settings.model_name}{paced}, {_agents(settings)}, seed {settings.seed}"
         paths += [settings.output / f"timeline-{policy}{part}.png" for part in ("", "-burst")]
-        draw(history, title, paths[-2])
-        draw(history, title, paths[-1], window)
+        whole = timeline(history, title)
+        write_timeline(whole, paths[-2])
+        write_timeline(whole.shown(*window), paths[-1])
     return paths
 
 
-def print_report(console: Console, settings: Settings, runs: Runs, files: list[Path]) -> None:
+def print_report(console: Console, settings: DemoSettings, runs: Runs, files: list[Path]) -> None:
     """Print the table, the errors, what the words mean and where the files are."""
     summaries = {policy: Summary.of(history) for policy, history in runs.items()}
     console.print(Text(f"\n{_facts(settings)}", "dim"))
@@ -91,7 +94,29 @@ def print_report(console: Console, settings: Settings, runs: Runs, files: list[P
         console.print(Text(str(path)), soft_wrap=True)
 
 
-def _facts(settings: Settings) -> str:
+def print_clients(console: Console, name: str, history: History) -> None:
+    """Print the table of a client, from the events that it has seen itself.
+
+    Args:
+        console: the output.
+        name: of the node.
+        history: its requests and their ends.
+    """
+    summaries = {name: Summary.of(history)}
+    summary = summaries[name]
+    words = f"share served {_number(summary.share_served)}, " if summary.requests else ""
+    recomputed = f"{summary.recomputed_tokens} tokens recomputed"
+    if summary.requests:
+        console.print(_table(summaries, "node"))
+    if summary.conversations:
+        console.print(_talk_table(summaries, "node"))
+    total = f": {words}{recomputed}, {len(summary.error_messages)} errors"
+    console.print(Text.assemble((name, "bold cyan"), total))
+    for message in summary.error_messages:
+        console.print(Text.assemble("  ", (message, "red")), soft_wrap=True)
+
+
+def _facts(settings: DemoSettings) -> str:
     paced = f"every step paced as {settings.pace}" if settings.pace else "no pace"
     return (
         f"{_agents(settings)} asked for {settings.duration_s:g} s in "
@@ -100,16 +125,22 @@ def _facts(settings: Settings) -> str:
     )
 
 
-def _table(summaries: Mapping[str, Summary]) -> RenderableType:
+def _table(summaries: Mapping[str, Summary], first: str = "policy") -> RenderableType:
     """Return two rows for each policy, so that any number of them fits a narrow terminal."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim")
-    table.add_column("policy", min_width=max(map(len, summaries)), no_wrap=True)
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", carries=True)
+    table.add_column(first, min_width=max(map(len, summaries)), no_wrap=True)
     table.add_column("class", no_wrap=True)
     for name in ("asked", "served", "response\np50 (s)", "\np95 (s)", "waiting\n(s)", "utility"):
         table.add_column(name, justify="right", no_wrap=True)
+        if name.startswith("\n"):
+            table.name_column("response p95 (s)")
     for policy, summary in summaries.items():
-        table.add_row(Text(policy, "bold cyan"), Text("urgent", "red"), *_cells(summary.urgent))
-        table.add_row("", Text("normal", "blue"), *_cells(summary.normal), end_section=True)
+        table.add_row(
+            Text(policy, "bold cyan"), Text("urgent", style("urgent")), *_cells(summary.urgent)
+        )
+        table.add_row(
+            "", Text("normal", style("normal")), *_cells(summary.normal), end_section=True
+        )
     return table
 
 
@@ -118,20 +149,22 @@ def _cells(summary: ClassSummary) -> list[str]:
     return [str(summary.requests), str(summary.served), *(_number(value) for value in times)]
 
 
-def _talk_table(summaries: Mapping[str, Summary]) -> RenderableType:
+def _talk_table(summaries: Mapping[str, Summary], first: str = "policy") -> RenderableType:
     """Return a row for each policy and service level."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0, header_style="dim")
-    table.add_column("policy", min_width=max(map(len, summaries)), no_wrap=True)
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=0, header_style="dim", carries=True)
+    table.add_column(first, min_width=max(map(len, summaries)), no_wrap=True)
     table.add_column("level", no_wrap=True)
     names = ("asked", "answered", "SLO\nmet", "TTFT\np50 (s)", "\np95 (s)", "tokens\n/s",
              "largest\ngap (s)", "stalls")  # fmt: skip
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
+        if name.startswith("\n"):
+            table.name_column("TTFT p95 (s)")
     for policy, summary in summaries.items():
         levels = summary.conversations
         for level, talks in levels.items():
-            first, last = level == next(iter(levels)), level == next(reversed(levels))
-            shown = Text(policy if first else "", "bold cyan")
+            begins, last = level == next(iter(levels)), level == next(reversed(levels))
+            shown = Text(policy if begins else "", "bold cyan")
             table.add_row(shown, level, *_talk_cells(talks), end_section=last)
     return table
 
@@ -156,7 +189,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
 
 
-def _agents(settings: Settings) -> str:
+def _agents(settings: DemoSettings) -> str:
     people = f" and {settings.conversations} people" if settings.conversations else ""
     return f"{settings.robots} robots{people}"
 

@@ -1,18 +1,84 @@
-"""The numbers of a run: what its robots measured, for urgent and normal requests."""
+"""The numbers of a demo, as its robots and people measured them, and its runs for a report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from timely_llm.core.events.history import History
+from timely_llm.core.events.reader import LogError, LogReader
+from timely_llm.core.events.request_history import PlanHistory, StreamHistory
+from timely_llm.core.events.schema import AnsweredEvent, DoneEvent
 from timely_llm.core.request import ErrorCode
-from timely_llm.demo.history import History
-from timely_llm.demo.requests import Outcome, Request
-from timely_llm.demo.talk_summary import TalkSummary, by_class
-from timely_llm.demo.talks import Answered
+from timely_llm.demo.run import SERVER_LOG, Files
+from timely_llm.demo.timeline import timeline
+from timely_llm.experiments.results.document import DocumentError, Row, RunDocument
+from timely_llm.report.load import LoadedRun
+
+DIGITS = 4
+
+
+@dataclass(frozen=True)
+class TalkSummary:
+    """Questions of one service level; None where there is nothing to measure.
+
+    Attributes:
+        slo_attainment: share of the questions with a complete answer that kept its service level;
+            those that were canceled when the people went are left out.
+        ttft_p50_s, ttft_p95_s: from asking to the first token, over answers.
+        tokens_per_s: mean over answers with two tokens or more.
+        largest_gap_s: the longest time between two tokens of any answer.
+        stalls, stalled_s: how often and for how long people had no word to take in.
+    """
+
+    asked: int
+    answered: int
+    slo_attainment: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    tokens_per_s: float | None
+    largest_gap_s: float | None
+    stalls: int
+    stalled_s: float
+
+    @classmethod
+    def of(cls, talks: Sequence[StreamHistory]) -> TalkSummary:
+        """Return the summary of some questions; one that never ended was never answered."""
+        answers = [talk.outcome for talk in talks if talk.answered and talk.outcome]
+        judged = [t for t in talks if not (t.outcome and t.outcome.outcome == "canceled")]
+        ttft_s = [answer.ttft_s for answer in answers]
+        rates = [1.0 / answer.tpot_s for answer in answers if answer.tpot_s]
+        kept = sum(answer.slo_met for answer in answers)
+        return cls(
+            asked=len(talks),
+            answered=len(answers),
+            slo_attainment=round(kept / len(judged), DIGITS) if judged else None,
+            ttft_p50_s=_rounded_row(np.percentile(ttft_s, 50)) if ttft_s else None,
+            ttft_p95_s=_rounded_row(np.percentile(ttft_s, 95)) if ttft_s else None,
+            tokens_per_s=_rounded_row(np.mean(rates)) if rates else None,
+            largest_gap_s=_rounded_row(max(a.largest_gap_s for a in answers)) if answers else None,
+            stalls=sum(answer.stalls for answer in answers),
+            stalled_s=_rounded_row(sum(answer.stalled_s for answer in answers)),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `--json` writes; times in seconds."""
+        return asdict(self)
+
+
+def by_class(talks: Sequence[StreamHistory]) -> dict[str, TalkSummary]:
+    """Return the summary of each service level that was asked for, in order of their names."""
+    names = sorted({talk.slo_class for talk in talks})
+    return {name: TalkSummary.of([t for t in talks if t.slo_class == name]) for name in names}
+
+
+def _rounded_row(value: Any) -> float:
+    return round(float(value), DIGITS)
 
 
 @dataclass(frozen=True)
@@ -27,7 +93,7 @@ class ClassSummary:
     utility: float | None
 
     @classmethod
-    def of(cls, requests: Sequence[Request]) -> ClassSummary:
+    def of(cls, requests: Sequence[PlanHistory]) -> ClassSummary:
         """Return the summary of some requests; one that never ended was never answered."""
         served = [r.outcome for r in requests if r.outcome and r.outcome.served]
         response_s = [outcome.response_s for outcome in served]
@@ -58,7 +124,7 @@ class Summary:
         """Return the summary of a run."""
         asked = history.asked
         questions = history.questions
-        outcomes: list[tuple[str, Outcome | Answered]] = [
+        outcomes: list[tuple[str, DoneEvent | AnsweredEvent]] = [
             *((request.id, request.outcome) for request in asked if request.outcome),
             *((talk.id, talk.outcome) for talk in questions if talk.outcome),
         ]
@@ -78,7 +144,7 @@ class Summary:
 
     @property
     def served(self) -> int:
-        """Requests whose first segment was executed."""
+        """Requests with an executed first segment."""
         return self.urgent.served + self.normal.served
 
     @property
@@ -104,13 +170,121 @@ class Summary:
         }
 
 
-def _message(request_id: str, outcome: Outcome | Answered) -> str:
+def _message(request_id: str, outcome: DoneEvent | AnsweredEvent) -> str:
     try:
         code = ErrorCode(outcome.error_code).name
     except ValueError:
         code = f"error {outcome.error_code}"
-    return f"{request_id}: {outcome.error_msg or outcome.kind} ({code})"
+    return f"{request_id}: {outcome.error_msg or outcome.outcome} ({code})"
 
 
 def _rounded(value: Any) -> float:
     return round(float(value), 4)
+
+
+MEASURES = {
+    "utility": "mean worth of the first responses, 0 if late or never",
+    "urgent_utility": "the same, of urgent requests",
+    "normal_utility": "the same, of normal requests",
+    "share_served": "share of the plans with an executed first segment",
+    "urgent_response_s": "from asking to the execution of the first segment, median of urgent"
+    " requests, seconds",
+    "normal_response_s": "the same, of normal requests",
+    "waiting_s": "mean time in which a robot with a task had nothing to execute, seconds",
+    "attainment": "share of the questions with a complete answer that kept its service level",
+    "ttft_p95_s": "95 % of the answers had their first token within this time, seconds",
+    "max_gap_s": "longest time between two tokens of an answer, seconds",
+    "stalled_s": "time in which listeners had no words left, all of them together, seconds",
+}
+COUNTS = {
+    "requests": "plans that robots asked",
+    "conversations": "questions that people asked",
+    "segments": "segments that the server published",
+    "recomputed_tokens": "tokens with a KV that was computed a second time",
+}
+
+
+def is_demo(folder: Path) -> bool:
+    """Return whether a folder has the event log of a demo's server."""
+    return folder.is_dir() and any(folder.glob(SERVER_LOG.format("*")))
+
+
+def load_demo(folder: Path) -> list[LoadedRun]:
+    """Return the runs of a demo, one for each policy.
+
+    Raises:
+        DocumentError: one sentence; its event logs cannot be read, or nothing was asked in it.
+    """
+    begin, end = SERVER_LOG.split("{}")
+    names = (path.name for path in sorted(folder.glob(SERVER_LOG.format("*"))))
+    policies = [name.removeprefix(begin).removesuffix(end) for name in names]
+    return [_loaded(folder, policy) for policy in policies]
+
+
+def _loaded(folder: Path, policy: str) -> LoadedRun:
+    files = Files.of(folder, policy)
+    history = History()
+    try:
+        for log in (files.event_log, files.fleet_log, files.talkers_log):
+            for event in LogReader(log).read():
+                history.add(event)
+        written_s = files.event_log.stat().st_mtime
+    except OSError as error:
+        raise DocumentError(f"cannot read {folder}: {error.strerror}") from error
+    except LogError as error:
+        raise DocumentError(f"{folder} has an event log that no demo wrote: {error}") from error
+    if not (history.asked or history.questions):
+        raise DocumentError(f"{folder} has no requests of {policy}: there is nothing to report")
+    began_s = written_s - (history.end_s - history.origin_s)
+    completed = sum(bool(r.outcome and r.outcome.outcome == "finished") for r in history.asked)
+    return LoadedRun(
+        _document(folder, policy, history),
+        datetime.fromtimestamp(began_s, UTC),
+        (replace(timeline(history, policy), decisions=history.decisions.by_request),),
+        True,
+        completed,
+    )
+
+
+def _document(folder: Path, policy: str, history: History) -> RunDocument:
+    row = {"policy": policy, **_row(Summary.of(history), history)}
+    definitions = {**COUNTS, **MEASURES}
+    return RunDocument(
+        experiment="demo",
+        question="What did robots and people get, and when?",
+        command=f"timely-llm report {folder.name}",
+        keys=("policy",),
+        measures=tuple(name for name in MEASURES if row.get(name) is not None),
+        definitions={name: said for name, said in definitions.items() if name in row},
+        rows=(row,),
+        notes=tuple(Summary.of(history).error_messages),
+    )
+
+
+def _row(summary: Summary, history: History) -> Row:
+    """Return what the demo's table shows, in columns that are named as those of experiments."""
+    classes = (summary.urgent, summary.normal)
+    talks = summary.conversations.values()
+
+    def mean(values: list[tuple[float | None, int]]) -> float | None:
+        known = [(value, count) for value, count in values if value is not None and count]
+        count = sum(number for _, number in known)
+        return sum(value * number for value, number in known) / count if count else None
+
+    return {
+        "requests": summary.requests,
+        "conversations": len(history.questions),
+        "segments": summary.segments,
+        "recomputed_tokens": summary.recomputed_tokens,
+        "utility": mean([(one.utility, one.requests) for one in classes]),
+        "urgent_utility": summary.urgent.utility,
+        "normal_utility": summary.normal.utility,
+        "share_served": summary.share_served,
+        "urgent_response_s": summary.urgent.p50_s,
+        "normal_response_s": summary.normal.p50_s,
+        "waiting_s": mean([(one.waiting_s, one.served) for one in classes]),
+        "attainment": mean([(one.slo_attainment, one.asked) for one in talks]),
+        "ttft_p95_s": max((one.ttft_p95_s or 0.0 for one in talks), default=None),
+        "max_gap_s": max((one.largest_gap_s or 0.0 for one in talks), default=None),
+        "stalled_s": sum(one.stalled_s for one in talks) if talks else None,
+    }

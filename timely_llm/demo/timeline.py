@@ -1,70 +1,77 @@
-"""The picture of a run: what was generated for each robot and person (after 001, Figure 2)."""
+"""From the history of a run to its timeline: what each robot and person asked, got and did."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
-from matplotlib.legend_handler import HandlerTuple
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
-from timely_llm.core.output_file import PICTURE, write_file
-from timely_llm.demo.history import History
-from timely_llm.demo.talks import Span
-from timely_llm.demo.timeline_rows import (
-    DARK,
-    DPI,
-    FONT_PT,
-    INK,
-    LEFT,
-    PALE,
-    RIGHT,
-    TALK_DARK,
-    TALK_PALE,
-    WAIT_STYLE,
-    WIDTH_PX,
-    Rows,
-    boxes,
-    within,
+from timely_llm.core.events.history import History
+from timely_llm.core.events.request_history import PlanHistory, RequestHistory, Span, StreamHistory
+from timely_llm.core.events.schema import RunEvent
+from timely_llm.report.palette import Tone
+from timely_llm.report.timeline import (
+    Bar,
+    BarKind,
+    EngineStep,
+    Lane,
+    Mark,
+    MarkKind,
+    Timeline,
+    due_mark,
+    natural,
+    suspensions,
 )
-from timely_llm.processes.log_reader import Event
 
-BURST_S, HAIRLINE_S = 10.0, 0.01
-
-
-def draw_timeline(
-    journal: Iterable[Event], fleet: Iterable[Event], path: Path, title: str,
-    window: Span | None = None,
-) -> None:  # fmt: skip
-    """Write the timeline of a run; see `draw`.
-
-    Args:
-        journal: the server's events.
-        fleet: the fleet's events.
-        path: the file.
-        title: one line.
-        window: seconds from the first request; the whole run if None.
-    """
-    draw(_history(journal, fleet), title, path, window)
+BURST_S = 10.0
+SUCCESSOR_S = 0.1
+"""A newer request of a robot that comes this soon after a cancelation is the reason for it."""
 
 
-def busiest_window(journal: Iterable[Event], fleet: Iterable[Event], length_s: float) -> Span:
-    """Return the window with the most work on the engine; see `busiest`."""
-    return busiest(_history(journal, fleet), length_s)
-
-
-def _history(journal: Iterable[Event], fleet: Iterable[Event]) -> History:
+def history_of(*logs: Iterable[RunEvent]) -> History:
+    """Return what the event logs of a server and its clients say, in any order."""
     history = History()
-    for event in (*journal, *fleet):
-        history.add(event)
+    for log in logs:
+        for event in log:
+            history.add(event)
     return history
+
+
+def timeline(history: History, title: str) -> Timeline:
+    """Return the timeline of a run, in seconds since its first request; robots come first."""
+    origin_s, end_s = history.origin_s, history.end_s
+    asked_s: dict[str, list[float]] = defaultdict(list)
+    for request in history.asked:
+        asked_s[request.agent].append(request.asked_s)
+    bars: dict[str, list[Bar]] = {agent: [] for agent in sorted(history.robots, key=natural)}
+    bars |= {agent: [] for agent in sorted(history.people, key=natural)}
+    marks: dict[str, list[Mark]] = {agent: [] for agent in bars}
+    for request in history.asked:
+        if request.agent in bars:
+            end = request_end(request, asked_s[request.agent])
+            bars[request.agent] += request_bars(request, end_s, end)
+            marks[request.agent] += _request_marks(request, end)
+    for talk in history.questions:
+        if talk.agent in bars:
+            bars[talk.agent] += talk_bars(talk, end_s)
+            marks[talk.agent] += _talk_marks(talk)
+    lanes = (
+        Lane(
+            agent,
+            tuple(_moved(bar, origin_s) for bar in mine),
+            tuple(_moved_mark(mark, origin_s) for mark in marks[agent]),
+        )
+        for agent, mine in bars.items()
+    )
+    steps = tuple(
+        EngineStep(step.start_s - origin_s, step.end_s - origin_s, step.sequences)
+        for step in history.steps
+    )
+    window = (-0.2, max(end_s - origin_s, 1.0))
+    return Timeline(title, tuple(lanes), steps, window)
 
 
 def busiest(history: History, length_s: float = BURST_S) -> Span:
@@ -81,107 +88,91 @@ def busiest(history: History, length_s: float = BURST_S) -> Span:
     return begin_s, begin_s + length_s
 
 
-def draw(history: History, title: str, path: Path, window: Span | None = None) -> None:
-    """Write the timeline of a run as a picture, of the kind that the path's suffix names.
+def request_end(request: PlanHistory, newer_s: Iterable[float]) -> MarkKind | None:
+    """Return how a request ended, if it did not run to its end.
 
     Args:
-        history: what happened.
-        title: one line.
-        path: the file.
-        window: seconds from the first request; the whole run if None.
+        request: of a robot.
+        newer_s: when the same robot asked; earlier requests do not matter.
     """
-    rows = max(len(history.robots) + len(history.people), 1)
-    height_in = 1.75 + 0.47 * rows
-    figure = Figure(figsize=(WIDTH_PX / DPI, height_in), dpi=DPI)
-    FigureCanvasAgg(figure)
-    batch, agents = figure.subplots(
-        2, 1, sharex=True, gridspec_kw={"height_ratios": [0.9, rows], "hspace": 0.04}
-    )
-    figure.subplots_adjust(
-        left=LEFT, right=RIGHT, top=1 - 0.62 / height_in, bottom=0.42 / height_in
-    )
-    window = window or (-0.2, max(history.end_s - history.origin_s, 1.0))
-    _draw_batch(batch, history, window)
-    _draw_rows(agents, history, window)
-    figure.suptitle(
-        title, x=LEFT, y=1 - 0.06 / height_in, ha="left", va="top", fontsize=FONT_PT + 1.5,
-        fontweight="bold",
-    )  # fmt: skip
-    _legend(figure, 1 - 0.27 / height_in, bool(history.people))
-    kind = path.suffix[1:] or "png"
-    write_file(path, PICTURE, lambda file: figure.savefig(file, format=kind))
+    outcome = request.outcome
+    if outcome is None or outcome.outcome == "finished":
+        return None
+    if outcome.outcome == "canceled":
+        later_s = [at_s for at_s in newer_s if at_s > request.asked_s]
+        replaced = any(abs(at_s - outcome.t) <= SUCCESSOR_S for at_s in later_s)
+        return "pre-empted" if replaced else "canceled"
+    return "failed"
 
 
-def _draw_batch(axes: Axes, history: History, window: Span) -> None:
-    """Draw how many sequences took part in each step."""
-    origin_s = history.origin_s
-    # The few milliseconds between two steps would be white hairlines.
-    next_s = [step.start_s for step in history.steps[1:]] + [np.inf]
-    spans = [
-        (step.start_s - origin_s, (n if n - step.end_s < HAIRLINE_S else step.end_s) - origin_s)
-        for step, n in zip(history.steps, next_s, strict=False)
+def request_bars(request: PlanHistory, now_s: float, end: MarkKind | None = None) -> Iterator[Bar]:
+    """Yield what went on with a robot's request until `now_s`; `end` as `request_end` says."""
+    tone = tone_of(request)
+    for start_s, end_s in request.waits(now_s):
+        yield Bar("waiting", tone, start_s, end_s, request.id)
+    yield from _model_bars(request, tone)
+    for start_s, end_s in request.blocks:
+        yield Bar("blocked", tone, start_s, min(end_s, now_s), request.id)
+    for call in request.execution():
+        kind: BarKind = "executing"
+        if math.isfinite(request.failed_s(call)):
+            kind = "failed"
+        elif end == "pre-empted" and request.outcome and call.end_s >= request.outcome.t:
+            kind = "pre-empted"
+        yield Bar(kind, tone, call.start_s, call.end_s, request.id, call.text)
+
+
+def talk_bars(talk: StreamHistory, now_s: float) -> Iterator[Bar]:
+    """Yield what went on with a person's question until `now_s`."""
+    first_s = talk.heard[0][0] if talk.heard else talk.outcome.t if talk.outcome else now_s
+    for start_s, end_s in ((talk.asked_s, first_s), *talk.stalled):
+        yield Bar("waiting", "answer", start_s, end_s, talk.id)
+    yield from _model_bars(talk, "answer")
+    for number, (start_s, end_s) in enumerate(talk.heard):
+        label = talk.question if not number else ""
+        yield Bar("listening", "answer", start_s, end_s, talk.id, label)
+
+
+def tone_of(work: RequestHistory) -> Tone:
+    """Return the class of a request, as colours say it."""
+    if isinstance(work, PlanHistory):
+        return "urgent" if work.urgent else "normal"
+    return "answer"
+
+
+def _model_bars(work: RequestHistory, tone: Tone) -> Iterator[Bar]:
+    generating = [
+        Bar("generating", tone, part.start_s, part.end_s, work.id) for part in work.slices
     ]
-    heights = [step.sequences for step in history.steps]
-    made = boxes(spans, [(0.0, float(height)) for height in heights])
-    axes.add_collection(PolyCollection(made, facecolors="#777777", linewidths=0))
-    top = max((h for h, s in zip(heights, spans, strict=True) if within(s, window)), default=1)
-    axes.set_ylim(0, top * 1.15)
-    axes.set_yticks([0, top])
-    axes.set_ylabel("batch", rotation=0, ha="right", va="center", fontsize=FONT_PT)
-    _plain(axes)
-    axes.tick_params(axis="x", length=0)
+    yield from suspensions(generating)
+    yield from generating
 
 
-def _draw_rows(axes: Axes, history: History, window: Span) -> None:
-    row = {agent: -index for index, agent in enumerate((*history.robots, *history.people))}
-    for y in list(row.values())[:-1]:
-        axes.axhline(y - 0.5, color="#E2E2E2", linewidth=0.6, zorder=0)
-    axes.set_xlim(*window)
-    axes.set_ylim(0.5 - max(len(row), 1), 0.5)
-    axes.set_yticks(list(row.values()), list(row), fontsize=FONT_PT)
-    axes.set_xlabel("seconds since the first request", fontsize=FONT_PT, labelpad=2)
-    _plain(axes)
-    axes.tick_params(axis="y", length=0)
-    if not (history.asked or history.questions):
-        axes.text(0.5, 0.5, "no requests", transform=axes.transAxes, fontsize=FONT_PT + 2,
-                  ha="center", va="center", color="#777777")  # fmt: skip
-    rows = Rows(axes, history.origin_s, window)
-    rows.requests(
-        [(r, float(row[r.agent])) for r in history.asked if r.agent in row], history.end_s
-    )
-    rows.talks(
-        [(t, float(row[t.agent])) for t in history.questions if t.agent in row], history.end_s
-    )
+def _request_marks(request: PlanHistory, end: MarkKind | None) -> Iterator[Mark]:
+    tone = tone_of(request)
+    for piece in request.delivered:
+        text = piece.text.strip()
+        yield Mark("delivered", tone, piece.at_s, request.id, text)
+        if math.isfinite(piece.due_s):
+            yield due_mark(tone, piece.due_s, piece.at_s, request.id, text)
+    if end is not None and request.outcome is not None:
+        yield Mark(end, tone, request.outcome.t, request.id, request.outcome.error_msg)
 
 
-def _plain(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=FONT_PT)
+def _talk_marks(talk: StreamHistory) -> Iterator[Mark]:
+    if talk.chunks:
+        at_s = talk.chunks[0].t
+        yield Mark("delivered", "answer", at_s, talk.id, "the first token")
+        if math.isfinite(talk.arrived_s):
+            due_s = talk.arrived_s + talk.slo.ttft_s
+            yield due_mark("answer", due_s, at_s, talk.id, "the first token")
+    if talk.outcome is not None and talk.outcome.is_error:
+        yield Mark("failed", "answer", talk.outcome.t, talk.id, talk.outcome.error_msg)
 
 
-def _legend(figure: Figure, y: float, people: bool) -> None:
-    def patches(faces: list[str], edges: list[str]) -> tuple[Patch, ...]:
-        return tuple(Patch(facecolor=f, edgecolor=e) for f, e in zip(faces, edges, strict=True))
+def _moved(bar: Bar, origin_s: float) -> Bar:
+    return replace(bar, start_s=bar.start_s - origin_s, end_s=bar.end_s - origin_s)
 
-    def mark(marker: str, face: str) -> Line2D:
-        return Line2D([], [], linestyle="", marker=marker, color=INK, markerfacecolor=face,
-                      markersize=5)  # fmt: skip
 
-    kinds = "normal, urgent" + ", answer" * people
-    dark = [DARK[False], DARK[True]] + [TALK_DARK] * people
-    pale = [PALE[False], PALE[True]] + [TALK_PALE] * people
-    entries: dict[str, Any] = {
-        f"generation ({kinds})": patches(dark, dark),
-        f"execution{', hearing' * people}": patches(pale, dark),
-        "waits": Patch(**WAIT_STYLE),
-        "delivered": mark("|", INK),
-        "due, met": mark("v", "white"),
-        "due, missed": mark("v", INK),
-        "dropped": mark("x", INK),
-    }
-    figure.legend(
-        list(entries.values()), list(entries), ncol=len(entries), loc="upper left",
-        bbox_to_anchor=(0.06, y), frameon=False, fontsize=FONT_PT - 0.5, handlelength=2.0,
-        columnspacing=1.3, borderaxespad=0.0, handletextpad=0.5,
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
-    )  # fmt: skip
+def _moved_mark(mark: Mark, origin_s: float) -> Mark:
+    return replace(mark, at_s=mark.at_s - origin_s)

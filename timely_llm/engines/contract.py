@@ -1,18 +1,17 @@
-"""What the serving loop asks of an engine. Nothing here needs torch."""
+"""The contract of engines: what the serving loop calls. Nothing here needs torch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from timely_llm.engines.tokenizer_contract import Tokenizer
-from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """A pinned, shared beginning of prompts: computed once, kept until it is unpinned."""
+    """A pinned beginning of prompts: computed once, shared, kept until it is unpinned."""
 
     token_ids: tuple[int, ...]
 
@@ -22,9 +21,11 @@ class Decoding:
     """How a sequence's next token is chosen.
 
     Attributes:
-        temperature: 0 for the most likely token; else logits are divided by it and a token drawn.
-        seed: of the drawing, one stream for each sequence: who shares its steps changes nothing.
-        grammar: in Lark's notation; only tokens that it allows are chosen. None: all are.
+        temperature: 0 for the most likely token; above 0, logits are divided by it and the token is
+            sampled.
+        seed: seed of the sampling. Each sequence samples by itself: other sequences in its steps
+            change nothing.
+        grammar: in Lark's notation; only tokens that it allows are chosen. None: all are allowed.
     """
 
     temperature: float = 0.0
@@ -35,92 +36,50 @@ class Decoding:
 GREEDY = Decoding()
 
 
-@dataclass(frozen=True)
-class StepResult:
-    """What one step did.
-
-    Attributes:
-        tokens: new token ids by key; only sequences with nothing left to compute get one, and
-            more where guesses were right.
-        computed: tokens computed by key, right guesses included; not of those struck out.
-        recomputed: of these, tokens whose KV had been there before and was given up, by key.
-        evicted: keys whose KV was given up for this step; their token ids are kept.
-        failures: key -> one sentence, for sequences that this step could not serve.
-        duration_s: seconds the step took from when it was submitted, or, where sequences take part
-            ahead, from the end of the step before if that was later.
-        guessed: tokens that were guessed and computed beside what the plan asked for, by key; those
-            that were right are in `tokens`, the others left nothing behind.
-        loaded: tokens whose KV was found or fetched instead of computed, by key. Also those of
-            sequences that were `loading` and are not any longer: 0 if their KV did not come.
-        loading: keys of the plan that computed nothing, since their KV is on its way. They are
-            named in `loaded` of a later step, unless they are removed.
-    """
-
-    tokens: Mapping[str, Sequence[int]]
-    computed: Mapping[str, int]
-    duration_s: float
-    recomputed: Mapping[str, int] = field(default_factory=dict)
-    evicted: tuple[str, ...] = ()
-    failures: Mapping[str, str] = field(default_factory=dict)
-    guessed: Mapping[str, int] = field(default_factory=dict)
-    loaded: Mapping[str, int] = field(default_factory=dict)
-    loading: tuple[str, ...] = ()
-
-    @property
-    def rested(self) -> Set[str]:
-        """Keys that computed nothing since their KV is on its way, or has just come."""
-        return (self.loaded.keys() - self.computed.keys()).union(self.loading)
-
-    @property
-    def waited(self) -> bool:
-        """Whether this was no forward pass: the engine only looked for KV that is on its way."""
-        return not self.computed and bool(self.rested)
-
-    @property
-    def planned(self) -> list[int]:
-        """How many of its tokens each sequence computed, guesses left out: 1 if it decoded."""
-        if not self.guessed:
-            return list(self.computed.values())
-        return [
-            tokens - (len(self.tokens[key]) - 1 if key in self.guessed else 0)
-            for key, tokens in self.computed.items()
-        ]
-
-
 class Engine(Protocol):
     """Runs steps over named sequences.
 
-    One thread owns an engine. The loop calls `add`, then any number of `submit`/`collect`, then
-    `remove`. A sequence that is left out of a step keeps its KV: that is all suspension is.
+    One thread owns an engine. The loop calls `add`, then any number of `submit` and `collect`, then
+    `remove`. A sequence that is left out of a step keeps its KV: suspension is nothing else.
 
-    At most `in_flight` steps may be submitted before one is collected; they are collected in order.
-    Until then a step is in flight. A sequence that takes part in it keeps its KV, and can take part
-    in the next step with tokens that are known; if the engine goes `ahead`, also with the one that
-    is still to come. What is done to such a sequence (`take_back`, `append`, `resume`, `remove`)
-    strikes it out of the steps in flight: what they bring is lost, and no result tells of it.
+    *Steps in flight.* A step is in flight from `submit` to `collect`. At most `in_flight` steps are
+    in flight; they are collected in order. A sequence of a step in flight keeps its KV. It can take
+    part in the next step to compute tokens that are known (a prompt). Only with `async_scheduling`
+    may it also decode before its newest token is known. `take_back`, `append`, `resume` and
+    `remove` invalidate the sequence in steps in flight: the results of these steps leave it out.
 
-    Raises EngineError, from any method, when the engine as a whole cannot go on with what it was
-    given; the sequences of that step are then still known and can be removed. Other steps in
-    flight may be lost with it: `collect` then says that there is none.
-    Raises EngineLost, also from `capacity`, when it has ended by itself, such as by the end of a
-    process that it needs; only `remove` and `close` mean something then, and raise nothing.
+    *Progress.* The engine alone counts the progress of its sequences. Every method that changes a
+    sequence returns its `SequenceProgress`, and so does `collect`.
+
+    Attributes:
+        in_flight: most steps in flight.
+        async_scheduling: whether a sequence can take part in a step while its newest token is
+            pending.
+
+    Raises:
+        EngineError: from any method, if the engine cannot carry out the call. The sequences of a
+            failed step stay known and can be removed. Other steps in flight may be lost with it;
+            `collect` then raises that there is none.
+        EngineLost: from any method, also `capacity`, if the engine has ended by itself, for example
+            because a process that it needs has ended. Only `remove` and `close` can be called
+            after it; they raise nothing.
     """
 
     in_flight: int
-    ahead: bool
+    async_scheduling: bool
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The model's words."""
+        """Tokenizer of the model."""
         ...
 
     @property
     def capacity(self) -> Capacity:
-        """What the next step can take."""
+        """Limits of the next step."""
         ...
 
     def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
-        """Compute `token_ids` once and keep their KV; asking again returns the same prefix.
+        """Compute a prefix once and keep its KV; a second call returns the same prefix.
 
         Raises:
             EngineError: it is too long, there is no room for its KV, or a step is in flight.
@@ -128,25 +87,25 @@ class Engine(Protocol):
         ...
 
     def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
-        """Compute a part of a prefix that is pinned later, so that steps can be made in between.
+        """Compute a part of a prefix that is pinned later, so that steps can run in between.
 
-        Room for all of its KV is taken with the first part. One prefix is prepared at a time.
+        The first part takes the KV of the whole prefix. One prefix is prepared at a time.
 
         Args:
             token_ids: the whole prefix.
-            tokens: the most to compute now, at least 1.
+            tokens: most tokens to compute now, at least 1.
 
         Returns:
-            How many tokens `pin_prefix` has left to compute.
+            The tokens that `pin_prefix` has left to compute.
 
         Raises:
-            EngineError: as `pin_prefix`, or another prefix is being prepared; nothing of it is kept
+            EngineError: as `pin_prefix`, or another prefix is being prepared; no part of it is kept
                 then.
         """
         ...
 
     def unpin_prefix(self, token_ids: Sequence[int]) -> None:
-        """Free the KV of a prefix that is pinned or prepared; an unknown one is not an error.
+        """Free the KV of a pinned or prepared prefix; an unknown one is not an error.
 
         Raises:
             EngineError: a sequence begins with it; it stays pinned then.
@@ -159,105 +118,112 @@ class Engine(Protocol):
         token_ids: Sequence[int],
         prefix: Prefix | None = None,
         decoding: Decoding = GREEDY,
-    ) -> int:
-        """Make a sequence known; nothing is computed yet.
+    ) -> SequenceProgress:
+        """Add a sequence; nothing is computed yet.
 
         Args:
-            key: its name; must be new.
+            key: name of the sequence; must be new.
             token_ids: the whole prompt, the prefix included.
-            prefix: a pinned prefix that the prompt begins with, and is longer than.
+            prefix: a pinned prefix that the prompt begins with; the prompt is longer. None: the
+                sequence shares no KV.
             decoding: how its tokens are chosen.
 
         Returns:
-            How many of its tokens are left to compute.
+            Progress of the sequence.
 
         Raises:
             EngineError: the key is taken, the prompt leaves no room for an answer, the prefix is
-                not its beginning or not this engine's, the temperature is not possible, or the
+                not its beginning or not this engine's, the temperature is impossible, or the
                 grammar cannot be used.
         """
         ...
 
-    def submit(self, plan: StepPlan) -> None:
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         """Start one forward pass over the plan's sequences.
 
-        An entry's tokens are the most it computes; with fewer left, it computes those. Of
-        `evictable`, the engine gives up no more than it needs; keys that it does not know or that
-        take part are passed over. A sequence that cannot be served (no room for its KV, at the
-        most tokens a sequence may have, no next token) fails alone, and can be in a later plan.
+        An entry has the most tokens that its sequence computes in this step. The engine evicts no
+        more sequences of `evictable` than the step needs. Unknown keys, and sequences that the plan
+        itself names, are skipped. A sequence that cannot be served fails alone and can be in a
+        later plan: its KV has no room, it is as long as a sequence may be, or its grammar allows no
+        next token.
 
-        An entry of more tokens than 1 for a sequence that decodes lets an engine guess its next
-        tokens and compute them in the same step, as far as the plan leaves tokens of a step and
-        room for KV: nobody gives up KV for a guess.
+        *Speculative decoding.* An entry with more than 1 token for a decoding sequence allows the
+        engine to draft its next tokens and to compute them in the same step. Drafted tokens take
+        only what the plan leaves of the step and of the KV: no sequence is evicted for them.
 
-        An engine may find KV of the same tokens, or fetch it from elsewhere, instead of computing
-        it, beyond what an entry asks for if there is room to spare. If it comes later, its sequence
-        computes nothing, in this step and in others until it is there; its memory is taken, and not
-        evictable. A plan of such sequences alone is no forward pass: it only looks whether KV has
-        come.
+        *KV loads.* An engine may find KV of the same tokens, or load it from elsewhere, instead of
+        computing it. It may load more tokens than the entry has if there is KV to spare. A load
+        that finishes later keeps its sequence out of this step and of later ones until it is done;
+        its KV cannot be evicted meanwhile. A plan that has only such sequences is no forward pass:
+        it only polls the loads.
+
+        Returns:
+            Progress of each of the plan's sequences with this step in flight, for the next plan;
+            empty if only one step can be in flight.
 
         Raises:
-            EngineError: the plan is empty, is larger than `capacity` allows, or names a sequence
-                that is unknown, that is there twice, or that waits for a step in flight.
+            EngineError: the plan is empty, exceeds `capacity`, or names a sequence that is unknown,
+                that is there twice, or that waits for a step in flight.
         """
         ...
 
     def collect(self) -> StepResult:
-        """Wait for the oldest submitted step and return what it did."""
+        """Wait for the oldest step in flight and return its result."""
         ...
 
-    def take_back(self, key: str, tokens: int) -> int:
-        """Forget the newest tokens of a sequence, as if its last step had not guessed them.
+    def take_back(self, key: str, tokens: int) -> SequenceProgress:
+        """Remove the newest tokens of a sequence: accepted speculative tokens of its last step.
 
         Args:
-            key: the sequence; since its last step it was given no words.
-            tokens: how many; fewer than that step's new ones. 0: only what steps in flight bring.
+            key: the sequence; it got no tool output since its last step.
+            tokens: number of tokens, fewer than the last step's new ones. 0: the sequence is only
+                invalidated in steps in flight.
 
         Returns:
-            How many of its tokens are left to compute.
+            Progress of the sequence.
 
         Raises:
             EngineError: the key is unknown, or there are too few such tokens.
         """
         ...
 
-    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
-        """Add outside words (a skill's return value) to a sequence; they are computed later.
+    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> SequenceProgress:
+        """Add tool output (a skill's return value) to a sequence; later steps compute it.
 
-        A grammar does not see them, but for what they and a dropped token begin with alike: the
-        part of its text that is kept.
+        A grammar reads no tool output. If the newest token is dropped, the grammar reads only the
+        beginning that its text has in common with the tool output.
 
         Args:
             key: the sequence.
-            token_ids: the words.
-            drop: 1 if they take the place of the newest token, which was generated but not
-                computed yet: a token may say more than its plan's last statement.
+            token_ids: the tool output.
+            drop: 1: the tool output replaces the newest token, which is not computed yet. It is
+                needed when that token's text goes beyond the last statement. 0: it follows.
 
         Returns:
-            How many of its tokens are left to compute.
+            Progress of the sequence.
 
         Raises:
-            EngineError: the key is unknown, the sequence would be too long, or what is to be
-                dropped was computed.
+            EngineError: the key is unknown, the sequence would be too long, or the newest token was
+                computed.
         """
         ...
 
     def resume(
         self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
-    ) -> int:
-        """Go on with a sequence under another name: a conversation's next turn.
+    ) -> SequenceProgress:
+        """Rename a sequence and add tokens to it: the next turn of a conversation.
 
         Args:
-            key: the sequence; it is not known by this name any more.
+            key: the sequence; the engine does not know this name any more.
             new_key: must be new.
-            token_ids: outside words that follow all that it has, at least one.
-            decoding: how its tokens are chosen from now on, without a grammar.
+            token_ids: tokens that follow, at least one.
+            decoding: how its next tokens are chosen; a grammar begins with the next one.
 
         Returns:
-            How many of its tokens are left to compute.
+            Progress of the sequence.
 
         Raises:
-            EngineError: as in `add` and `append`, or there is a grammar; nothing has changed then.
+            EngineError: as in `add` and `append`; nothing has changed then.
         """
         ...
 
@@ -267,4 +233,49 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the engine."""
+        ...
+
+
+Message = Mapping[str, str]
+"""One chat message: {"role": "system" | "user" | "assistant", "content": text}."""
+
+
+class TextStream(Protocol):
+    """Decodes token ids into text one by one."""
+
+    def push(self, token_id: int) -> str:
+        """Return the text that `token_id` completes; empty while a character is incomplete."""
+        ...
+
+
+class Tokenizer(Protocol):
+    """Converts text to token ids and back.
+
+    Attributes:
+        eos_ids: tokens that end an answer.
+    """
+
+    eos_ids: frozenset[int]
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt's token ids, generation prompt included, by the model's template.
+
+        Raises:
+            RequestError: the template does not take the messages.
+        """
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of bare text, nothing added; none is a control token."""
+        ...
+
+    def control_text(self, text: str) -> str | None:
+        """Return the first control token that a text spells; None: it spells none.
+
+        A control token in a chat message could end a turn.
+        """
+        ...
+
+    def stream(self) -> TextStream:
+        """Return a new decoder for one generation."""
         ...

@@ -1,8 +1,10 @@
-"""Which tokens a grammar allows next, by the library llguidance."""
+"""Tokens that a grammar allows next, by the library llguidance."""
 
 from __future__ import annotations
 
+import json
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,12 @@ from timely_llm.core.errors import EngineError, first_line
 
 
 class Grammars:
-    """Compiles grammars for one model's tokens; each only once.
+    """Compiles grammars for the vocabulary of one model, each grammar once.
 
     Args:
-        tokenizer: the model's, of the library transformers.
+        tokenizer: tokenizer of the library transformers.
         eos_ids: tokens that end an answer.
-        vocabulary: how many tokens the model chooses from.
+        vocabulary: number of tokens that the model chooses from.
     """
 
     def __init__(self, tokenizer: Any, eos_ids: frozenset[int], vocabulary: int) -> None:
@@ -50,18 +52,19 @@ class Grammars:
 
     def _read_words(self) -> Any:
         try:
-            import llguidance  # noqa: F401 # of which the module below is only a part
+            import llguidance  # noqa: F401 # the module below alone does not show that it is installed
             from llguidance.hf import from_tokenizer
         except ImportError as error:
             raise EngineError(
-                "decoding by a grammar needs the package llguidance: pip install llguidance"
+                "decoding by a grammar needs the package llguidance, which is not installed:"
+                " pip install 'timely_llm[server]'"
             ) from error
         if not self._eos_ids:
             raise EngineError("decoding by a grammar needs a model with an end-of-text token")
         words = max(self._vocabulary, len(self._tokenizer))
         try:
             return from_tokenizer(self._tokenizer, n_vocab=words, eos_token=self._eos_ids)
-        except Exception as error:  # whatever an unknown kind of tokenizer leads to
+        except Exception as error:  # an unknown kind of tokenizer can raise anything
             raise EngineError(
                 f"decoding by a grammar does not work with this model's tokenizer:"
                 f" {first_line(error)}"
@@ -69,7 +72,7 @@ class Grammars:
 
 
 class Matcher:
-    """Where one sequence is in its grammar."""
+    """The state of one sequence in its grammar."""
 
     def __init__(self, matcher: Any, words: Any, vocabulary: int) -> None:
         self._matcher = matcher
@@ -77,28 +80,28 @@ class Matcher:
         self._vocabulary = vocabulary
 
     def forbidden(self) -> np.ndarray:
-        """Return which tokens must not come next, [vocabulary]; after the end all but its token."""
+        """Return which tokens are forbidden next, [vocabulary]; at the end all but EOS."""
         allowed = self.allowed().view(np.uint8)
         return np.unpackbits(~allowed, count=self._vocabulary, bitorder="little").view(np.bool_)
 
     def allowed(self) -> np.ndarray:
-        """Return the same as bits, a token each, lowest first: those that may come, int32."""
+        """Return the allowed tokens as bits of int32 words, the lowest token first."""
         bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
         self._check()
         return bits
 
     def take(self, token_id: int) -> None:
-        """Go on by a token that is not forbidden."""
+        """Advance by an allowed token."""
         if not self._matcher.is_stopped():
             self._matcher.consume_token(token_id)
             self._check()
 
     def replace(self, token_id: int, words: list[int]) -> None:
-        """Take a token back, but for the text that it and the words in its place begin with.
+        """Take the newest token back, but for the beginning that tool output has in common with it.
 
         Args:
-            token_id: the newest token that was taken.
-            words: what is in its place now; the grammar sees nothing else of it.
+            token_id: the newest token.
+            words: the tool output that replaces it; the grammar reads nothing else of it.
         """
         old, new = self._words.decode_bytes([token_id]), self._words.decode_bytes(words)
         alike = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
@@ -112,3 +115,16 @@ class Matcher:
         if self._matcher.is_error():
             reason = first_line(self._matcher.get_error())
             raise EngineError(f"the sequence left its grammar: {reason}")
+
+
+FIELD = "prose_answers"
+"""Field of a model's config.json; true: without a grammar, it answers people with plans."""
+
+
+def asks_for_prose(model: str | Path) -> bool:
+    """Return whether the config.json in a model's folder has `FIELD` true; false for hub ids."""
+    try:
+        config = json.loads((Path(model) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # loading the model reports what is wrong
+    return isinstance(config, dict) and config.get(FIELD) is True

@@ -2,20 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import ConfigurationError, EngineError, TimelyError
+from timely_llm.core.object_reference import is_reference, load, raised
+from timely_llm.core.requirements import RequirementError, need
+from timely_llm.core.text import quoted
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.example_script import ExampleScript
-from timely_llm.engines.paced import PacedEngine
-from timely_llm.engines.profiles import DEFAULT_PROFILE, step_time_profile
-from timely_llm.engines.simulated import Script, SimulatedEngine
-from timely_llm.engines.track import Limits
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import DEFAULT_PROFILE, Script, SimulatedEngine, step_time_profile
+from timely_llm.engines.wrappers import PacedEngine
+
+
+def parse_engine_args(texts: Iterable[str]) -> dict[str, Any]:
+    """Return options by name; a value that is not JSON is a text. Empty texts are skipped.
+
+    Raises:
+        EngineError: a text is not `name=value`, or a name comes twice.
+    """
+    args: dict[str, Any] = {}
+    for text in filter(None, texts):
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier()):
+            raise EngineError(f"engine_args: {text!r} is not name=value")
+        if name in args:
+            raise EngineError(f"engine_args: {name!r} is given twice")
+        try:
+            args[name] = json.loads(value)
+        except ValueError:
+            args[name] = value
+    return args
+
 
 ENGINES = ("simulated", "transformers", "vllm")
+EXTRAS = {"simulated": (), "transformers": ("server",), "vllm": ("vllm",)}
+"""Extras of this package that each engine needs."""
+
+
+MEMBERS = (
+    *Engine.__annotations__, *(name for name in vars(Engine) if not name.startswith("_"))
+)  # fmt: skip
+"""Names that the contract asks of an engine."""
+
+
+def check_packages(name: str, process: bool = False) -> None:
+    """Check that the packages of an engine are installed.
+
+    Args:
+        name: one of `ENGINES`, or a user's own engine, which has no known packages.
+        process: whether it runs in a process of its own.
+
+    Raises:
+        EngineError: one is missing or too old.
+    """
+    if is_reference(name) or (name == "vllm" and not process):
+        return  # the engine vllm checks its own versions
+    try:
+        need(f"the engine {name}", *EXTRAS[name])
+    except RequirementError as error:
+        raise EngineError(str(error)) from error
+
+
+def own_engine(
+    reference: str,
+    limits: EngineLimits,
+    model: str | Path = "",
+    engine_args: Mapping[str, Any] | None = None,
+) -> Engine:
+    """Return a new engine of the user's own.
+
+    Args:
+        reference: names a class or function, such as `my_module:MyEngine`. It is called with the
+            limits, with `model` as a keyword if one is given, and with `engine_args` as keywords.
+        limits: limits of the engine.
+        model: keyword `model` of the user's engine; empty: not given.
+        engine_args: options of the user's engine by their names.
+
+    Raises:
+        EngineError: it cannot be made, or lacks a member of the contract.
+    """
+    try:
+        make = load(reference)
+    except ConfigurationError as error:
+        raise EngineError(str(error)) from error
+    if not callable(make):
+        raise EngineError(f"{reference} is no engine: it is {quoted(make)}, not a class")
+    options = {**({"model": str(model)} if model else {}), **(engine_args or {})}
+    try:
+        engine: Engine = make(limits, **options)
+        lacking = [member for member in MEMBERS if not hasattr(engine, member)]
+    except TimelyError:
+        raise
+    except Exception as error:  # whatever a user's class raises
+        raise EngineError(f"{reference} cannot be made: {raised(error)}") from error
+    if lacking:
+        raise EngineError(f"{reference} is no engine: it has no {' and no '.join(lacking)}")
+    return engine
 
 
 def make_engine(
@@ -38,38 +125,46 @@ def make_engine(
     """Return a new engine.
 
     Args:
-        name: one of `ENGINES`.
+        name: one of `ENGINES`, or a user's own: see `own_engine`.
         model: folder, or id on the Hugging Face hub; `simulated` needs none.
         dtype: number type of weights and KV.
         device: cpu, cuda or auto; `vllm` runs where its build does.
-        threads: of the CPU; `vllm` has options of its own for that.
+        threads: CPU threads; `vllm` has its own options for them.
         max_model_len: most tokens of one sequence, prompt and answer.
         kv_tokens: tokens of KV, pinned prefixes included.
         max_rows: most sequences in one step.
         max_step_tokens: most tokens computed in one step.
-        pace: name of a profile: what `simulated` keeps to (`DEFAULT_PROFILE` if None), and the
-            least time that a step of any other engine takes.
-        script: what `simulated` answers; None: that it has no model.
-        clock: of `simulated`; the wall's if None.
-        engine_args: of `vllm`, more options by their names there.
-        process: run it in a process of its own; `simulated` has none.
+        pace: name of a profile: the step times of `simulated` (None: `DEFAULT_PROFILE`), and the
+            least step times of any other engine.
+        script: answers of `simulated`; None: it answers that it has no model.
+        clock: clock of `simulated`; None: the wall clock.
+        engine_args: more options of `vllm` or of a user's own engine, by name.
+        process: run the engine in a process of its own; not for `simulated`.
 
     Raises:
-        EngineError: the name is unknown, or an option is not possible.
+        EngineError: the name is unknown, an option is impossible, or a package is missing.
         ModelError: the model cannot be loaded.
     """
+    limits = EngineLimits(max_model_len, kv_tokens, max_rows, max_step_tokens)
+    profile = step_time_profile(pace) if pace else None
+    if is_reference(name):
+        if process:
+            raise EngineError(f"engine_process is for engines of the package, not for {name}")
+        engine = own_engine(name, limits, model, engine_args)
+        return PacedEngine(engine, profile) if profile else engine
     if name not in ENGINES:
-        raise EngineError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
+        raise EngineError(
+            f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or name your own as"
+            " my_module:MyEngine"
+        )
     if engine_args and name != "vllm":
         raise EngineError(f"engine_args are options that only the engine vllm has, not {name}")
-    profile = step_time_profile(pace) if pace else None
-    limits = Limits(max_model_len, kv_tokens, max_rows, max_step_tokens)
     if name == "simulated":
         if process:
             raise EngineError("the engine simulated computes nothing: it needs no process")
         profile = profile or step_time_profile(DEFAULT_PROFILE)
         return SimulatedEngine(profile, script or ExampleScript(tuple), clock, limits)
-    engine: Engine
+    check_packages(name, process)
     if process:
         from timely_llm.engines.remote import RemoteEngine
         from timely_llm.engines.tokenizer import HubTokenizer
@@ -81,13 +176,13 @@ def make_engine(
         }  # fmt: skip
         engine = RemoteEngine(HubTokenizer(model), options)
         return PacedEngine(engine, profile) if profile else engine
-    # Only who uses it pays for the import of torch.
+    # Imported here, since it imports torch.
     if name == "vllm":
-        from timely_llm.engines.vllm import VllmEngine
+        from timely_llm.engines.vllm.engine import VllmEngine
 
         engine = VllmEngine(model, dtype, limits, engine_args=engine_args)
     else:
-        from timely_llm.engines.transformers import TransformersEngine
+        from timely_llm.engines.transformers.engine import TransformersEngine
 
         engine = TransformersEngine(model, dtype, device, threads, limits)
     return PacedEngine(engine, profile) if profile else engine

@@ -1,152 +1,335 @@
-"""An engine without a model: scripted text, step times from a profile."""
+"""The engine without a model: its text comes from a script, its step times from a profile."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, repeat
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from timely_llm.core.clock import Clock, WallClock
-from timely_llm.engines.contract import GREEDY, Decoding, Prefix, StepResult
-from timely_llm.engines.flights import Flights
-from timely_llm.engines.ledger import Ledger
-from timely_llm.engines.profiles import Profile
-from timely_llm.engines.script_tokenizer import ScriptTokenizer
-from timely_llm.engines.track import Admission, Limits
-from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.core.documents.read import load_document
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.contract import Message
+from timely_llm.engines.ledger_engine import LedgerEngine
+from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep, EngineLimits, SequenceState
+
+MEASURED = "measured:"
+"""Prefix of a profile's name that names a file of `timely-llm profile --engine` instead."""
+
+MAX_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Seconds of a step: `base_s + rows * row_s + prefill * prefill_token_s + context * ...`.
+
+    A table of measured rows replaces the first two terms. If prompts cost nothing, each counts as
+    one more row.
+
+    Attributes:
+        name: name for users.
+        source: origin of the numbers.
+        base_s: seconds of an empty step.
+        row_s: seconds for each sequence that decodes one token.
+        prefill_token_s: seconds for each prompt token.
+        context_token_s: seconds for each token that is attended to.
+        prefill_s: seconds that a step with a prompt takes longer, whatever the prompt's length.
+        table_s: seconds of a step of 1, 2, ... rows; empty: none were measured.
+        beyond_s: seconds of each row beyond the table.
+    """
+
+    name: str
+    source: str
+    base_s: float
+    row_s: float
+    prefill_token_s: float
+    context_token_s: float = 0.0
+    prefill_s: float = 0.0
+    table_s: tuple[float, ...] = ()
+    beyond_s: float = 0.0
+
+    def step_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the seconds of a step.
+
+        Args:
+            rows: sequences that decode one token each.
+            prefill_tokens: tokens computed by sequences that compute more than one.
+            context_tokens: tokens that the step's sequences attend to.
+        """
+        return (
+            self._rows_s(rows)
+            + (self.prefill_s if prefill_tokens else 0.0)
+            + self.prefill_token_s * prefill_tokens
+            + self.context_token_s * context_tokens
+        )
+
+    @property
+    def prompts_are_free(self) -> bool:
+        """Whether a prompt takes no longer than a decode row."""
+        return not (self.prefill_token_s or self.prefill_s)
+
+    def _rows_s(self, rows: int) -> float:
+        if not self.table_s:
+            return self.base_s + self.row_s * rows
+        if rows == 0:
+            return self.base_s
+        most = len(self.table_s)
+        return self.table_s[min(rows, most) - 1] + self.beyond_s * max(rows - most, 0)
+
+
+DEFAULT_PROFILE = "rtx4090-llama3-8b"
+
+PROFILES: dict[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            DEFAULT_PROFILE,
+            "Ling et al. 2024 (TimelyLLM), Table 1: Llama 3 8B on an RTX 4090",
+            base_s=0.0216,
+            row_s=0.00015,
+            prefill_token_s=0.00011,
+        ),
+        Profile(
+            "rtx4090-phi3-mini",
+            "Ling et al. 2024 (TimelyLLM), Table 1: Phi-3 mini 128k on an RTX 4090; rows, which"
+            " it does not give, as with Llama 3 8B",
+            base_s=0.0216,
+            row_s=0.00015,
+            prefill_token_s=0.00019,
+        ),
+        Profile(
+            "rtx4060ti-chatglm2-6b",
+            "Zhou et al. 2025 (SLICE), Figure 1: ChatGLM2-6B on an RTX 4060 Ti; prompts, which it"
+            " does not give, as on the RTX 4090; base and row are a line through its first rows",
+            base_s=0.0168,
+            row_s=0.0093,
+            prefill_token_s=0.00011,
+            table_s=(0.026, 0.035, 0.044, 0.054, 0.063, 0.072, 0.081, 0.095, 0.1286),
+            beyond_s=0.0004,
+        ),
+        Profile(
+            "v100x2-qwen2.5-7b",
+            "Huang et al. 2025, Table 2: Qwen2.5 7B on two V100; the fixed part of a prefill as of"
+            " one prompt a step",
+            base_s=0.01585,
+            row_s=0.000275,
+            prefill_token_s=0.00011,
+            context_token_s=0.0000002,
+            prefill_s=0.0335,
+        ),
+        Profile("millisecond", "made up, for tests: every step takes 1 ms", 0.001, 0.0, 0.0),
+    )
+}
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return text
+
+
+_Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
+_Text = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_one_line)]
+
+
+class _Measured(BaseModel):
+    """A profile in a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: _Text
+    source: _Text
+    base_s: _Seconds
+    row_s: _Seconds
+    prefill_token_s: _Seconds
+    context_token_s: _Seconds = 0.0
+    prefill_s: _Seconds = 0.0
+    table_s: Annotated[tuple[_Seconds, ...], Field(max_length=4096)] = ()
+    beyond_s: _Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> _Measured:
+        first_rows = self.table_s or (self.base_s + self.row_s,)
+        if not min(*first_rows, self.base_s + self.prefill_s + self.prefill_token_s):
+            raise ValueError("every step must take some time")
+        return self
+
+
+def step_time_profile(name: str) -> Profile:
+    """Return a profile by its name, or the one in a file: "measured:FILE".
+
+    Raises:
+        EngineError: there is no profile of that name, or the file has none.
+    """
+    if name.startswith(MEASURED):
+        return read_profile(Path(name.removeprefix(MEASURED)))
+    if name not in PROFILES:
+        allowed = ", ".join((*PROFILES, f"{MEASURED}FILE"))
+        raise EngineError(f"unknown profile {name!r}: choose one of {allowed}")
+    return PROFILES[name]
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the profile in a YAML file; its values are checked.
+
+    Raises:
+        EngineError: one sentence; the file cannot be read, or a value is impossible.
+    """
+    try:
+        readable = path.is_file() and path.stat().st_size <= MAX_BYTES
+    except OSError:  # such as a name that is too long
+        readable = False
+    if not readable:
+        raise EngineError(
+            f"{str(path)!r} is no file of at most {MAX_BYTES} bytes, as timely-llm profile --engine"
+            " writes it"
+        )
+    return Profile(**dict(load_document(path, _Measured, "profile", EngineError)))
+
+
+_PIECES = re.compile(r"[A-Za-z_]{1,4}|[0-9]{1,3}|\s{1,4}|.", re.DOTALL)
+_EOS = 0
+_LEAD = b"\1"  # keeps leading zero bytes of a token apart from none
+
+
+@lru_cache(maxsize=65_536)
+def _number(piece: str) -> int:
+    return int.from_bytes(_LEAD + piece.encode("utf-8", "surrogatepass"))
+
+
+@lru_cache(maxsize=65_536)
+def _text(token_id: int) -> str:
+    """Return the text of a token id; EOS has none."""
+    size = (token_id.bit_length() + 7) // 8
+    return token_id.to_bytes(size)[len(_LEAD) :].decode("utf-8", "surrogatepass")
+
+
+class ScriptTokenizer:
+    """Cuts text into tokens of one to four characters; the characters themselves are the id.
+
+    Any text converts to token ids and back without loss. The tokenizer keeps no vocabulary, so a
+    server does not grow with new words.
+    """
+
+    def __init__(self) -> None:
+        self.eos_ids = frozenset({_EOS})
+
+    @property
+    def eos_id(self) -> int:
+        """The token that ends an answer."""
+        return _EOS
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """Return the token ids of the messages, each under a line that names its role."""
+        text = "".join(f"<{m['role']}>\n{m['content']}\n" for m in messages)
+        return self.encode(text + "<assistant>\n")
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
+        return self.ids(_PIECES.findall(text))
+
+    def ids(self, pieces: Iterable[str]) -> list[int]:
+        """Return the token ids of texts that are one token each."""
+        return list(map(_number, pieces))
+
+    def control_text(self, text: str) -> str | None:
+        """Return None: no text stands for the token that ends an answer."""
+        return None
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of token ids."""
+        return "".join(map(_text, token_ids))
+
+    def stream(self) -> ScriptStream:
+        """Return a new decoder for one generation."""
+        return ScriptStream(self)
+
+
+class ScriptStream:
+    """Decodes token ids into text one by one."""
+
+    def __init__(self, tokenizer: ScriptTokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def push(self, token_id: int) -> str:
+        """Return the text of a token."""
+        return self._tokenizer.decode([token_id])
+
 
 Script = Callable[[str, str], str | Sequence[str]]
-"""(key, prompt text) -> the whole answer; as a sequence of texts, each is one token."""
+"""(key, prompt text) -> the whole answer; in a sequence of texts, each text is one token."""
 
 
-class SimulatedEngine:
-    """Keeps books as a real engine does, and lets time pass instead of computing.
+class SimulatedEngine(LedgerEngine):
+    """Lets the time of a step pass instead of computing.
 
     Args:
-        profile: how long steps take.
-        script: what the model would answer. After outside words it is asked again, with all the
-            text so far, and what it then answers follows.
-        clock: a clock with `advance` (a virtual one) is advanced by each step; with any other the
-            engine sleeps.
-        limits: what it takes.
-        in_flight: steps that can be submitted before one is collected; they take their time one
-            after another.
-        ahead: whether a sequence can take part in a step before its newest token has come.
+        profile: seconds of steps.
+        script: answers of the model. After tool output the script is called again with the whole
+            text so far, and its answer follows.
+        clock: a clock with `advance` (a virtual one) is advanced by each step; with another clock
+            the engine sleeps. None: the wall clock.
+        limits: limits of the engine; None: the defaults.
+        in_flight: steps that can be submitted before one is collected; they run one after another.
+        async_scheduling: a sequence can take part in a step while its newest token is pending.
     """
+
+    tokenizer: ScriptTokenizer
 
     def __init__(
         self,
         profile: Profile,
         script: Script,
         clock: Clock | None = None,
-        limits: Limits | None = None,
+        limits: EngineLimits | None = None,
         in_flight: int = 1,
-        ahead: bool = False,
+        async_scheduling: bool = False,
     ) -> None:
-        self.in_flight = in_flight
-        self.ahead = ahead
-        self.tokenizer = ScriptTokenizer()
+        super().__init__(ScriptTokenizer(), limits or EngineLimits(), in_flight, async_scheduling)
         self._profile = profile
         self._script = script
         clock = clock or WallClock()
         self._pass_time: Callable[[float], None] = getattr(clock, "advance", time.sleep)
-        self._ledger = Ledger(limits or Limits(), ahead=ahead)
         self._answers: dict[str, Iterator[int]] = {}
-        self._flights = Flights[Admission](in_flight)
 
-    @property
-    def capacity(self) -> Capacity:
-        """What the next step can take."""
-        return self._ledger.capacity
+    def compute(self, parts: Sequence[AdmittedSequence]) -> dict[str, tuple[int]]:
+        """Return the next token of each answer."""
+        answers = self._answers
+        return {
+            part.sequence.key: (next(answers[part.sequence.key]),)
+            for part in parts
+            if part.finishes
+        }
 
-    def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
-        """Keep a prefix; it takes no time, as if it had been done before the engine started."""
-        known = self._ledger.prefix(token_ids)
-        if known is None:
-            self._ledger.reserve(token_ids)
-            known = self._ledger.pin(token_ids)
-        return known
+    def changed(self, sequence: SequenceState) -> None:
+        """Get the answer of a sequence from the script."""
+        said = self._script(sequence.key, self.tokenizer.decode(sequence.token_ids))
+        answer = self.tokenizer.encode(said) if isinstance(said, str) else self.tokenizer.ids(said)
+        # Past the script's end, every token is EOS.
+        self._answers[sequence.key] = chain(answer, repeat(self.tokenizer.eos_id))
 
-    def prepare_prefix(self, token_ids: Sequence[int], tokens: int) -> int:
-        """Take room for a prefix; see `Engine.prepare_prefix`. It takes no time."""
-        if self._ledger.prefix(token_ids) is None:
-            self._ledger.reserve(token_ids)
-        return 0
-
-    def unpin_prefix(self, token_ids: Sequence[int]) -> None:
-        """Forget a prefix; see `Engine.unpin_prefix`."""
-        self._ledger.unpin(token_ids)
-
-    def add(
-        self,
-        key: str,
-        token_ids: Sequence[int],
-        prefix: Prefix | None = None,
-        decoding: Decoding = GREEDY,
-    ) -> int:
-        """Make a sequence known; see `Engine.add`."""
-        track = self._ledger.add(key, token_ids, prefix, decoding)
-        self._ask(key)
-        return track.to_compute
-
-    def submit(self, plan: StepPlan) -> None:
-        """Start a step; see `Engine.submit`."""
-        self._flights.check_room()
-        admission = self._ledger.admit(plan)
-        self._ledger.start(admission)
-        self._flights.start(admission)
-
-    def collect(self) -> StepResult:
-        """Let the step's time pass and return what it did."""
-        admission = self._flights.land()
-        live = [part for part in admission.parts if part.live]
-        new_tokens = {p.track.key: (next(self._answers[p.track.key]),) for p in live if p.finishes}
-        result = self._ledger.commit(admission, new_tokens, self._duration_s(admission))
-        self._pass_time(result.duration_s)
-        return result
-
-    def take_back(self, key: str, tokens: int) -> int:
-        """Forget the newest tokens of a sequence; see `Engine.take_back`."""
-        return self._ledger.take_back(key, tokens).to_compute  # it guesses nothing
-
-    def append(self, key: str, token_ids: Sequence[int], drop: int = 0) -> int:
-        """Add outside words; see `Engine.append`."""
-        track = self._ledger.append(key, token_ids, drop)
-        self._ask(key)
-        return track.to_compute
-
-    def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
-    ) -> int:
-        """Go on with a sequence under another name; see `Engine.resume`."""
-        track = self._ledger.resume(key, new_key, token_ids, decoding)
-        del self._answers[key]
-        self._ask(new_key)
-        return track.to_compute
-
-    def remove(self, key: str) -> None:
-        """Free everything of a sequence at once; an unknown key is not an error."""
-        self._ledger.remove(key)
+    def ended(self, key: str) -> None:
+        """Drop an answer."""
         self._answers.pop(key, None)
 
-    def close(self) -> None:
-        """Forget everything."""
-        self._ledger.clear()
-        self._answers.clear()
-        self._flights.clear()
-
-    def _ask(self, key: str) -> None:
-        """Take the answer of a sequence from the script."""
-        prompt = self.tokenizer.decode(self._ledger[key].token_ids)
-        said = self._script(key, prompt)
-        answer = self.tokenizer.encode(said) if isinstance(said, str) else self.tokenizer.ids(said)
-        # A model that was not stopped at its EOS goes on saying it.
-        self._answers[key] = chain(answer, repeat(self.tokenizer.eos_id))
-
-    def _duration_s(self, admission: Admission) -> float:
-        rows = sum(1 for part in admission.parts if part.tokens == 1)
+    def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
+        """Let the seconds of a step pass, by the profile, and return them."""
+        rows = prefill = context = 0
+        for part in admitted.sequences:
+            context += part.start
+            if part.tokens == 1:
+                rows += 1
+            else:
+                prefill += part.tokens
         if self._profile.prompts_are_free:
-            rows = len(admission.parts)
-        prefill = sum(part.tokens for part in admission.parts if part.tokens > 1)
-        context = sum(part.start for part in admission.parts)
-        return self._profile.step_s(rows, prefill, context)
+            rows = len(admitted.sequences)
+        seconds = self._profile.step_s(rows, prefill, context)
+        self._pass_time(seconds)
+        return seconds

@@ -1,4 +1,4 @@
-"""The words of a Hugging Face model."""
+"""Tokenizers of Hugging Face models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,32 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import ModelError, RequestError, first_line
-from timely_llm.engines.tokenizer_contract import Message, TextStream
+from timely_llm.engines.contract import Message, TextStream
+
+
+def max_positions(config: Any) -> int:
+    """Return the most tokens of a sequence that a text model supports."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        # Beyond this length all positions are rotated otherwise, those in the KV too.
+        return int(rope["original_max_position_embeddings"])
+    return int(getattr(config, "max_position_embeddings", None) or 1 << 20)
+
+
+def most_positions(model: str | Path) -> int:
+    """Return the most tokens of a sequence that a model supports.
+
+    Raises:
+        ModelError: the model cannot be read.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(str(model), trust_remote_code=False)
+    except Exception as error:  # a broken file or an unreachable hub can raise anything
+        raise ModelError(f"cannot read the model {str(model)!r}: {first_line(error)}") from error
+    return max_positions(config.get_text_config())
+
 
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
@@ -29,7 +54,7 @@ class HubTokenizer:
             self._tokenizer: Any = AutoTokenizer.from_pretrained(
                 str(model), trust_remote_code=False
             )
-        except Exception as error:  # whatever a broken file leads to
+        except Exception as error:  # a broken file can raise anything
             raise ModelError(
                 f"cannot read the tokenizer of {str(model)!r}: {first_line(error)}"
             ) from error
@@ -47,8 +72,8 @@ class HubTokenizer:
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt's token ids, generation prompt included.
 
-        By the model's chat template. Where that knows no system role, the system's words come
-        first in the next message; where there is no template, the messages are joined.
+        The model's chat template makes the prompt. If the template has no system role, the system
+        message becomes the beginning of the next message. Without a template, messages are joined.
 
         Raises:
             RequestError: the template does not take the messages.
@@ -71,11 +96,11 @@ class HubTokenizer:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of bare text; what spells a control token is text like any other."""
+        """Return the token ids of bare text; a spelled control token counts as text."""
         token_ids = list(
             self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         )
-        # The library splits only what is marked as special.
+        # The library splits only tokens that are marked as special.
         spelled = next((self._control[i] for i in token_ids if i in self._control), "")
         if not spelled or spelled not in text:
             return token_ids
@@ -83,7 +108,7 @@ class HubTokenizer:
         return self.encode(text[:inside]) + self.encode(text[inside:])
 
     def control_text(self, text: str) -> str | None:
-        """Return the first control token that a text spells, or None."""
+        """Return the first control token that a text spells; None: it spells none."""
         found = [(text.find(spelled), spelled) for spelled in self._control.values()]
         return min(((at, spelled) for at, spelled in found if at >= 0), default=(0, None))[1]
 
@@ -117,24 +142,24 @@ class FastStream:
 class SlowStream:
     """Incremental decoding with a tokenizer that only decodes whole texts.
 
-    What follows a token may depend on the tokens before it, so a few of them are decoded again
-    with each new one.
+    The text of a token can depend on the tokens before it, so a few of them are decoded again with
+    each new token.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._token_ids: list[int] = []
         self._start = 0
-        self._told = 0
+        self._decoded = 0
 
     def push(self, token_id: int) -> str:
         """Return the text that a token completes."""
         self._token_ids.append(token_id)
-        before = self._decode(self._start, self._told)
+        before = self._decode(self._start, self._decoded)
         now = self._decode(self._start, len(self._token_ids))
         if len(now) <= len(before) or now.endswith(_INCOMPLETE):
             return ""
-        self._start, self._told = self._told, len(self._token_ids)
+        self._start, self._decoded = self._decoded, len(self._token_ids)
         return now[len(before) :]
 
     def _decode(self, start: int, stop: int) -> str:
@@ -165,9 +190,10 @@ def _eos_ids(model: str, tokenizer: Any) -> frozenset[int]:
 
 
 def _control(tokenizer: Any, eos_ids: frozenset[int]) -> dict[int, str]:
-    """Return the tokens that mean something else than their text, by id.
+    """Return the text of control tokens by id.
 
-    Those marked as special, those that end an answer, and those that the chat template writes.
+    These are the tokens that are marked as special, that end an answer, or that the chat template
+    writes.
     """
     template = str(tokenizer.chat_template or "")
     return {

@@ -2,135 +2,214 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from timely_llm.core.errors import TimelyError
-from timely_llm.engines.profiles import DEFAULT_PROFILE
-from timely_llm.experiments.document import RunDocument
-from timely_llm.experiments.stage import Progress
+from timely_llm.engines.simulated import DEFAULT_PROFILE
+from timely_llm.experiments.results.document import RunDocument, Value
+from timely_llm.experiments.virtual.stage import Progress
+from timely_llm.resources import EMBEDDED_MODEL, resource
 
 
 class ExperimentError(TimelyError):
-    """An experiment cannot be run as it was asked for."""
+    """An experiment cannot run with these options."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may change; an experiment ignores none of those that it understands.
+    """The options of an experiment: every field is an option, with its default.
+
+    Each experiment has a subclass of its own in its catalog module. A subclass that fixes a field
+    of its base declares it again with `field(default=..., init=False)`: it is no option then.
+    """
+
+
+@dataclass(frozen=True)
+class ModelOptions(Options):
+    """Options of experiments that run a real model.
+
+    Attributes:
+        model: folder, or id on the Hugging Face hub; empty for the embedded model.
+        engine_args: vLLM's own options, each `name=value`.
+    """
+
+    model: str = ""
+    engine_args: tuple[str, ...] = ()
+
+    @property
+    def model_path(self) -> str | Path:
+        """Where the model is."""
+        return self.model or resource(EMBEDDED_MODEL)
+
+    @property
+    def model_name(self) -> str:
+        """The model, for people."""
+        return self.model or "the embedded model"
+
+
+@dataclass(frozen=True)
+class SimulationOptions(Options):
+    """Options of experiments that compare policies in virtual time.
 
     Attributes:
         policies: in the notation of `policy_spec`.
-        loads: how often every job is asked.
-        seeds: how many, from 0 on.
-        trace: a file of jobs, instead of the experiment's own workloads.
-        profile: name of the step times.
-        harness: also the baselines under the limits of paper 001's code.
-        uncached: also every policy with nothing of the prompts computed before.
-        error: standard deviation of the logarithm of predicted over true execution times.
-        noise: the same, of true execution times over the trace's.
+        profile: name of the step-time profile.
         network_s: seconds of a message, each way.
-        jobs: processes that work at once.
-        engine: "simulated" in virtual time, or a real one in real time.
-        seconds: of each workload in real time.
-        rates: conversations a second.
-        ratios: shares of real-time tasks among them.
-        lengths: of their answers, in the notation of `slice_workload.Lengths`.
-        bounds: most tokens that they declare, over those of the longest answer of their kind.
-        charged: prompts of conversations take time, which paper 000's experiments leave out.
-        model: folder, or id on the Hugging Face hub; empty: the embedded one.
-        engine_args: options of vLLM's own, each `name=value`.
-        scripted: sequences say the workload's segments, whatever a real engine's model says.
-        own_pace: a real engine's steps take as long as they take, whatever the profile says.
-        requests: how many are served at a time.
-        tokens: of each answer.
-        repeats: how often an engine is measured.
+        jobs: processes that run at once.
     """
 
     policies: tuple[str, ...] = ()
+    profile: str = DEFAULT_PROFILE
+    network_s: float = 0.001
+    jobs: int = 2
+
+
+@dataclass(frozen=True)
+class PlanOptions(SimulationOptions):
+    """Options of experiments with plans.
+
+    Attributes:
+        loads: requests for each job of the trace.
+        seeds: number of seeds, from 0 on.
+        harness: adds the baselines under the limits of the code of Ling et al. 2024.
+        uncached: adds every policy without a prompt cache.
+        error: standard deviation of the logarithm of predicted over true execution times.
+        noise: standard deviation of the logarithm of true execution times over the trace's.
+    """
+
     loads: tuple[int, ...] = (1,)
     seeds: int = 5
-    trace: Path | None = None
-    profile: str = DEFAULT_PROFILE
     harness: bool = False
     uncached: bool = False
     error: float = 0.2
     noise: float = 0.0
-    network_s: float = 0.001
-    jobs: int = 2
-    engine: str = "simulated"
-    seconds: float = 60.0
-    rates: tuple[float, ...] = (1.0,)
-    ratios: tuple[float, ...] = (0.7,)
-    lengths: tuple[str, ...] = ("8-25:40-160",)
-    bounds: tuple[float, ...] = (1.0,)
-    charged: bool = False
-    model: str = ""
-    engine_args: tuple[str, ...] = ()
-    scripted: bool = False
-    own_pace: bool = False
-    requests: tuple[int, ...] = (1, 8, 64, 256)
-    tokens: int = 64
-    repeats: int = 5
-
-
-STOCK = ("vllm-fcfs", "vllm-priority")
-"""Stock vLLM's own schedulers, baselines where vLLM is the engine."""
-
-_REAL_TIME = frozenset(("engine", "seconds", "model", "engine_args", "scripted", "own_pace"))
-_TALKS = frozenset(("rates", "ratios", "lengths", "bounds", "charged"))
-OF_ENGINES = frozenset(("engine", "model", "engine_args", "tokens", "repeats"))
-"""Options of experiments that measure an engine itself."""
-
-SIMULATED = (
-    frozenset(Options.__dataclass_fields__) - _REAL_TIME - _TALKS - OF_ENGINES - {"requests"}
-)
-"""Options of experiments with plans in virtual time: all others."""
-
-TALKS = _TALKS | {"policies", "seeds", "profile", "network_s", "jobs"}
-"""Options of experiments with conversations alone."""
 
 
 @dataclass(frozen=True)
-class Experiment:
+class WorkloadOptions(PlanOptions):
+    """Options of experiments with plans of a workload that a user may replace.
+
+    Attributes:
+        trace: a file of jobs in place of the experiment's workloads.
+        explain: timelines give the reasons of waits; not an option of experiments without
+            timelines.
+    """
+
+    trace: Path | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True)
+class RealTimeOptions(ModelOptions, WorkloadOptions):
+    """Options of experiments that also run on a real engine, in real time.
+
+    Attributes:
+        engine: "simulated" for virtual time, or a real engine for real time.
+        seconds: length of each workload in real time.
+        scripted: sequences produce the workload's segments in place of the model's tokens.
+        own_pace: steps of a real engine are not stretched to the profile.
+    """
+
+    engine: str = "simulated"
+    seconds: float = 60.0
+    scripted: bool = False
+    own_pace: bool = False
+
+
+@dataclass(frozen=True)
+class EngineOptions(ModelOptions):
+    """Options of experiments that measure an engine itself.
+
+    Attributes:
+        engine: the engine's name.
+        tokens: tokens of each answer.
+        repeats: number of measurements.
+
+    Raises:
+        ExperimentError: the engine is simulated.
+    """
+
+    engine: str = "vllm"
+    tokens: int = 64
+    repeats: int = 5
+
+    def __post_init__(self) -> None:
+        if self.engine == "simulated":
+            raise ExperimentError("a simulated engine takes no time: name vllm or transformers")
+
+    @property
+    def setup(self) -> dict[str, Value]:
+        """The engine and its model, for a run document."""
+        return {"engine": self.engine, "model": self.model_name}
+
+
+def _names(options: Options | type[Options]) -> frozenset[str]:
+    return frozenset(option.name for option in fields(options) if option.init)
+
+
+STOCK = ("vllm-fcfs", "vllm-priority")
+"""vLLM's own schedulers: baselines where vLLM is the engine."""
+
+_REAL_TIME = _names(RealTimeOptions) - _names(WorkloadOptions)
+AnyOptions = TypeVar("AnyOptions", bound=Options)
+
+
+@dataclass(frozen=True)
+class Experiment(Generic[AnyOptions]):
     """One figure or table of a paper.
 
     Attributes:
-        name: what users call it.
-        question: what it asks, one sentence.
-        run: answers it. Called with options and a progress that takes parts done and all parts;
-            leaves `command` of the document empty. It raises a TimelyError if it cannot.
-        defaults: what its options are if nobody says otherwise.
-        understands: names of the options that change it.
-        real_time: what its options are with a real engine; None if it is for virtual time alone.
+        name: name of its command.
+        question: one sentence.
+        run: answers the question. Its arguments are options and a progress callback, which takes
+            the finished and the total number of parts. It leaves `command` of the document empty.
+            It raises a TimelyError if the options are not possible.
+        defaults: its options with their defaults.
+        real_time: its defaults with a real engine; None if it runs in virtual time only.
     """
 
     name: str
     question: str
-    run: Callable[[Options, Progress], RunDocument]
-    defaults: Options = field(default_factory=Options)
-    understands: frozenset[str] = SIMULATED
-    real_time: Options | None = None
+    run: Callable[[AnyOptions, Progress], RunDocument]
+    defaults: AnyOptions
+    real_time: AnyOptions | None = None
 
-    def options(self, **given: Any) -> Options:
-        """Return its defaults with what was given.
+    def document(self, profile: str, setup: Mapping[str, Value], **parts: Any) -> RunDocument:
+        """Return a run document with the experiment's name and question.
+
+        Args:
+            profile: name of the step-time profile, or of the measured engine.
+            setup: conditions of the run.
+            parts: further fields of `RunDocument`.
+        """
+        return RunDocument(
+            experiment=self.name, question=self.question, profile=profile, setup=dict(setup),
+            **parts,
+        )  # fmt: skip
+
+    def options(self, **given: Any) -> AnyOptions:
+        """Return the defaults, with the given options replaced.
 
         Raises:
-            ExperimentError: it does not understand one of them.
+            ExperimentError: the experiment has no such option.
         """
-        understands, defaults = self.understands, self.defaults
+        understands, defaults, changed = _names(self.defaults), self.defaults, {}
         if self.real_time is not None:
-            understands |= _REAL_TIME
-            if given.get("engine", defaults.engine) != defaults.engine:
-                defaults = self.real_time
+            virtual: Any = self.defaults
+            live: Any = self.real_time
+            if given.get("engine", virtual.engine) != virtual.engine:
+                defaults = live
+                if given.get("explain"):
+                    raise ExperimentError(f"{self.name}: explain is for virtual time: no engine")
             elif without := sorted(given.keys() & _REAL_TIME - {"engine"}):
                 raise ExperimentError(f"{self.name}: {without[0]} is for a real engine: name one")
             if given.get("engine") == "vllm":
-                defaults = replace(defaults, policies=(*STOCK, *defaults.policies))
+                changed = {"policies": (*STOCK, *live.policies)}
         for name in given:
             if name not in understands:
                 known = ", ".join(sorted(understands)) or "none"
                 raise ExperimentError(f"{self.name} has no option {name}, only: {known}")
-        return replace(defaults, **given)
+        return replace(defaults, **{**changed, **given})

@@ -1,11 +1,9 @@
-"""Independent parts of an experiment, several at once, in processes that never outlive it."""
+"""Parallel parts of an experiment, in processes that never outlive it."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
@@ -13,9 +11,9 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
-from timely_llm.core.parent import end_with_parent
 from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.stage import Progress
+from timely_llm.experiments.virtual.stage import Progress
+from timely_llm.processes.tied import tie_to_parent
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -27,16 +25,16 @@ def run_all(
     jobs: int,
     progress: Progress = lambda done, total: None,
 ) -> list[Result]:
-    """Return the result of each part, in their order, however many processes work.
+    """Return the result of each part, in their order.
 
     Args:
-        work: a function of a module, which depends on its part alone.
-        parts: what it is called with; can be pickled, as results and errors can.
-        jobs: processes that work at once; with 1 this one does.
-        progress: called with parts done and all parts.
+        work: a module-level function that depends on its part only.
+        parts: its arguments. Parts, results and errors can be pickled.
+        jobs: processes that run at once; with 1, the calling process does all work.
+        progress: called with the finished and the total number of parts.
 
     Raises:
-        ExperimentError: a process was ended from outside.
+        ExperimentError: a worker process was killed.
     """
     progress(0, len(parts))
     if jobs > 1 and len(parts) > 1:
@@ -51,7 +49,7 @@ def run_all(
 def _share(
     work: Callable[[Part], Result], parts: Sequence[Part], jobs: int, progress: Progress
 ) -> list[Result]:
-    """Give each process its next part when it has done the last one."""
+    """Send each process its next part when it has returned the previous one."""
     results: dict[int, Result] = {}
     left = iter(enumerate(parts))
     with _workers(work, jobs) as busy:
@@ -71,14 +69,14 @@ def _share(
                     else:
                         connection.send(following)
         except (EOFError, ConnectionError) as error:
-            raise ExperimentError("one of its processes was ended from outside") from error
+            raise ExperimentError("a worker process of the experiment was killed") from error
     return [results[number] for number in range(len(parts))]
 
 
 @contextmanager
 def _workers(work: Callable[[Any], Any], jobs: int) -> Iterator[list[Connection]]:
-    """Start processes, say how to reach them, and end them, whatever happens."""
-    # A fresh interpreter each: forks of a process that has threads are not safe.
+    """Start processes, yield the connections to them, and kill them at the end."""
+    # A fork of a process with threads is not safe, so each worker is a fresh interpreter.
     context = multiprocessing.get_context("spawn")
     started: list[tuple[BaseProcess, Connection]] = []
     try:
@@ -101,8 +99,8 @@ def _workers(work: Callable[[Any], Any], jobs: int) -> Iterator[list[Connection]
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Let signals to end wait; processes that are started meanwhile leave them to this one."""
-    ensure_running()  # what the first start of a process would do, and let Ctrl-C through again
+    """Block SIGINT and SIGHUP. Processes that start meanwhile inherit the block."""
+    ensure_running()  # the first start of a process would do this, and unblock Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
     try:
         yield
@@ -111,11 +109,10 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
-    """Do one part after another, and end with the parent, whatever ends it."""
+    """Serve one part after another; end with the parent process, even if that is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None and parent.pid is not None
-    end_with_parent(parent.pid)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    tie_to_parent(parent.pid, link=parent.sentinel)
     with suppress(EOFError, ConnectionError):
         while True:
             number, part = connection.recv()
@@ -124,10 +121,3 @@ def _serve(connection: Connection, work: Callable[[Any], Any]) -> None:
             except Exception as raised:
                 result, error = None, raised
             connection.send((number, result, error))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)

@@ -1,27 +1,28 @@
-"""Policies as users write them: a name and what is changed, as in `timely:drops:rows=4`."""
+"""Policies in the notation of users: a name and changes, as in `timely:drops:rows=4`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from timely_llm.experiments.contract import ExperimentError, Options
-from timely_llm.experiments.simulation import Settings
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.object_reference import is_reference
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.registry import POLICIES, make_policy
+from timely_llm.policies.registry import POLICIES, make_policy, options_of
 
 HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
-"""The limits of the code that paper 001 published, in both arms."""
+"""The limits of the code of Ling et al. 2024. It applies them to baselines too."""
 
 WORDS: Mapping[str, str] = {
-    "harness": "the limits of paper 001's code: one admission a step, a batch of 8",
-    "drops": "requests are given up when their worth is spent, as paper 001's code does",
-    "uncached": "nothing of a prompt is computed before",
-    "open-loop": "robots report nothing: due times are predicted ones",
+    "harness": "the limits of the code of Ling et al. 2024: one admission a step, a batch of 8",
+    "drops": "requests end when their utility reaches 0, as in the code of Ling et al. 2024",
+    "uncached": "prompts are computed whole, without a prompt cache",
+    "open-loop": "robots send no reports, so due times are predictions",
 }
-"""What may follow a policy's name, beside `option=value` for an option of its own."""
+"""Words that may follow a policy's name, beside `option=value` for the policy's own options."""
 
 _SWITCH = {"on": True, "off": False}
 _MOST = 1e9
@@ -29,13 +30,13 @@ _MOST = 1e9
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy and the conditions that it runs under.
+    """A policy and the conditions under which it runs.
 
     Attributes:
-        text: as the user wrote it; the `policy` of rows.
-        name: in the registry of policies.
-        values: of the policy's own options.
-        words: of `WORDS`.
+        text: the user's text; the column `policy` of rows.
+        name: name in the registry of policies, or a user's own, such as `my_module:MyPolicy`.
+        values: the policy's own options.
+        words: a subset of `WORDS`.
     """
 
     text: str
@@ -47,8 +48,8 @@ class PolicySpec:
         """Return a new policy."""
         return make_policy(self.name, **self.values)
 
-    def settings(self, settings: Settings) -> Settings:
-        """Return settings changed as the words say."""
+    def settings(self, settings: SimulationSettings) -> SimulationSettings:
+        """Return settings with the changes of the words."""
         if "uncached" in self.words:
             settings = settings.uncached()
         return replace(
@@ -59,15 +60,22 @@ class PolicySpec:
 
 
 def parse(text: str) -> PolicySpec:
-    """Return what a text such as `timely:drops:rows=4` means.
+    """Return the policy of a text such as `timely:drops:rows=4`.
 
     Raises:
-        ExperimentError: no such policy, word or option, or a value that is not possible.
+        ExperimentError: a policy, word or option is unknown, or a value is not possible.
     """
     name, *parts = text.split(":")
-    if name not in POLICIES:
-        raise ExperimentError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
-    known = options_of(name)
+    own = ":".join([name, *parts[:1]])
+    if name not in POLICIES and is_reference(own) and parts[0] not in WORDS:
+        name = own
+        del parts[0]
+    try:
+        known = options_of(name)
+        if name not in POLICIES:
+            make_policy(name)
+    except ConfigurationError as error:
+        raise ExperimentError(str(error)) from error
     values: dict[str, float] = {}
     words = set()
     for part in parts:
@@ -85,23 +93,20 @@ def parse(text: str) -> PolicySpec:
     return PolicySpec(text, name, values, frozenset(words))
 
 
-def options_of(name: str) -> dict[str, Any]:
-    """Return the options of a policy's own, each with its default."""
-    return {option.name: option.default for option in fields(POLICIES[name])}  # type: ignore[arg-type]
-
-
-def chosen(options: Options) -> list[PolicySpec]:
+def chosen(
+    policies: Sequence[str], harness: bool = False, uncached: bool = False
+) -> list[PolicySpec]:
     """Return the policies of an experiment, with their harness and uncached versions if wanted.
 
     Raises:
-        ExperimentError: there is none, or one is not possible or named twice.
+        ExperimentError: no policy is named, or one is not possible or named twice.
     """
-    texts = list(options.policies)
+    texts = list(policies)
     if not texts:
         raise ExperimentError(f"no policy is named: choose one of {', '.join(POLICIES)}")
-    if options.harness:
-        texts += [f"{text}:harness" for text in options.policies if _is_unbounded(parse(text))]
-    if options.uncached:
+    if harness:
+        texts += [f"{text}:harness" for text in policies if _is_unbounded(parse(text))]
+    if uncached:
         texts += [f"{text}:uncached" for text in texts if "uncached" not in parse(text).words]
     specs = [parse(text) for text in texts]
     for place, spec in enumerate(specs):
@@ -116,10 +121,10 @@ def _is_unbounded(spec: PolicySpec) -> bool:
 
 
 def _value(what: str, default: object, text: str) -> float:
-    """Return an option's value, of the kind that its default is of.
+    """Return an option's value, of the type of its default.
 
     Raises:
-        ExperimentError: it is none.
+        ExperimentError: the text is not such a value.
     """
     if isinstance(default, bool):
         if text not in _SWITCH:

@@ -3,38 +3,59 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.object_reference import is_reference, load
+from timely_llm.core.text import quoted
 from timely_llm.experiments.contract import Experiment, ExperimentError
 
-EXPERIMENTS = {
-    "timelyllm-drone": "drone",
-    "timelyllm-trace": "two_tasks",
-    "timelyllm-batch": "batch_sizes",
-    "timelyllm-policies": "policies",
-    "ablation": "ablation",
-    "timelyllm-arm": "arm",
-    "timelyllm-chatbot": "chatbot",
-    "timelyllm-overhead": "overhead",
-    "slice-static": "slice_static",
-    "slice-dynamic": "slice_dynamic",
-    "slice-ratio": "slice_ratio",
-    "slice-rate": "slice_rate",
-    "mixed": "mixed",
-    "optimal": "optimal",
-    "engine-overhead": "engine_overhead",
-    "engine-resume": "engine_resume",
-}
-"""Each experiment and the module here that has it as `EXPERIMENT`."""
+EXPERIMENTS = (
+    "timelyllm-drone",
+    "timelyllm-trace",
+    "timelyllm-batch",
+    "timelyllm-policies",
+    "ablation",
+    "timelyllm-arm",
+    "timelyllm-chatbot",
+    "timelyllm-overhead",
+    "slice-static",
+    "slice-dynamic",
+    "slice-ratio",
+    "slice-rate",
+    "mixed",
+    "optimal",
+    "engine-overhead",
+    "engine-resume",
+)
+"""Each has a module of its name in the catalog, such as `timelyllm/drone.py`, that defines
+`EXPERIMENT`."""
 
 
-def experiment(name: str) -> Experiment:
-    """Return an experiment.
+def experiment(name: str) -> Experiment[Any]:
+    """Return an experiment of the catalog, or a user's own, such as `my_module:EXPERIMENT`.
 
     Raises:
-        ExperimentError: there is none of that name.
+        ExperimentError: no experiment has the name.
     """
+    if is_reference(name):
+        return _own(name)
     if name not in EXPERIMENTS:
         allowed = ", ".join(EXPERIMENTS)
-        raise ExperimentError(f"unknown experiment {name!r}: choose one of {allowed}")
-    found: Experiment = import_module(f"timely_llm.experiments.{EXPERIMENTS[name]}").EXPERIMENT
+        raise ExperimentError(
+            f"unknown experiment {name!r}: choose one of {allowed}, or name your own as"
+            " my_module:EXPERIMENT"
+        )
+    module = name.replace("-", ".", 1)
+    found: Experiment[Any] = import_module(f"timely_llm.experiments.catalog.{module}").EXPERIMENT
+    return found
+
+
+def _own(reference: str) -> Experiment[Any]:
+    try:
+        found = load(reference)
+    except ConfigurationError as error:
+        raise ExperimentError(str(error)) from error
+    if not isinstance(found, Experiment):
+        raise ExperimentError(f"{reference} is not an Experiment: it is {quoted(found)}")
     return found

@@ -1,36 +1,98 @@
-"""Where an experiment's requests come from: a preset composed anew for each seed, or a file."""
+"""The workloads of experiments: a preset composed for each seed, a trace, or a recorded bag."""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
-from timely_llm.core.documents import load_document
+from timely_llm.core.documents.read import load_document
+from timely_llm.engines.simulated import ScriptTokenizer
 from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.recorded_trace import recorded_trace
-from timely_llm.experiments.simulation import Settings
+from timely_llm.experiments.recorded.messages import RecordedMessages
+from timely_llm.experiments.recorded.requests import RecordedExecution, RecordedPlan, read_requests
+from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from timely_llm.traces.compose import compose
 from timely_llm.traces.files import read_trace
-from timely_llm.traces.model import Trace, TraceError
+from timely_llm.traces.model import Job, SkillTime, Trace, TraceError
 from timely_llm.traces.recipes import presets
+from timely_llm.traces.recordings.bags import bag_messages
 from timely_llm.traces.tasks import TraceTasks
 
-SKIP = Settings().skip
+log = logging.getLogger(__name__)
+
+
+def recorded_trace(path: Path) -> Trace:
+    """Return the requests of a recorded bag, with the plans that were made and executed.
+
+    A request with several epochs has the plan of its last epoch. A conversation has the computed
+    tokens of its prompt and the tokens of its answer. Requests without a segment or token are left
+    out, since their model output is not known.
+
+    Args:
+        path: a bag's folder, or one of its .mcap files.
+
+    Raises:
+        TraceError: the bag cannot be read, or none of its requests was answered.
+    """
+    messages = RecordedMessages(bag_messages(path, log.warning), path)
+    requests = read_requests(messages)
+    jobs = tuple(_jobs(requests.plans))
+    talks = tuple(plan.conversation for plan in requests.conversations if plan.tokens)
+    if not jobs and not talks:
+        raise TraceError(
+            f"{path} has no model output to replay: it needs requests and their segments, as"
+            " `timely-llm trace record` records them"
+        )
+    unanswered = len(requests.plans) + len(requests.conversations) - len(jobs) - len(talks)
+    if unanswered:
+        log.warning("%s: %d requests without an answer are left out", path, unanswered)
+    return Trace(path.stem, f"answers recorded in {path.stem}", jobs, talks)
+
+
+def _jobs(requests: tuple[RecordedPlan, ...]) -> Iterator[Job]:
+    encode = ScriptTokenizer().encode
+    for plan in requests:
+        epoch = max((segment.epoch for segment in plan.delivered), default=0)
+        texts = {s.index: s.text for s in reversed(plan.delivered) if s.epoch == epoch and s.text}
+        if not texts:
+            continue
+        spells = {spell.place[1]: spell for spell in plan.spells if spell.place[0] == epoch}
+        yield replace(
+            plan.job,
+            plan="".join(texts[index] for index in sorted(texts)),
+            segment_tokens=tuple(len(encode(texts[index])) for index in sorted(texts)),
+            skill_times=tuple(
+                SkillTime("segment", _seconds(spells.get(index))) for index in sorted(texts)
+            ),
+        )
+
+
+def _seconds(spell: RecordedExecution | None) -> float:
+    """Return the execution time of a segment, seconds; 0 if it was not executed to a known end."""
+    if spell is None or spell.end_ns is None:
+        return 0.0
+    return max(spell.end_ns - spell.start_ns, 0) / 1e9
+
+
+SKIP = SimulationSettings().skip
 
 
 @lru_cache(maxsize=64)
 def composed(preset: str, seed: int) -> Trace:
-    """Return the workload of a preset's recipe, with another seed.
+    """Return the workload of a preset, composed with a seed.
 
     Args:
-        preset: its name, such as "wid1" (paper 001, Table 3).
-        seed: of the arrivals, the choice of tasks, and the sampled times.
+        preset: its name, such as "wid1" (Ling et al. 2024, Table 3).
+        seed: seed of arrivals, tasks and sampled times.
 
     Raises:
-        ExperimentError: there is no such preset.
+        ExperimentError: no preset has the name.
     """
     known = presets()
     if preset not in known:
@@ -50,19 +112,17 @@ def shipped_skill_sets() -> dict[str, SkillSet]:
 
 
 def given(path: Path) -> Trace:
-    """Return a user's trace, if there is something to measure in it.
-
-    Of a recording, requests are asked again, and what was recorded are their answers.
+    """Return a user's trace. A recording gives its requests, and their recorded answers.
 
     Raises:
-        TraceError: it cannot be read.
-        ExperimentError: there is nothing in it, or it has too few jobs.
+        TraceError: the trace cannot be read.
+        ExperimentError: the trace is empty or has too few jobs.
     """
     return _given(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def robots(trace: Trace) -> str:
-    """Return of which skill sets a trace's robots are, such as "42 drone", for people."""
+    """Return the robots of a trace by skill set, for people: "42 drone"."""
     counts = Counter(kind for kind, _ in {(job.skill_set, job.agent) for job in trace.jobs})
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"
 
@@ -73,7 +133,7 @@ def _given(path: Path, changed_ns: int) -> Trace:
     if path.suffix != ".jsonl" and not any(j.plan or j.segment_tokens for j in trace.jobs):
         trace = recorded_trace(path) if trace.jobs else trace
     if not trace.jobs and not trace.conversations:
-        raise ExperimentError(f"{path} has nothing in it: an experiment needs requests")
+        raise ExperimentError(f"{path} is empty: an experiment needs requests")
     if 0 < len(trace.jobs) <= SKIP:
         raise ExperimentError(
             f"{path} has {len(trace.jobs)} jobs, and the first {SKIP} do not count:"

@@ -1,29 +1,102 @@
-"""Runs of every policy in every setting with every seed, in virtual time, and their document."""
+"""Virtual-time runs of every policy under every load with every seed, and their document."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from timely_llm.core.journal import MemoryJournal
-from timely_llm.engines.profiles import step_time_profile
-from timely_llm.experiments.case import Case, run_case, title
-from timely_llm.experiments.contract import Experiment, ExperimentError, Options
-from timely_llm.experiments.document import Paper, Row, RunDocument, Timeline, Value
-from timely_llm.experiments.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
-from timely_llm.experiments.metrics import DEFINITIONS, plain, relative, task_rows
-from timely_llm.experiments.outcome import Run
+from timely_llm.core.events.log import EventLog, MemoryEventLog
+from timely_llm.engines.simulated import step_time_profile
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    PlanOptions,
+    WorkloadOptions,
+)
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import WORDS, chosen
-from timely_llm.experiments.simulation import Settings
-from timely_llm.experiments.sources import composed, given, robots
-from timely_llm.experiments.stage import Progress
-from timely_llm.experiments.timeline import busiest_window, timeline
+from timely_llm.experiments.policy_spec import WORDS, PolicySpec, chosen
+from timely_llm.experiments.results.document import Paper, Row, RunDocument, TimelineDocument, Value
+from timely_llm.experiments.results.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
+from timely_llm.experiments.results.metrics import (
+    DEFINITIONS,
+    UNBOUNDED,
+    plain,
+    relative,
+    task_rows,
+)
+from timely_llm.experiments.results.timeline import busiest_window, timeline
+from timely_llm.experiments.sources import composed, given, robots, shipped_skill_sets
+from timely_llm.experiments.virtual.outcome import Run
+from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
+from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.lines import MAX_REQUESTS
 from timely_llm.traces.model import Trace
 
+
+@dataclass(frozen=True)
+class RunSpec:
+    """One run.
+
+    Attributes:
+        trace: its workload.
+        spec: its policy, with the settings that the policy changes.
+        settings: all other settings.
+        names: key columns of its row, such as policy, load and seed.
+        timeline_s: seconds of its busiest window that are drawn as a timeline; 0 for none.
+        explain: the timeline gives the reasons of waits.
+    """
+
+    trace: Trace
+    spec: PolicySpec
+    settings: SimulationSettings
+    names: Mapping[str, Value]
+    timeline_s: float = 0.0
+    explain: bool = False
+
+
+def simulate_run(spec: RunSpec, event_log: EventLog | None = None) -> Run:
+    """Run in virtual time and return the outcomes of requests.
+
+    Raises:
+        TimelyError: the run is not possible.
+    """
+    settings, policy = spec.spec.settings(spec.settings), spec.spec.make()
+    try:
+        return simulate(
+            spec.trace, policy, settings, skill_sets=shipped_skill_sets(), event_log=event_log,
+            explain=spec.explain and event_log is not None,
+        )  # fmt: skip
+    except ArithmeticError as error:
+        text = spec.spec.text
+        raise ExperimentError(f"{text}: an option has an impossible value: {error}") from error
+
+
+def title(names: Mapping[str, Value]) -> str:
+    """Return the title of a run from the key columns of its row."""
+    return ", ".join(
+        [str(names["policy"]), *(f"{k} {v}" for k, v in names.items() if k != "policy")]
+    )
+
+
+GAIN_BASELINE = "fcfs"
+GAIN_MEASURES = (
+    "utility",
+    "utility_unclamped",
+    "utility_gain",
+    "share_served",
+    "response_s",
+    "waiting_s",
+    f"waiting_s_vs_{GAIN_BASELINE}",
+)
+"""Measures of experiments that compare each policy with `GAIN_BASELINE`."""
+GAIN_NOTE = (
+    "`timely` has batches of at most 8, as the code of Ling et al. 2024 has;"
+    f" `{UNBOUNDED}` has batches as large as the engine's."
+)
+
 DRAWN_S = 8.0
-"""Length of a timeline."""
+"""Length of a timeline, seconds."""
 
 KEYS = ("workload", "load", "policy")
 MEASURES = (
@@ -39,63 +112,69 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Scored:
-    """What came of a run: its row, one for each kind of task, and maybe a part of it in detail."""
+    """The results of a run: its row, a row for each kind of task, and an optional timeline."""
 
     row: Row
     task_rows: tuple[Row, ...]
-    timeline: Timeline | None = None
+    timeline: TimelineDocument | None = None
 
     @classmethod
-    def of(cls, run: Run, names: Mapping[str, Value], timeline: Timeline | None = None) -> Scored:
-        """Return what came of a run whose rows have the columns `names`."""
+    def of(
+        cls, run: Run, names: Mapping[str, Value], timeline: TimelineDocument | None = None
+    ) -> Scored:
+        """Return the results of a run; `names` are the key columns of its rows."""
         rows = tuple(plain(one) for one in task_rows(run, **names))
         return cls(plain(run_row(run, **names)), rows, timeline)
 
 
-def score(case: Case) -> Scored:
-    """Run a case and return what came of it.
+def score(case: RunSpec) -> Scored:
+    """Run a case and return its results.
 
     Raises:
-        TimelyError: it cannot be run.
+        TimelyError: the run is not possible.
     """
-    if not case.drawn_s:
-        return Scored.of(run_case(case), case.names)
-    journal = MemoryJournal()
-    run = run_case(case, journal)
-    window = busiest_window(run, case.drawn_s)
-    return Scored.of(run, case.names, timeline(title(case.names), run, journal.events, window))
+    if not case.timeline_s:
+        return Scored.of(simulate_run(case), case.names)
+    event_log = MemoryEventLog()
+    run = simulate_run(case, event_log)
+    window = busiest_window(run, case.timeline_s)
+    return Scored.of(run, case.names, timeline(title(case.names), run, event_log.events, window))
 
 
-def sweep(options: Options, presets: Sequence[str], progress: Progress) -> list[Scored]:
-    """Return what comes of each case of `cases`, in their order.
+def sweep(options: WorkloadOptions, presets: Sequence[str], progress: Progress) -> list[Scored]:
+    """Return the results of each run of `cases`, in their order.
 
     Raises:
-        TimelyError: something of it is not possible.
+        TimelyError: an option is not possible.
     """
     return run_all(score, cases(options, presets), options.jobs, progress)
 
 
-def cases(options: Options, presets: Sequence[str]) -> list[Case]:
-    """Return each policy under each load with each seed, in this order.
+def cases(options: WorkloadOptions, presets: Sequence[str]) -> list[RunSpec]:
+    """Return a run for each workload, load, policy and seed, in this order.
 
-    A timeline is drawn of the last workload, the first load and the first seed.
+    The runs of the last workload with the first load and the first seed have a timeline.
 
     Args:
         options: the user's.
         presets: workloads that are composed for each seed, unless the user gives a trace.
 
     Raises:
-        TimelyError: something of it is not possible.
+        TimelyError: an option is not possible.
     """
-    specs, sources = chosen(options), workloads(options, presets)
+    specs, sources = (
+        chosen(options.policies, options.harness, options.uncached),
+        workloads(options, presets),
+    )
     drawn = (list(sources)[-1], options.loads[0], 0)
     return [
-        Case(
+        RunSpec(
             trace,
             spec,
             settings(options, load, seed),
             {"workload": workload, "policy": spec.text, "load": load, "seed": seed},
             DRAWN_S if (workload, load, seed) == drawn else 0.0,
+            options.explain,
         )
         for workload, traces in sources.items()
         for load in options.loads
@@ -105,14 +184,14 @@ def cases(options: Options, presets: Sequence[str]) -> list[Case]:
 
 
 def compared(scored: Iterable[Scored], measure: str, to: str) -> list[Scored]:
-    """Return the same with one more column of its rows: a measure as a share of a policy's."""
+    """Return results with one more column in their rows: a measure as a share of a policy's."""
     scored = list(scored)
     rows = relative((one.row for one in scored), KEYS, measure, to)
     return [replace(one, row=plain(new)) for one, new in zip(scored, rows, strict=True)]
 
 
-def workloads(options: Options, presets: Sequence[str]) -> dict[str, list[Trace]]:
-    """Return the trace of each seed by the name of its workload.
+def workloads(options: WorkloadOptions, presets: Sequence[str]) -> dict[str, list[Trace]]:
+    """Return the traces of all seeds, by workload.
 
     Raises:
         TimelyError: the user's trace cannot be read, is too short, or too long for the load.
@@ -130,13 +209,13 @@ def workloads(options: Options, presets: Sequence[str]) -> dict[str, list[Trace]
     return made
 
 
-def settings(options: Options, load: int, seed: int) -> Settings:
-    """Return what a run is like.
+def settings(options: PlanOptions, load: int, seed: int) -> SimulationSettings:
+    """Return the settings of a run.
 
     Raises:
-        EngineError: there is no such profile.
+        EngineError: no profile has the name.
     """
-    return Settings(
+    return SimulationSettings(
         load=load,
         seed=seed,
         profile=step_time_profile(options.profile),
@@ -147,8 +226,8 @@ def settings(options: Options, load: int, seed: int) -> Settings:
 
 
 def document(
-    experiment: Experiment,
-    options: Options,
+    experiment: Experiment[Any],
+    options: PlanOptions,
     scored: Iterable[Scored],
     *,
     keys: Sequence[str] = KEYS,
@@ -160,7 +239,7 @@ def document(
     """Return the document of an experiment in virtual time.
 
     Raises:
-        ExperimentError: nothing came of it: the user's trace has no plans, and it is about these.
+        ExperimentError: there are no rows, because the user's trace has no plans.
     """
     scored = list(scored)
     rows = tuple(one.row for one in scored)
@@ -168,11 +247,9 @@ def document(
         raise ExperimentError(f"{experiment.name} is about plans: the trace has no jobs")
     known = {**DEFINITIONS, **TALK_DEFINITIONS, **_shares(rows[0]), **(definitions or {})}
     of_talks = (name for name in TALK_MEASURES if name in rows[0])
-    return RunDocument(
-        experiment=experiment.name,
-        question=experiment.question,
-        profile=options.profile,
-        setup=setup(options),
+    return experiment.document(
+        options.profile,
+        setup(options),
         keys=tuple(keys),
         measures=tuple(dict.fromkeys((*measures, *of_talks))),
         definitions={name: meaning for name, meaning in known.items() if name in rows[0]},
@@ -184,24 +261,25 @@ def document(
     )
 
 
-def setup(options: Options) -> dict[str, Value]:
-    """Return what is needed to understand the numbers of runs in virtual time."""
+def setup(options: PlanOptions) -> dict[str, Value]:
+    """Return the conditions of runs in virtual time, for the reader of their numbers."""
     one = settings(options, 1, 0)
     error = f"log-normal, sigma {one.prediction_error:g}"
     noise = f"log-normal, sigma {one.true_noise:g}" if one.true_noise else "as in the trace"
-    of_trace = {"robots": robots(given(options.trace))} if options.trace else {}
+    trace = options.trace if isinstance(options, WorkloadOptions) else None
+    of_trace = {"robots": robots(given(trace))} if trace else {}
     return {
         "engine": "simulated, in virtual time, with the serving loop itself",
         "step times": one.profile.source,
         "step times known": not one.learn_step_time,
-        "workload": options.trace.name if options.trace else "composed anew for each seed",
+        "workload": trace.name if trace else "composed anew for each seed",
         **of_trace,
         "seeds": f"0 to {options.seeds - 1}",
-        "load": "every job is asked so often, 0.2 ms apart, by another robot each time",
+        "load": "requests for each job, 0.2 ms apart, each by another robot",
         "prompt tokens, shared and computed once": one.shared_tokens,
         "prompt tokens computed for each request": one.own_tokens,
         "execution times": noise,
-        "predicted execution times": f"true ones times an error, {error}",
+        "predicted execution times": f"true times multiplied by an error, {error}",
         "network, each way (s)": one.network_s,
         "first jobs that do not count": one.skip,
         "most rows of a step": one.limits.max_rows,
@@ -210,7 +288,7 @@ def setup(options: Options) -> dict[str, Value]:
 
 
 def _shares(columns: Iterable[str]) -> dict[str, str]:
-    """Return what columns mean that compare with a policy."""
+    """Return the meanings of the columns that compare with a policy."""
     parts = {name: name.split("_vs_") for name in columns if "_vs_" in name}
     return {
         name: f"{measure} over that of {policy} in the same setting, with the same seed"
@@ -219,13 +297,14 @@ def _shares(columns: Iterable[str]) -> dict[str, str]:
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
-    """Return what follows from the rows themselves."""
+    """Return the notes that follow from the rows."""
     policies = {str(one["policy"]) for one in rows}
     used = {word for policy in policies for word in policy.split(":")[1:] if word in WORDS}
     notes = [f"`{word}` after a policy's name: {WORDS[word]}." for word in WORDS if word in used]
     if any(one["share_served"] not in (None, 1.0) for one in rows):
         notes.append(
-            "Not everybody was served everywhere: where the share is below 1, response and waiting"
-            " (in brackets) leave out requests and must not be compared; utility counts them as 0."
+            "Some requests were not served. Where the share is below 1, response and waiting times"
+            " (in brackets) leave those requests out and must not be compared; utility counts them"
+            " as 0."
         )
     return notes

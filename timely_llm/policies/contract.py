@@ -1,73 +1,25 @@
-"""What a policy is given and what it answers."""
+"""The contract of policies: what the serving loop calls before each step."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 from timely_llm.core.generation import Generation
+from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.step_time import StepTime
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """What one step of an engine can take.
-
-    Attributes:
-        free_tokens: tokens of KV that can still be stored without an eviction.
-        max_rows: most sequences in one step.
-        max_step_tokens: most tokens computed in one step.
-        max_model_len: most tokens of one sequence, prompt and answer.
-        guesses: most tokens that the engine guesses for a sequence that decodes, if an entry of a
-            plan leaves room for them; 0 if it guesses none.
-    """
-
-    free_tokens: int
-    max_rows: int
-    max_step_tokens: int
-    max_model_len: int = 1 << 30
-    guesses: int = 0
-
-
-@dataclass(frozen=True)
-class StepPlan:
-    """Who takes part in one forward pass.
-
-    Attributes:
-        entries: (key, tokens) in order: 1 to decode, n to prefill a chunk of n. Policies need not
-            leave room for guesses: the serving loop does.
-        evictable: keys whose KV the engine may give up, first victim first; policies leave
-            it empty where the free tokens are enough.
-        wake_s: when to ask again although nothing happened, on the clock of `plan`'s `now`; for
-            policies that let the engine rest while requests are there.
-    """
-
-    entries: tuple[tuple[str, int], ...] = ()
-    evictable: tuple[str, ...] = ()
-    wake_s: float = math.inf
-
-    def __bool__(self) -> bool:
-        return bool(self.entries)
-
-    @cached_property
-    def keys(self) -> frozenset[str]:
-        """The sequences that take part."""
-        return frozenset(key for key, _ in self.entries)
-
-
 class Policy(Protocol):
-    """Decides each step. No clock, no I/O, no engine in sight.
+    """Decides which generations take part in the next step. It has no clock, no I/O, no engine.
 
-    The serving loop calls `plan` once before every step, from one thread. The generations are
-    those that could take part: blocked and ended ones are left out. A policy may keep state
-    between calls but must not change a generation.
+    The serving loop calls `plan` from one thread, once a turn; only generations that a step can
+    serve are passed; while the server drains, `stream` decides. A policy may keep state between
+    calls. It must not change a generation.
     """
 
     whole_plans: bool
-    """Deliver a plan only when all of it is there (what continuous batching does)."""
+    """Whether a plan is delivered as one segment when it is complete, as by continuous batching."""
 
     def plan(
         self,
@@ -76,5 +28,31 @@ class Policy(Protocol):
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return who takes part in the next step; an empty plan means that nobody should."""
+        """Return the plan of the next step; an empty plan lets the engine rest.
+
+        Args:
+            now: the time on the loop's clock, seconds.
+            generations: the generations that can take part, in order of arrival.
+            step_time: predicted seconds of steps.
+            capacity: limits of the step.
+        """
         ...
+
+
+class Explains:
+    """Base of policies that can give reasons.
+
+    Attributes:
+        explain: whether each plan carries a reason for every generation that it was given. Off, it
+            costs nothing.
+    """
+
+    explain = False
+
+
+def ask_for_reasons(policy: Policy) -> bool:
+    """Make a policy explain its plans from now on; return whether it can."""
+    if not hasattr(policy, "explain"):
+        return False
+    policy.explain = True
+    return True

@@ -1,4 +1,4 @@
-"""What needs take of the engine's time, together and a token (paper 000, Eq. 7, real rates)."""
+"""The share of the engine that streams can be promised, and what their tokens cost it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _MOST_ROWS = 32
 
 
 class TokenCost:
-    """What a token takes of the engine, by how urgently it is needed.
+    """Engine time of a token, by the need of its stream.
 
-    Of the steps that are short enough for a need, the cheapest shares its time among most rows: who
-    has time can be served with many others, who has none needs the engine nearly for itself.
+    The cheapest step that is short enough for a need shares its time among most rows. So a stream
+    with a small need shares steps with many others, and one with a large need takes most of a step.
 
     Args:
         step_s: seconds of a step by its rows.
-        rows: most that there can be.
+        rows: most rows.
         util: share of the engine's time that may be promised.
 
     Attributes:
         alone_s: seconds of a step of one row.
-        most: tokens a second that may be promised to one.
+        most: most tokens a second that may be promised to one stream.
     """
 
     def __init__(self, step_s: Callable[[int], float], rows: int, util: float) -> None:
@@ -34,20 +34,20 @@ class TokenCost:
         self.most = util / self.alone_s
 
     def seconds(self, need: float) -> float:
-        """Return the engine's seconds for a token where so many a second are needed."""
+        """Return the engine's seconds for a token at a need of `need` tokens a second."""
         return self._costs_s[max(bisect_right(self._steps_s, 1.0 / need) - 1, 0)]
 
 
 class EngineShare:
-    """Rates that are promised together.
+    """Share of the engine's time that promised rates need together.
 
-    Who needs most tokens a second takes part in every step, and the others in as many as they
-    need: then steps of 1, 2, ... rows take `sum((need[i] - need[i + 1]) * s(i))` of each second.
-    Eq. 7 has this with whole numbers of columns; there is no cycle here, so rates are real numbers.
+    The stream with the largest need takes part in every step, the others in as many as they need.
+    Then steps of 1, 2, ... rows take `sum((need[i] - need[i + 1]) * s(i))` of each second. This is
+    Eq. 7 of Zhou et al. 2025 with real rates in place of whole columns, since there is no cycle.
 
     Args:
         step_s: seconds of a step by its rows.
-        needs: tokens a second of those who have theirs already.
+        needs: rates that are promised already, tokens a second.
     """
 
     def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
@@ -57,10 +57,10 @@ class EngineShare:
         self._refused = (float("inf"), 0.0)
 
     def offer(self, need: float, most: float) -> bool:
-        """Take one more if no more than `most` of each second is used then; return whether."""
+        """Promise one more rate if the share stays at most `most`; return whether it did."""
         refused, refused_most = self._refused
         if need >= refused and most <= refused_most:
-            return False  # more than what did not fit before
+            return False  # a smaller rate did not fit before
         needs = self._needs.copy()
         insort(needs, need, key=neg)
         used = self._period_s(needs)

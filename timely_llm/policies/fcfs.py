@@ -1,4 +1,4 @@
-"""First come, first served: what stock engines do."""
+"""First come, first served, as stock engines do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from timely_llm.core.generation import Generation, State
-from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.core.reason import Cause, Reason
+from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.policies.contract import Explains
 from timely_llm.policies.packing import pack
 from timely_llm.policies.step_time import StepTime
 
 
 @dataclass(eq=False)
-class Fcfs:
-    """Continuous batching (Orca, vLLM): everyone at once, in order of arrival, whole plans.
+class Fcfs(Explains):
+    """Continuous batching (Yu et al. 2022): every request at once, by arrival, as whole plans.
 
     Attributes:
-        rows: most generations in a step (8 in paper 001's harness); None: what the engine takes.
-        admissions: most that join at one step (1 in paper 001's harness); None: everyone.
+        rows: most generations in a step (8 in the harness of Ling et al. 2024); None: the limit of
+            the engine.
+        admissions: most generations that join at one step (1 in that harness); None: no limit.
     """
 
     rows: int | None = None
@@ -32,24 +35,29 @@ class Fcfs:
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return everyone, in order of arrival, as far as the engine can take them."""
+        """Return all generations by arrival, as far as the engine can take them."""
         order = sorted(generations, key=attrgetter("arrival_s"))
+        why: dict[str, Reason] | None = {} if self.explain else None
         if self.admissions is not None:
             waiting = [g for g in order if g.state is State.QUEUED]
             out = {g.key for g in waiting[self.admissions :]}
             order = [g for g in order if g.key not in out]
-        return pack(order, generations, capacity, self.rows)
+            if why is not None:
+                why |= dict.fromkeys(out, Reason(Cause.ADMISSIONS, self.admissions))
+        if why is not None:
+            why |= {g.key: Reason(Cause.ARRIVAL, place) for place, g in enumerate(order)}
+        return pack(order, generations, capacity, self.rows, why)
 
 
 class Stream(Fcfs):
-    """The same, but segments go out as they come (vLLM-stream of paper 001 §7.1)."""
+    """Continuous batching with segments delivered as they come (Ling et al. 2024, §7.1)."""
 
     whole_plans = False
 
 
 class Orca(Stream):
-    """Continuous batching as paper 000 has it beside SLICE: everyone has the same rate.
+    """Continuous batching as the baseline of Zhou et al. 2025: all requests have the same rate.
 
-    Orca itself reserves memory for the longest answer of each; here it gets the same memory, prompt
-    caching and limits as every other policy.
+    Orca itself reserves memory for the longest answer of each request. Here it has the same memory,
+    prompt caching and limits as every other policy.
     """

@@ -1,46 +1,135 @@
-"""How many tokens a segment has still to come: learned, never known before it is generated."""
+"""Learned lengths of segments and answers: no length is known before it is generated."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import math
+from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Hashable, Iterable
 
 from timely_llm.core.generation import PlanGeneration
 
+
+class DecayingMean:
+    """Mean and standard deviation of a number over time, weighted to recent times.
+
+    Args:
+        window_s: age at which a value counts a third of a new one, seconds; within the first window
+            all values count alike.
+    """
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._begin_s = self._seen_s = math.nan
+        self._square = 0.0
+        self.mean = 0.0
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation."""
+        return math.sqrt(max(self._square - self.mean * self.mean, 0.0))
+
+    def saw(self, value: float, now: float) -> None:
+        """Add the value that the number had since the last call; ignore one that is not finite."""
+        if not math.isfinite(value):
+            return
+        if math.isnan(self._seen_s):
+            self._begin_s = self._seen_s = now
+        gone_s = now - self._seen_s
+        self._seen_s = now
+        if gone_s > 0.0:
+            share = gone_s / max(min(self._window_s, now - self._begin_s), gone_s)
+            self.mean += share * (value - self.mean)
+            self._square += share * (value * value - self._square)
+
+
+ENOUGH = 8
+"""Least lengths of a class before it is used."""
+_REMEMBERED_ANSWERS = 256
+ANSWER_CLASSES = 64
+"""Most classes that are kept; the least recently seen one is dropped."""
+_LONGER = 1.25
+"""Expected length of an answer beyond all seen ones, relative to its present length."""
+
+
+class AnswerLengths:
+    """Lengths of whole answers, by class.
+
+    Each service level is a class. Clients define service levels, so the number of classes is
+    bounded.
+    """
+
+    def __init__(self) -> None:
+        self._order: dict[Hashable, deque[int]] = {}
+        self._sorted: dict[Hashable, list[int]] = {}
+
+    def to_go(
+        self, of_class: Hashable, out: int, bound: int, share: float, enough: int = ENOUGH
+    ) -> int:
+        """Return a quantile of the tokens to come, at least 1.
+
+        Args:
+            of_class: class of the answer; only its lengths above `out` count.
+            out: tokens that were generated.
+            bound: declared most tokens of the answer: never exceeded, and expected until enough
+                lengths of the class were seen.
+            share: the quantile, below 1.
+            enough: least lengths of the class.
+        """
+        expected = bound
+        seen = self._sorted.get(of_class, ())
+        if len(seen) >= enough:
+            longer = seen[bisect_right(seen, out) :]
+            expected = longer[int(share * len(longer))] if longer else int(_LONGER * out) + 1
+        return max(min(expected, bound) - out, 1)
+
+    def observe(self, of_class: Hashable, tokens: int) -> None:
+        """Learn from an answer with `tokens` tokens."""
+        order = self._order.pop(of_class, None)
+        if order is None:
+            order = deque()
+            if len(self._order) == ANSWER_CLASSES:
+                oldest = next(iter(self._order))
+                del self._order[oldest], self._sorted[oldest]
+        self._order[of_class] = order  # now the last one
+        if len(order) == _REMEMBERED_ANSWERS:
+            self._sorted[of_class].remove(order.popleft())
+        order.append(tokens)
+        insort(self._sorted.setdefault(of_class, []), tokens)
+
+
 Outlook = tuple[tuple[int, float], ...]
-"""(tokens to go, how probable): the probabilities add up to 1."""
+"""(tokens to go, probability); the probabilities add up to 1."""
 
 _ENOUGH = 8
 _REMEMBERED = 256
 CLASSES = 64
-"""So many classes are remembered; the one of which nothing was seen for longest is forgotten."""
+"""Most classes that are kept; the least recently seen one is dropped."""
 _SHARES = (1 / 6, 1 / 2, 5 / 6)
 
 
-class Lengths:
-    """Lengths of segments, by class: a skill set's first or later ones of one urgency.
+class SegmentLengths:
+    """Lengths of segments, by class: skill set, utility, and first or later segment.
 
-    What is asked of it is a distribution, not a number: of two lengths that are both common, the
-    longer one is no certainty, and the shorter one no promise. Three quantiles stand for it.
-    Clients make classes: each utility is one. So only the latest ones are kept.
+    It returns a distribution of three quantiles, since one number cannot describe two common
+    lengths. Clients choose utilities, so the number of classes is bounded.
 
     Args:
-        guess: tokens of a segment, until eight of its class were seen.
-        learn: whether anything is learned at all.
+        prior: tokens of a segment, until eight of its class were seen.
+        learn: whether lengths are learned.
     """
 
-    def __init__(self, guess: int, learn: bool = True) -> None:
-        self._guess = guess
+    def __init__(self, prior: int, learn: bool = True) -> None:
+        self._prior = prior
         self._learn = learn
         self._seen: dict[Hashable, deque[int]] = {}
         self._known: dict[Hashable, dict[int, Outlook]] = {}
         self._watched: list[tuple[PlanGeneration, Hashable, int, int]] = []
 
     def to_go(self, generation: PlanGeneration) -> Outlook:
-        """Return how many tokens are to come to the next boundary.
+        """Return the distribution of the tokens to the next boundary.
 
-        Quantiles of the class's lengths that exceed what is out already.
+        These are quantiles of the class's lengths above the tokens that were generated.
         """
         of_class = _class(generation)
         known = self._known.get(of_class)
@@ -55,7 +144,7 @@ class Lengths:
         return outlook
 
     def observe(self, of_class: Hashable, tokens: int) -> None:
-        """Learn from a segment of so many tokens."""
+        """Learn from a segment with `tokens` tokens."""
         seen = self._seen.pop(of_class, None)
         if seen is None:
             seen = deque(maxlen=_REMEMBERED)
@@ -66,7 +155,7 @@ class Lengths:
         self._known.pop(of_class, None)
 
     def watch(self, batch: Iterable[PlanGeneration]) -> None:
-        """Learn what the last batch has made since, and remember where this one stands."""
+        """Learn from the segments of the last batch, and remember the state of this one."""
         for generation, of_class, segments, tokens in self._watched:
             made = len(generation.segments) - segments
             if made > 0 and self._learn:
@@ -78,7 +167,7 @@ class Lengths:
         seen = sorted(self._seen.get(of_class, ()))
         longer = seen[bisect_right(seen, out) :]
         if len(seen) < _ENOUGH or not longer:
-            return ((max(self._guess - out, 1), 1.0),)
+            return ((max(self._prior - out, 1), 1.0),)
         chances: dict[int, float] = {}
         for share in _SHARES:
             tokens = longer[int(share * len(longer))] - out

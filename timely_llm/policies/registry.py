@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.object_reference import is_reference, load, raised
+from timely_llm.core.text import quoted
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.deadline import Deadline
+from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fastserve import FastServe
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
-from timely_llm.policies.segmented import Edf, FcfsSegments
 from timely_llm.policies.slice import Slice
-from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 from timely_llm.policies.timely_slice import TimelySlice
 
 DEFAULT_POLICY = "timely+slice"
-"""What serves where nobody says otherwise."""
+"""The policy of a server without a setting."""
 
 POLICIES: dict[str, type[Policy]] = {
     "fcfs": Fcfs,
@@ -33,12 +38,73 @@ def make_policy(name: str, **options: float) -> Policy:
     """Return a new policy.
 
     Args:
-        name: one of `POLICIES`.
+        name: one of `POLICIES`, or a user's own, such as `my_module:MyPolicy`.
         options: the policy's own parameters.
+
+    Raises:
+        ConfigurationError: there is no policy of that name, or the user's own is none.
+    """
+    make = policy_maker(name)
+    if name in POLICIES:
+        return _made(make, options)
+    try:
+        policy = _made(make, options)
+    except Exception as error:  # whatever a user's class raises
+        raise ConfigurationError(f"{name} cannot be made: {raised(error)}") from error
+    lacking = [member for member in ("plan", "whole_plans") if not hasattr(policy, member)]
+    if lacking:
+        raise ConfigurationError(f"{name} is no policy: it has no {' and no '.join(lacking)}")
+    return policy
+
+
+def policy_maker(name: str) -> Callable[..., Policy]:
+    """Return the maker of a policy: a class, or a user's own function.
 
     Raises:
         ConfigurationError: there is no policy of that name.
     """
-    if name not in POLICIES:
-        raise ConfigurationError(f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}")
-    return POLICIES[name](**options)
+    if name in POLICIES:
+        return POLICIES[name]
+    if not is_reference(name):
+        raise ConfigurationError(
+            f"unknown policy {name!r}: choose one of {', '.join(POLICIES)}, or name your own as"
+            " my_module:MyPolicy"
+        )
+    make = load(name)
+    if not callable(make):
+        raise ConfigurationError(f"{name} is no policy: it is {quoted(make)}, not a class")
+    maker: Callable[..., Policy] = make
+    return maker
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """Return the options of a policy, each with its default; none if it is no dataclass.
+
+    The options of a part that is a dataclass count as the policy's own.
+
+    Raises:
+        ConfigurationError: there is no policy of that name.
+    """
+    return _options(policy_maker(name))
+
+
+def _options(make: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for option in fields(make) if is_dataclass(make) else ():
+        if is_dataclass(option.default_factory):
+            found |= _options(option.default_factory)
+        else:
+            found[option.name] = option.default
+    return found
+
+
+def _made(make: Any, options: Mapping[str, float]) -> Policy:
+    """Return a policy with its parts, each with its own of the options."""
+    own: dict[str, Any] = dict(options)
+    for option in fields(make) if is_dataclass(make) else ():
+        part = option.default_factory
+        if is_dataclass(part):
+            names = _options(part).keys() & own.keys()
+            own[option.name] = _made(part, {name: own.pop(name) for name in names})
+    policy: Policy = make(**own)
+    return policy

@@ -1,60 +1,270 @@
-"""SLICE (paper 000): the tasks that are worth most a token, each at its own rate."""
+"""SLICE (Zhou et al. 2025): serves the tasks that are worth most a token, each at its rate."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Iterator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from operator import attrgetter
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation, PlanGeneration, StreamGeneration
-from timely_llm.policies.contract import Capacity, StepPlan
-from timely_llm.policies.decode_mask import (
-    CYCLE_S,
-    Task,
-    by_rate,
-    decode_mask,
-    filling,
-    keep_running,
-    select,
-    shorter_first,
-    tpot_of_deadline,
-)
+from timely_llm.core.reason import Cause, Reason
+from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.policies.contract import Explains
 from timely_llm.policies.packing import pack
-from timely_llm.policies.segment_length import SegmentLength
 from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.timely import MeanSegmentLength
+
+CYCLE_S = 1.0
+"""Limit of a cycle, seconds: a cycle has the tokens of each task that are due in a second."""
+
+_MOST_COLUMNS = 1000  # bounds the mask of a task with an impossible rate
+
+StepSeconds = Callable[[int], float]
+"""Seconds of a decode step by its rows, l(b) of the paper; it never falls with rows."""
+
+
+class SliceTask:
+    """A request as SLICE sees it.
+
+    Args:
+        key: key of the generation.
+        tpot_s: longest time per output token, seconds, above 0.
+        utility: worth of keeping that time.
+        prefill_s: seconds of a cycle that its prompt takes; 0 in the paper.
+        kv_tokens: KV tokens that its next step needs in all.
+
+    Attributes:
+        columns: columns of a cycle that it takes part in: its rate v, whole (Algorithm 3, line 7).
+        utility_rate: utility per token of a second (Eq. 6).
+    """
+
+    __slots__ = ("columns", "key", "kv_tokens", "prefill_s", "utility_rate")
+
+    def __init__(
+        self,
+        key: str,
+        tpot_s: float,
+        utility: float = 1.0,
+        prefill_s: float = 0.0,
+        kv_tokens: int = 0,
+    ) -> None:
+        self.key = key
+        self.columns = _columns(tpot_s)
+        self.utility_rate = utility * tpot_s
+        self.prefill_s = prefill_s
+        self.kv_tokens = kv_tokens
+
+    def with_columns(self, columns: int) -> SliceTask:
+        """Return a copy with another number of columns."""
+        made = copy(self)
+        made.columns = columns
+        return made
+
+
+@lru_cache(maxsize=1024)
+def _columns(tpot_s: float) -> int:
+    """Return a whole rate."""
+    # Rounding of 1 / 0.1 must not add a column.
+    return max(math.ceil(min(1.0 / tpot_s, _MOST_COLUMNS) - 1e-9), 1)
+
+
+def tpot_of_deadline(deadline_s: float, tokens: float, ttft_s: float = 0.0) -> float:
+    """Return the seconds per token with which an answer meets its deadline (§IV-A).
+
+    Args:
+        deadline_s: seconds from arrival to the whole answer.
+        tokens: expected tokens of the answer, at least 1.
+        ttft_s: the part of `deadline_s` before the first token.
+
+    Raises:
+        ConfigurationError: the first token comes after the deadline, or there is no token.
+    """
+    if tokens < 1:
+        raise ConfigurationError(f"an answer has at least 1 token, not {tokens:g}")
+    if not 0.0 <= ttft_s < deadline_s:
+        raise ConfigurationError(
+            f"the first token must come in the {deadline_s:g} s to the deadline, not after"
+            f" {ttft_s:g} s"
+        )
+    return (deadline_s - ttft_s) / tokens
+
+
+def period_s(tasks_by_columns: Mapping[int, int], step_s: StepSeconds) -> float:
+    """Return the seconds of a cycle (Eq. 7).
+
+    Args:
+        tasks_by_columns: number of tasks by number of columns.
+        step_s: see `StepSeconds`.
+    """
+    ordered = sorted(tasks_by_columns, reverse=True)
+    rows, total_s = 0, 0.0
+    for columns, fewer in pairwise([*ordered, 0]):
+        rows += tasks_by_columns[columns]
+        total_s += (columns - fewer) * step_s(rows)
+    return total_s
+
+
+def select(
+    tasks: Iterable[SliceTask],
+    step_s: StepSeconds,
+    cycle_s: float = CYCLE_S,
+    *,
+    rows: int | None = None,
+    room: float = math.inf,
+    taken: Mapping[int, int] | None = None,
+    why: dict[str, Reason] | None = None,
+) -> tuple[list[SliceTask], list[SliceTask]]:
+    """Return the tasks that share a cycle, and the others, by their utility rate (Algorithm 2).
+
+    The first task that makes the cycle too long ends the selection, even if a later task would fit.
+    A cycle grows with each task, so that bisection finds the first one.
+
+    Args:
+        tasks: in order of arrival, which decides among equals.
+        step_s: see `StepSeconds`.
+        cycle_s: limit of a cycle, seconds.
+        rows: most tasks; None: no limit.
+        room: KV tokens for all tasks; a task that does not fit is skipped. The paper's engine has
+            enough.
+        taken: columns of other rows, as in `period_s`; None: none.
+        why: takes the reasons of the tasks that are not selected, by key; None: no reasons.
+    """
+    ranked = sorted(tasks, key=attrgetter("utility_rate"), reverse=True)
+    fitting, passed_over = [], []
+    for task in ranked:
+        if task.kv_tokens <= room:
+            room -= task.kv_tokens
+            fitting.append(task)
+        else:
+            passed_over.append(task)
+    columns = [task.columns for task in fitting]
+    prefill_s = list(accumulate((task.prefill_s for task in fitting), initial=0.0))
+
+    def too_long(number: int) -> bool:
+        together = Counter(columns[:number])
+        together.update(taken or {})
+        return period_s(together, step_s) + prefill_s[number] >= cycle_s
+
+    most = len(fitting) if rows is None else min(rows, len(fitting))
+    number = bisect_left(range(1, most + 1), True, key=too_long)
+    if why is not None:
+        why |= {task.key: Reason(Cause.MEMORY, task.kv_tokens - room) for task in passed_over}
+        for task in fitting[number:]:
+            refused = Reason(Cause.NOT_SELECTED, task.utility_rate)
+            why[task.key] = Reason(Cause.ROWS, rows) if number == rows else refused
+    return fitting[:number], [*fitting[number:], *passed_over]
+
+
+def filling(
+    chosen: Sequence[SliceTask],
+    left: Iterable[SliceTask],
+    step_s: StepSeconds,
+    cycle_s: float,
+    room: int,
+) -> list[SliceTask]:
+    """Return tasks that were not selected, with as many columns as there is time for.
+
+    Args:
+        chosen: the selected tasks.
+        left: the other tasks, the best one first.
+        step_s: see `StepSeconds`.
+        cycle_s: limit of the cycle, seconds.
+        room: KV tokens for the other tasks.
+    """
+    columns = Counter(task.columns for task in chosen)
+    prefill_s = sum(task.prefill_s for task in chosen)
+    found = []
+    for task in left:
+        if task.kv_tokens > room:
+            continue
+        before_s = prefill_s + task.prefill_s
+
+        def too_long(count: int, before_s: float = before_s) -> bool:
+            return period_s(columns + Counter((count,)), step_s) + before_s >= cycle_s
+
+        count = bisect_left(range(1, task.columns + 1), True, key=too_long)
+        if count:
+            found.append(task.with_columns(count))
+            columns[count] += 1
+            prefill_s, room = before_s, room - task.kv_tokens
+    return found
+
+
+def by_rate(tasks: Iterable[SliceTask]) -> list[SliceTask]:
+    """Return tasks by falling rate; equals stay in their order."""
+    return sorted(tasks, key=attrgetter("columns"), reverse=True)
+
+
+def decode_mask(columns: Sequence[int], *, even: bool = False) -> list[tuple[bool, ...]]:
+    """Return the decode mask of a cycle: a row for each task, a column for each step (Algorithm 3).
+
+    Args:
+        columns: number of columns of each task.
+        even: spread a task's columns over the cycle. The paper puts them in front, so that slow
+            tasks get no token in the rest of the cycle.
+    """
+    width = max(columns, default=0)
+    rows = {}
+    for count in set(columns):
+        places = {place * width // count if even else place for place in range(count)}
+        rows[count] = tuple(column in places for column in range(width))
+    return [rows[count] for count in columns]
+
+
+def shorter_first(utility: float, tokens: int, half_life_tokens: float) -> float:
+    """Return a utility that halves with every `half_life_tokens` generated tokens.
+
+    Long tasks thus give way to short ones: the first UTILITYADAPTOR of §IV-E.
+    """
+    return float(utility * 0.5 ** (tokens / half_life_tokens))
+
+
+def keep_running(utility: float, selected: bool, boost: float) -> float:
+    """Return a utility that is higher for a selected task, so that it goes on.
+
+    The second UTILITYADAPTOR of §IV-E.
+    """
+    return utility * boost if selected else utility
+
 
 REAL_TIME_UTILITY = 100.0
-"""What a real-time task is worth beside a conversation (paper 000 gives no figure)."""
+"""Worth of a real-time task relative to a conversation (Zhou et al. 2025 gives no figure)."""
 
 
 @dataclass(eq=False)
-class Slice:
-    """SLICE online (Algorithm 4): select tasks, scan the columns of their decode mask.
+class Slice(Explains):
+    """SLICE online (Algorithm 4): selects tasks and scans the columns of their decode mask.
 
-    Tasks come and go: each time, and at the end of each cycle, all are selected anew and the scan
-    begins at column 1. Who is not selected waits, for ever if the load stays: the paper promises
-    nothing else. Streams are tasks of their declared TPOT and weight, also those with a deadline
-    (§IV-A): how long an answer gets is not known before. The next segment of a plan is a real-time
-    task: its mean tokens in the time until it is due.
+    At each arrival, each end of a task and each end of a cycle, the policy selects tasks anew and
+    scans from column 1. A task that is not selected waits, for ever if the load stays: the paper
+    promises nothing else. A stream is a task with its declared TPOT and weight, also one with a
+    deadline (§IV-A), since the length of an answer is not known before. The next segment of a plan
+    is a real-time task: its mean tokens until it is due.
 
-    A prompt is computed, and the first token made, in the first column of its task. A step that
-    cannot take a whole column is followed by others with the rest of it. If one task alone is too
-    much for a cycle and nobody is selected, the best one runs alone.
+    The first column of a task computes its prompt and its first token. If a step cannot take a
+    whole column, further steps take the rest. If no task fits into a cycle, the best one runs
+    alone.
 
-    Who does not fit gets nothing, also where a cycle is shorter than `cycle_s` (Algorithm 2 ends at
-    the first task that is too much): beside one stream of a token in 2 s, a stream of 50 tokens/s
-    waits until that one ends, which has far more than it asked for. With `fill`, which the paper
-    does not have, such a task takes part in as many columns as there is time for.
+    A task that does not fit gets nothing, even where a cycle is shorter than `cycle_s`, since
+    Algorithm 2 ends at the first such task. Beside a stream of one token in 2 s, a stream of 50
+    tokens/s waits until the first one ends, although that one gets far more than it asked for. With
+    `fill`, which the paper does not have, such a task takes part in as many columns as fit.
 
     Attributes:
-        even: tasks are spread over the columns of a cycle; else they are in front (the paper).
+        even: the columns of a task are spread over the cycle; else they are in front (the paper).
         charge_prefill: prompts count in the time of a cycle; in the paper they are free.
-        cycle_s: seconds that a cycle must be shorter than.
-        fill: what is left of a cycle goes to tasks that do not fit; in the paper to nobody.
-        half_life_tokens: after so many tokens a task is worth half; infinite: always the same.
-        keep: by how much a selected task is worth more than one that waits; 1: by nothing.
-        mean_segment_tokens: of a plan's segment, until segments were seen.
+        cycle_s: limit of a cycle, seconds.
+        fill: tasks that do not fit get the rest of a cycle; in the paper they get nothing.
+        half_life_tokens: tokens after which a task is worth half; infinite: constant worth.
+        keep: factor on the worth of a task that is selected already; 1: none.
+        mean_segment_tokens: tokens of a plan's mean segment before any was seen.
     """
 
     even: bool = False
@@ -75,11 +285,12 @@ class Slice:
             value = getattr(self, name)
             if not 0.0 < value < math.inf:
                 raise ConfigurationError(f"slice: {name} must be above 0 and finite, not {value:g}")
-        self._segment_length = SegmentLength(self.mean_segment_tokens)
+        self._segment_length = MeanSegmentLength(self.mean_segment_tokens)
         self._known: list[Hashable] = []
         self._selected: frozenset[str] = frozenset()
+        self._refusals: dict[str, Reason] | None = None
         self._columns: Iterator[list[str]] = iter(())
-        self._column: list[str] = []  # who is still to come in the column that is scanned
+        self._column: list[str] = []  # the rest of the column that is scanned
 
     def plan(
         self,
@@ -88,7 +299,7 @@ class Slice:
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return the next column, or what the last step left of one."""
+        """Return the next column, or the rest of the last one."""
         known = [_deliverable(generation) for generation in generations]
         if known != self._known:
             self._known = known
@@ -114,15 +325,30 @@ class Slice:
 
     def _scan(self, by_key: dict[str, Generation], capacity: Capacity) -> StepPlan:
         """Return as much of the column as the engine can take, and keep the rest."""
-        # Prompts come last: a long one would leave no tokens of the step for others.
+        # Prompts come last: a long one would use all tokens of the step.
         order = sorted((by_key[key] for key in self._column), key=_is_prompt)
-        plan = pack(order, by_key.values(), capacity)
+        why = self._why(by_key) if self.explain else None
+        plan = pack(order, by_key.values(), capacity, why=why)
         done = {key for key, tokens in plan.entries if tokens == by_key[key].to_compute}
         self._column = [key for key in self._column if key not in done]
-        # Those who are not selected give up their memory first.
+        # Tasks that are not selected are evicted first.
         return replace(
             plan, evictable=tuple(sorted(plan.evictable, key=self._selected.__contains__))
         )
+
+    def _why(self, by_key: Iterable[str]) -> dict[str, Reason]:
+        """Return the reasons of a step that takes the whole column."""
+        # The cycle may be older than the question.
+        refusals = self._refusals or {}
+        column, not_selected = set(self._column), Reason(Cause.NOT_SELECTED)
+        return {
+            key: Reason(Cause.COLUMN)
+            if key in column
+            else Reason(Cause.LATER_COLUMN)
+            if key in self._selected
+            else refusals.get(key, not_selected)
+            for key in by_key
+        }
 
     def _schedule(
         self,
@@ -134,8 +360,10 @@ class Slice:
         """Select tasks (Algorithm 2) and make their mask (Algorithm 3)."""
         tasks = self._tasks(now, generations, step_time)
         room = capacity.free_tokens + sum(generation.kv_tokens for generation in generations)
+        why: dict[str, Reason] | None = {} if self.explain else None
+        self._refusals = why
         chosen, left = select(
-            tasks, step_time.predict_s, self.cycle_s, rows=capacity.max_rows, room=room
+            tasks, step_time.predict_s, self.cycle_s, rows=capacity.max_rows, room=room, why=why
         )
         if not chosen:
             chosen = [task for task in left if task.kv_tokens <= room][:1]
@@ -155,7 +383,7 @@ class Slice:
 
     def _tasks(
         self, now: float, generations: Collection[Generation], step_time: StepTime
-    ) -> list[Task]:
+    ) -> list[SliceTask]:
         one_s = step_time.predict_s(1)
         segment_tokens = max(self._segment_length.mean_tokens, 1.0)
         adapts = self.half_life_tokens < math.inf or self.keep != 1.0
@@ -174,27 +402,26 @@ class Slice:
             if self.charge_prefill and to_compute > 1:
                 prefill_s = step_time.predict_s(0, to_compute) - step_time.predict_s(0)
             kv_tokens = to_compute + generation.kv_tokens
-            tasks.append(Task(generation.key, tpot_s, utility, prefill_s, kv_tokens))
+            tasks.append(SliceTask(generation.key, tpot_s, utility, prefill_s, kv_tokens))
         return tasks
 
     def _adapted(self, utility: float, generation: Generation) -> float:
-        """Return a utility changed by the two UTILITYADAPTORs of §IV-E."""
+        """Return a utility after both UTILITYADAPTORs of §IV-E."""
         utility = shorter_first(utility, len(generation.token_ids), self.half_life_tokens)
         return keep_running(utility, generation.key in self._selected, self.keep)
 
 
 def _segment_s(generation: PlanGeneration, now: float) -> float:
-    """Return the time that a plan's next segment has: until its robot is idle.
+    """Return the seconds until the next segment is due, at least the expected response time.
 
-    It is not less than the expected response time: one that is late asks for no more than a new
-    one.
+    So a late plan asks for no higher rate than a new one.
     """
-    ert_s = generation.request.time_utility.ert_s
+    ert_s = generation.time_utility.ert_s
     return max(ert_s, generation.robot_free_s - now) if generation.segments else ert_s
 
 
 def _deliverable(generation: Generation) -> Hashable:
-    """Return what a task is: a stream, or one segment of a plan."""
+    """Return the identity of a task: a stream, or one segment of a plan."""
     if isinstance(generation, PlanGeneration):
         return generation.key, generation.epoch, len(generation.segments)
     return generation.key

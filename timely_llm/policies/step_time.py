@@ -1,15 +1,150 @@
-"""How long a step takes: one model for policies, the simulator and the admission check."""
+"""The step-time model, shared by policies, the simulator and the admission check."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timely_llm.policies.least_squares import RecursiveLeastSquares
+Vector = list[float]
+
+
+class RecursiveLeastSquares:
+    """Weights of a linear model, learned one observation at a time, stable over millions of them.
+
+    Older observations count less. The covariance is stored as `U D U^T`, with U unit upper
+    triangular and D diagonal (Bierman 1977). Nothing is ever subtracted from D, so rounding cannot
+    make the covariance indefinite, as updates of the matrix itself do.
+
+    Where inputs are collinear for long, forgetting alone would let the variance of unseen
+    directions grow without bound, and one outlier could throw the weights anywhere. So each step
+    also adds the observation that one weight, in turn, has its present value. This moves no weight,
+    and variances stay below about `(1 - forgetting) * len(weights) / anchor`.
+
+    Args:
+        weights: initial weights.
+        forgetting: weight of an observation relative to the next one, below 1.
+        anchor: weight of the added observations, relative to an observation of size 1.
+        variance: of the initial weights, relative to the variance of an observation.
+
+    Attributes:
+        weights: present weights.
+    """
+
+    def __init__(
+        self, weights: Sequence[float], forgetting: float, anchor: float, variance: float = 1.0
+    ) -> None:
+        self.weights = list(weights)
+        self._forgetting = forgetting
+        self._anchor = anchor
+        self._variance = variance
+        self._turn = 0
+        self.doubt()
+
+    def doubt(self, share: float = 1.0) -> None:
+        """Reset the covariance, and scale all weights by `share`.
+
+        Without the scaling the anchor would hold weights that are much too large for new
+        observations.
+        """
+        self.weights = [weight * share for weight in self.weights]
+        size = len(self.weights)
+        self._d = [self._variance] * size
+        # The part of U above the diagonal.
+        self._columns = [[0.0] * column for column in range(size)]
+
+    def predict(self, inputs: Sequence[float]) -> float:
+        """Return the prediction for inputs."""
+        total = 0.0
+        for weight, value in zip(self.weights, inputs, strict=True):
+            total += weight * value
+        return total
+
+    def learn(self, inputs: Sequence[float], error: float) -> None:
+        """Learn from one observation.
+
+        Args:
+            inputs: inputs of the observation; finite.
+            error: observation minus prediction; finite.
+        """
+        forgetting = self._forgetting
+        gain, scale = self._update(inputs, forgetting)
+        step = error / scale
+        self.weights = [w + g * step for w, g in zip(self.weights, gain, strict=True)]
+        self._d = [variance / forgetting for variance in self._d]
+        self._hold(self._turn)
+        self._turn = (self._turn + 1) % len(self._d)
+
+    def covariance(self) -> list[Vector]:
+        """Return the covariance of the weights, relative to the variance of an observation."""
+        size = len(self._d)
+        made = [[0.0] * size for _ in range(size)]
+        for variance, column in zip(self._d, self._columns, strict=True):
+            whole = [*column, 1.0]
+            for row, one in enumerate(whole):
+                for other in range(row + 1):
+                    made[row][other] += one * whole[other] * variance
+        for row in range(size):
+            for other in range(row):
+                made[other][row] = made[row][other]
+        return made
+
+    def not_negative(self) -> Vector:
+        """Return the most likely weights without a negative one.
+
+        The most negative weight becomes 0 and the others their conditional means, until none is
+        negative. So predictions near past observations hardly change. A cut at 0 alone would keep
+        what the other weights had added to compensate.
+        """
+        weights = self.weights
+        if min(weights) >= 0.0:
+            return weights
+        weights, covariance = weights.copy(), self.covariance()
+        left = list(range(len(weights)))
+        while left:
+            worst = min(left, key=weights.__getitem__)
+            if weights[worst] >= 0.0:
+                break
+            left.remove(worst)
+            lowest, of_worst = weights[worst], covariance[worst]
+            weights[worst] = 0.0
+            if of_worst[worst] <= 0.0:  # zero but for rounding
+                continue
+            for row in left:
+                share = of_worst[row] / of_worst[worst]
+                weights[row] -= share * lowest
+                for column in left:
+                    covariance[row][column] -= share * of_worst[column]
+        return [max(weight, 0.0) for weight in weights]
+
+    def _update(self, inputs: Sequence[float], noise: float) -> tuple[Vector, float]:
+        """Update the covariance by an observation; return its gain and the gain's divisor."""
+        gain: Vector = []
+        scale = noise
+        d = self._d
+        for place, column in enumerate(self._columns):
+            seen = inputs[place]
+            for factor, value in zip(column, inputs, strict=False):
+                seen += factor * value
+            before, spread = scale, d[place] * seen
+            scale += spread * seen
+            d[place] *= before / scale
+            turn = -seen / before
+            for row, factor in enumerate(column):
+                column[row] = factor + gain[row] * turn
+                gain[row] += factor * spread
+            gain.append(spread)
+        return gain, scale
+
+    def _hold(self, place: int) -> None:
+        """Add the observation that a weight has its present value."""
+        inputs = [0.0] * len(self._d)
+        inputs[place] = self._anchor**0.5
+        self._update(inputs, 1.0)
+
 
 LONGEST_S = 3600.0
-"""A step that took longer, if any did, is taken to have lasted so long."""
+"""Longest step that is learned from, seconds; a longer one counts as this."""
 
-# They bring the four inputs to about 1, so that one variance suits all.
+# Scales bring the four inputs to about 1, so that one variance suits all.
 _SCALES = (1.0, 8.0, 128.0, 4096.0)
 _ANCHOR = 0.05
 _ODD = 1.0
@@ -23,27 +158,27 @@ _MOST_INPUT = 1 << 40  # more than any engine computes in a step
 class StepTime:
     """Predicted seconds of a step: `base + rows * r + prefill * p + context * c`.
 
-    Fitted online by recursive least squares with forgetting, so that it follows an engine whose
-    speed changes. Coefficients never predict a negative time. In plain Python: four numbers are too
-    few for array operations to pay.
+    Recursive least squares with forgetting fit the model online, so that it follows a change of the
+    engine's speed. Coefficients never predict a negative time. Plain Python is faster than array
+    operations on four numbers.
 
-    A step counts as if it had taken twice its prediction at most: one odd step (a page fault,
-    another process) does not throw the model off. Sixteen steps in a row that took more than twice
-    their prediction, or less than half, are not odd: the engine's speed has jumped. What was
-    learned before counts little from there on, and a faster engine is taken to be faster in all.
+    A step counts as at most twice its prediction, so that one outlier (a page fault, another
+    process) does not disturb the model. Sixteen steps in a row above twice their prediction, or
+    below half of it, are a jump of the engine's speed. After a jump earlier observations count
+    little, and a faster engine scales all coefficients.
 
-    Where rows were measured one by one, `base + rows * r` begins as their table. An engine that is
-    slower than it was then stretches the table, and what differs by rows is added as a line.
+    With `table_s`, `base + rows * r` begins as that table. A slower engine then stretches the
+    table; differences by rows are added as a line.
 
     Args:
-        base_s, row_s, prefill_token_s, context_token_s: the first coefficients.
-        forgetting: weight of a step beside the one after it.
-        table_s: seconds of a step of 1, 2, ... rows, if they are known.
-        beyond_s: seconds of each row more than the table has.
+        base_s, row_s, prefill_token_s, context_token_s: the first coefficients, seconds.
+        forgetting: weight of a step relative to the next one, below 1.
+        table_s: measured seconds of a step of 1, 2, ... rows; empty: none.
+        beyond_s: seconds of each row beyond the table.
 
     Attributes:
         coefficients: seconds for (a step, a decode row, a prefill token, a context token).
-        observations: steps that it learned from.
+        observations: number of steps learned from.
     """
 
     def __init__(
@@ -62,7 +197,7 @@ class StepTime:
         self._jumps = 0  # steps in a row that were much slower; below 0: much faster
         self._table = tuple(table_s)
         self._beyond_s = beyond_s
-        # Of a table, the unit of the first weight is the step that it begins with.
+        # With a table, the unit of the first weight is the table's first step.
         self._unit_s = (base_s or self._table[0]) if self._table else 1.0
         self._of_unit = base_s / self._unit_s, row_s / self._unit_s
         first = (self._unit_s, 0.0) if self._table else (base_s, row_s)
@@ -93,8 +228,7 @@ class StepTime:
     ) -> None:
         """Learn from a step that took `seconds`.
 
-        Nothing is learned from what is no time (not a number, infinite, or negative, as where a
-        clock was set back), nor from counts that no step can have.
+        Impossible times (not a number, infinite, negative) and impossible counts are ignored.
         """
         counts = rows, prefill_tokens, context_tokens
         if not 0.0 <= seconds < float("inf") or min(counts) < 0 or max(counts) > _MOST_INPUT:
@@ -117,7 +251,7 @@ class StepTime:
         self.observations += 1
 
     def _has_jumped(self, seconds: float, predicted_s: float) -> bool:
-        """Return whether this step is the last of many in a row that took much more, or less."""
+        """Return whether this step completes a jump: the last of many slower or faster ones."""
         if predicted_s / _JUMP < seconds < predicted_s * _JUMP:
             self._jumps = 0
             return False
@@ -131,7 +265,7 @@ class StepTime:
         return True
 
     def _units(self, rows: int) -> float:
-        """Return how many times as long as the table's first step one of so many rows takes."""
+        """Return the table's seconds of a step of `rows`, in units of its first step."""
         if not rows:
             return self._of_unit[0]
         most = len(self._table)

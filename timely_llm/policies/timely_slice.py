@@ -1,4 +1,4 @@
-"""Both core papers together: plans by TimelyLLM, conversations by SLICE in what plans leave."""
+"""TimelyLLM and SLICE in one policy: streams get the time that plans leave."""
 
 from __future__ import annotations
 
@@ -14,50 +14,237 @@ from timely_llm.core.generation import (
     StreamGeneration,
     by_kind,
 )
-from timely_llm.policies.contract import Capacity, StepPlan
-from timely_llm.policies.decode_mask import CYCLE_S, Task, by_rate, period_s, select
+from timely_llm.core.reason import Cause, Reason
+from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.engine_share import EngineShare
-from timely_llm.policies.paced_cycle import PacedCycle
 from timely_llm.policies.packing import pack
-from timely_llm.policies.spare_time import fill
+from timely_llm.policies.slice import CYCLE_S, SliceTask, by_rate, decode_mask, period_s, select
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.timely import Timely
-from timely_llm.policies.worst_case import WorstCase
+from timely_llm.policies.timely import Timely, WorstCase
+
+_LEAST_CHUNK = 16
+"""Least prompt tokens in a step with other streams: fewer cost more than they gain."""
+
+
+def fill(
+    waiting: Sequence[StreamGeneration],
+    begins_s: Sequence[float],
+    now: float,
+    most_s: float,
+    step_time: StepTime,
+    capacity: Capacity,
+    why: dict[str, Reason] | None = None,
+) -> StepPlan:
+    """Return a step of best-effort streams; empty if none of them may have a token yet.
+
+    The first stream always takes part, the others while the step stays short enough. A longer
+    prompt is computed in chunks, one prompt a step. These streams evict only later ones among
+    themselves.
+
+    Args:
+        waiting: the streams, in their order.
+        begins_s: earliest start of the next token of each.
+        now: the time, seconds.
+        most_s: most seconds of the step.
+        step_time: predicted seconds of steps.
+        capacity: limits of the engine.
+        why: takes the reasons of the streams, by key; None: no reasons.
+    """
+    token_s = step_time.coefficients[2]
+    lendable = sum(stream.kv_tokens for stream in waiting)
+    free = capacity.free_tokens
+    taken: list[StreamGeneration] = []
+    rows = context = tokens = prompt = 0
+    if why is not None:
+        too_long = Reason(Cause.STEP_TIME, most_s)
+        why |= {stream.key: too_long for stream in waiting}
+    for stream, begin_s in zip(waiting, begins_s, strict=True):
+        lendable -= stream.kv_tokens
+        if begin_s > now or stream.to_compute > free + lendable or rows == capacity.max_rows:
+            if why is not None:
+                why[stream.key] = (
+                    Reason(Cause.NOT_DUE, stream.due_s - now)
+                    if begin_s > now
+                    else Reason(Cause.ROWS, rows)
+                    if rows == capacity.max_rows
+                    else Reason(Cause.MEMORY, stream.to_compute - free - lendable)
+                )
+            continue
+        with_it = context + stream.context_tokens
+        left_s = most_s - step_time.predict_s(rows + 1, prompt, with_it)
+        chunk = stream.to_compute
+        if chunk == 1:
+            if taken and left_s < 0.0:
+                break
+        elif prompt:
+            if why is not None:
+                why[stream.key] = Reason(Cause.OTHER_PROMPT)
+            continue
+        else:
+            if chunk * token_s > left_s:
+                least = _LEAST_CHUNK if taken else 1
+                chunk = max(int(left_s / token_s), 0 if taken else 1)
+                if chunk < least:
+                    continue
+            prompt = chunk
+        taken.append(stream)
+        free -= stream.to_compute
+        rows, context, tokens = rows + 1, with_it, tokens + chunk
+    if why is not None:
+        why |= {stream.key: Reason(Cause.SPARE) for stream in taken}
+    # Prompts come last and get the tokens that are left.
+    taken.sort(key=lambda stream: stream.to_compute > 1)
+    short = replace(capacity, max_step_tokens=max(min(tokens, capacity.max_step_tokens), 1))
+    plan = pack(taken, waiting, short, why=why)
+    places = {stream.key: place for place, stream in enumerate(waiting)}
+    last_first = tuple(sorted(plan.evictable, key=places.__getitem__, reverse=True))
+    wake_s = min((begin_s for begin_s in begins_s if begin_s > now), default=math.inf)
+    return StepPlan(plan.entries, last_first, wake_s, plan.reasons)
+
+
+_TICK_S = 1e-6
+
+
+class PacedCycle:
+    """A cycle of SLICE's decode mask; each column waits until one of its streams may have a token.
+
+    In the paper columns follow each other at once, and a lightly loaded engine gives streams more
+    tokens than they asked for. Here a stream gets at most `credit_tokens` ahead of its service
+    level. A stream without a token, a late stream, and one with a deadline take part in every step.
+
+    Args:
+        tasks: selected tasks, the fastest first.
+        begin_s: start of the cycle, seconds.
+        cycle_s: length of a cycle without tasks, and the longest wait of a column, so that a very
+            slow stream does not keep others out, seconds.
+        credit_tokens: most tokens that a stream may be ahead.
+        lead_s: latest start of a token before its due time, seconds.
+        even: see `decode_mask`.
+
+    Attributes:
+        keys: keys of the selected tasks.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[SliceTask],
+        begin_s: float,
+        cycle_s: float,
+        credit_tokens: float,
+        lead_s: float,
+        *,
+        even: bool,
+    ) -> None:
+        self.keys = frozenset(task.key for task in tasks)
+        mask = decode_mask([task.columns for task in tasks], even=even)
+        self._columns = [
+            {task.key for task, takes_part in zip(tasks, column, strict=True) if takes_part}
+            for column in zip(*mask, strict=True)
+        ]
+        self._column = 0
+        self._cycle_s = cycle_s
+        self._end_s = math.inf if tasks else begin_s + cycle_s
+        self._credit_tokens = credit_tokens
+        self._lead_s = lead_s
+
+    def over(self, now: float) -> bool:
+        """Return whether all columns were scanned, or one has waited for too long."""
+        return 0 < self._column == len(self._columns) or now + _TICK_S >= self._end_s
+
+    def turn(
+        self,
+        streams: Iterable[StreamGeneration],
+        now: float,
+        *,
+        lazy: bool = False,
+        why: dict[str, Reason] | None = None,
+    ) -> tuple[list[StreamGeneration], float]:
+        """Return the streams that get a token now; if there is none, when to ask again.
+
+        Args:
+            streams: all streams; those that were not selected are skipped.
+            now: the time, seconds.
+            lazy: a column waits until a selected stream must have a token, since streams outside
+                the cycle can use the time.
+            why: takes the reasons of the selected streams, by key; None: no reasons.
+        """
+        soon_s = now + _TICK_S
+        chosen = [stream for stream in streams if stream.key in self.keys]
+        must_s = [self._begin_s(stream, self._lead_s) for stream in chosen]
+        joining = [stream for stream, at_s in zip(chosen, must_s, strict=True) if at_s <= soon_s]
+        if why is not None:
+            why |= {s.key: Reason(Cause.NOT_DUE, s.due_s - now) for s in chosen}
+            why |= {s.key: Reason(Cause.TOKEN_DUE, s.due_s - now) for s in joining}
+        next_s = math.inf
+        if self._column < len(self._columns):
+            members = self._columns[self._column]
+            may_s = {s.key: self._begin_s(s, math.inf) for s in chosen if s.key in members}
+            next_s = math.inf if lazy and not joining else min(may_s.values())
+            if next_s > soon_s:
+                self._end_s = min(self._end_s, now + self._cycle_s)
+            else:
+                self._column, self._end_s = self._column + 1, math.inf
+                taken = {stream.key for stream in joining}
+                joining += [
+                    stream
+                    for stream in chosen
+                    if stream.key not in taken and may_s.get(stream.key, math.inf) <= soon_s
+                ]
+                if why is not None:
+                    why |= {s.key: Reason(Cause.COLUMN) for s in joining[len(taken) :]}
+        return joining, math.inf if joining else min([next_s, self._end_s, *must_s])
+
+    def needed_s(self, streams: Iterable[StreamGeneration]) -> float:
+        """Return the latest start of the next token of all selected streams."""
+        chosen = (stream for stream in streams if stream.key in self.keys)
+        return min((self._begin_s(stream, self._lead_s) for stream in chosen), default=math.inf)
+
+    def may_s(self, stream: StreamGeneration) -> float:
+        """Return the earliest start of a stream's next token, selected or not."""
+        return self._begin_s(stream, math.inf)
+
+    def _begin_s(self, stream: StreamGeneration, lead_s: float) -> float:
+        """Return the start of the next token: `lead_s` before it is due, within the credit."""
+        slo = stream.request.slo
+        if stream.first or slo.real_time:
+            return -math.inf
+        return stream.due_s - min(lead_s, self._credit_tokens * slo.tpot_s)
 
 
 @dataclass(eq=False)
 class TimelySlice(Timely):
-    """Robots first, by `Timely`; then the streams that SLICE selects, at their rate and no faster.
+    """Plans by `Timely`, then the streams that SLICE selects, at their rate and no faster.
 
     Plans are served as if there were no streams. A stream joins a step in its column of the decode
-    mask, and a column waits until one of its streams may have a token: nobody gets more than
-    `credit_tokens` ahead of its rate, but answers with a deadline, which are not held back. A
-    stream joins only if the most urgent running plan still makes its zero point. Streams are
-    selected when one comes or goes, and at the end of each cycle.
+    mask, and a column waits until one of its streams may have a token. So a stream gets at most
+    `credit_tokens` ahead of its rate; answers with a deadline are not held back. A stream joins
+    only if the most urgent running plan still makes its zero point. Streams are selected at each
+    arrival and end of a stream, and at the end of each cycle.
 
-    What plans leave of a cycle: the plans that were needed in the last one (first segments, and
-    those due within a cycle) take part in Eq. 7 as rows that have as many columns as there were
-    steps with so many plans, and their prompts shorten it. Segments that are made ahead count
-    nothing, they give way. Plans that need all of a cycle still leave `least_s` of it: rows beside
-    theirs cost little, and the worst-case check guards each step.
+    *The time that plans leave.* Plans with a first segment, or with one due within a cycle, count
+    in Eq. 7 as rows: as many columns as the last cycle had steps with that number of plans. Their
+    prompts shorten the cycle. Segments of plans that run ahead do not count, since these plans give
+    way. Plans that need the whole cycle still leave `least_s` of it: rows beside theirs cost
+    little, and the worst-case check guards each step.
 
-    Eq. 7 counts whole tokens of a cycle: one that asks for a token in ten seconds counts for ten of
-    them. Who is left out by that is selected too, while all rates together, as they are, need no
-    more than `util` of what plans leave. The others wait, and have the time that nobody else needs:
-    steps in which no plan and no selected stream takes part, until the first of those must have a
-    token, and no longer than `spare_s`. An answer that has begun goes on before another begins, and
-    nobody gets further ahead than `credit_tokens`. While anybody waits, a column does not go before
-    one of the selected streams must have a token: then the others of it have theirs with it.
+    *Streams that Eq. 7 leaves out.* Eq. 7 counts whole tokens a cycle: a stream of one token in ten
+    seconds counts tenfold. Such streams are selected too, while all real rates together need at
+    most `util` of the time that plans leave. The remaining streams get spare time: steps without a
+    plan and without a selected stream, until a selected stream must have a token, and at most
+    `spare_s` long. An answer that has begun goes on before another begins. While a stream waits for
+    spare time, a column waits until one of its streams must have a token; the others of the column
+    then join it.
 
     Attributes:
-        even: streams are spread over the columns of a cycle; else they are in front (paper 000).
-        cycle_s: seconds that a cycle must be shorter than.
-        least_s: seconds of a cycle that are there for streams, whatever plans need.
-        credit_tokens: how far a stream may be ahead of its rate; infinite: as in paper 000, an
-            engine that has time for it gives all of them more.
-        util: share of what plans leave of the engine's time that may be promised to streams.
-        spare_s: of a step of those that are not selected, or two steps of one row if that is more:
-            so long a plan that arrives may wait.
+        even: the columns of a stream are spread over the cycle; else they are in front (Zhou et al.
+            2025).
+        cycle_s: limit of a cycle, seconds.
+        least_s: least time of a cycle for streams, seconds.
+        credit_tokens: most tokens that a stream may be ahead of its rate; infinite: no limit (Zhou
+            et al. 2025).
+        util: largest share of the time that plans leave that may be promised to streams.
+        spare_s: longest step in spare time, or two steps of one row if that is longer, seconds; it
+            bounds the delay of a plan that arrives.
     """
 
     even: bool = True
@@ -81,6 +268,7 @@ class TimelySlice(Timely):
         self._known: frozenset[str] = frozenset()
         self._cycle = PacedCycle([], -math.inf, 0.0, 0.0, 0.0, even=self.even)
         self._waiting: tuple[str, ...] = ()
+        self._refusals: dict[str, Reason] | None = None
 
     def plan(
         self,
@@ -89,7 +277,7 @@ class TimelySlice(Timely):
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return the plans that `Timely` takes, and the streams whose tokens are due."""
+        """Return the plans that `Timely` takes, and the streams with due tokens."""
         while self._used and self._used[0][0] <= now - self.cycle_s:
             self._used.popleft()
         plans, streams = by_kind(generations)
@@ -98,20 +286,21 @@ class TimelySlice(Timely):
         first = super().plan(now, plans, step_time, roomy)
         by_key = {plan.key: plan for plan in plans}
         batch = [by_key[key] for key, _ in first.entries]
+        why = dict(first.reasons) if self.explain else None
         if not streams:
             self._known = frozenset()
             self._remember(now, batch, step_time)
             return first
-        due, wake_s = self._due(now, streams, plans, batch, step_time, roomy)
-        joined = self._allowed(due, batch, now, step_time) if due else []
+        due, wake_s = self._due(now, streams, plans, batch, step_time, roomy, why)
+        joined = self._allowed(due, batch, now, step_time, why) if due else []
         if not joined and not batch and self._waiting:
-            return self._spare(now, streams, step_time, capacity, min(first.wake_s, wake_s))
-        plan = pack([*batch, *joined], generations, capacity)
+            return self._spare(now, streams, step_time, capacity, min(first.wake_s, wake_s), why)
+        plan = pack([*batch, *joined], generations, capacity, why=why)
         self._remember(now, batch, step_time)
-        # Streams that wait give up their memory before robots do.
+        # Waiting streams are evicted before plans.
         others = self._cycle.keys | by_key.keys()
         evictable = tuple(sorted(plan.evictable, key=others.__contains__))
-        return StepPlan(plan.entries, evictable, min(first.wake_s, wake_s))
+        return StepPlan(plan.entries, evictable, min(first.wake_s, wake_s), plan.reasons)
 
     def _due(
         self,
@@ -121,10 +310,11 @@ class TimelySlice(Timely):
         batch: Sequence[PlanGeneration],
         step_time: StepTime,
         capacity: Capacity,
+        why: dict[str, Reason] | None,
     ) -> tuple[list[StreamGeneration], float]:
-        """Return the streams that should get a token now, and when to ask again if there is none.
+        """Return the streams that get a token now; if there is none, when to ask again.
 
-        `batch` are the plans of this step; `capacity` counts the memory of streams as free.
+        `batch` has the plans of this step; `capacity` counts the memory of streams as free.
         """
         keys = frozenset(stream.key for stream in streams)
         idle = not self._cycle.keys and not batch
@@ -132,14 +322,18 @@ class TimelySlice(Timely):
             self._known = keys
             tasks, left = self._select(now, streams, plans, step_time, capacity, alone=not batch)
             self._waiting = tuple(task.key for task in left)
-            # A step may be on its way when a token should be begun.
+            # A step may be in flight when a token should start.
             lead_s = 2.0 * step_time.predict_s(len(tasks) + len(batch))
             self._cycle = PacedCycle(
                 tasks, now, self.cycle_s, self.credit_tokens, lead_s, even=self.even
             )
+        if why is not None:
+            # The cycle may be older than the question.
+            refusals, not_selected = self._refusals or {}, Reason(Cause.NOT_SELECTED)
+            why |= {s.key: refusals.get(s.key, not_selected) for s in streams}
         if not self._cycle.keys and not batch:
-            return [], math.inf  # not even one has enough memory
-        return self._cycle.turn(streams, now, lazy=bool(self._waiting) and not batch)
+            return [], math.inf  # memory for no stream
+        return self._cycle.turn(streams, now, lazy=bool(self._waiting) and not batch, why=why)
 
     def _select(
         self,
@@ -150,21 +344,21 @@ class TimelySlice(Timely):
         capacity: Capacity,
         *,
         alone: bool,
-    ) -> tuple[list[Task], list[Task]]:
-        """Return the streams of a cycle, the fastest first, and the others, worth most first.
+    ) -> tuple[list[SliceTask], list[SliceTask]]:
+        """Return the streams of a cycle, fastest first, and the others, by falling worth.
 
-        With `alone`, there is at least one of a cycle.
+        With `alone`, a cycle has at least one stream.
         """
         later_s = now + self.cycle_s
         room = capacity.free_tokens + sum(p.kv_tokens for p in plans if p.due_s > later_s)
         one_s = step_time.predict_s(1)
-        tasks: list[Task] = []
+        tasks: list[SliceTask] = []
         rates: dict[str, float] = {}
-        # One that is too much even for an empty cycle would end the selection of all others.
-        too_much: list[Task] = []
+        # A stream that exceeds even an empty cycle would end the selection of all others.
+        too_much: list[SliceTask] = []
         for stream in streams:
             request = stream.request
-            task = Task(
+            task = SliceTask(
                 stream.key,
                 request.slo.tpot_s,
                 request.weight,
@@ -174,9 +368,13 @@ class TimelySlice(Timely):
             (tasks if task.columns * one_s < self.cycle_s else too_much).append(task)
         taken, cycle_s = self._left(step_time)
         rows = max(capacity.max_rows - self.rows, 1)
+        why: dict[str, Reason] | None = {} if self.explain else None
+        self._refusals = why
         chosen, left = select(
-            tasks, step_time.predict_s, cycle_s, rows=rows, room=room, taken=taken
+            tasks, step_time.predict_s, cycle_s, rows=rows, room=room, taken=taken, why=why
         )
+        if why is not None:
+            why |= {task.key: Reason(Cause.NOT_SELECTED, task.utility_rate) for task in too_much}
         begun = {stream.key for stream in streams if stream.kv_tokens}
         left = sorted(
             [*left, *too_much], key=lambda t: (t.key in begun, t.utility_rate), reverse=True
@@ -211,20 +409,21 @@ class TimelySlice(Timely):
         step_time: StepTime,
         capacity: Capacity,
         wake_s: float,
+        why: dict[str, Reason] | None,
     ) -> StepPlan:
-        """Return a step of streams that are not selected, in time that nobody else needs."""
+        """Return a step of streams that are not selected, in spare time."""
         by_key = {stream.key: stream for stream in streams}
         waiting = [by_key[key] for key in self._waiting]
         begins_s = [self._cycle.may_s(stream) for stream in waiting]
-        # The selected ones must begin two steps before their tokens are due: one is left to spare.
+        # Selected streams start two steps before their tokens are due, so one step is spare.
         step_s = step_time.predict_s(max(len(self._cycle.keys), 1))
         longest_s = max(self.spare_s, 2.0 * step_time.predict_s(1))
         most_s = min(self._cycle.needed_s(streams) + step_s - now, longest_s)
-        plan = fill(waiting, begins_s, now, most_s, step_time, capacity)
+        plan = fill(waiting, begins_s, now, most_s, step_time, capacity, why)
         return replace(plan, wake_s=min(plan.wake_s, wake_s))
 
     def _left(self, step_time: StepTime) -> tuple[Counter[int], float]:
-        """Return columns that plans take, by how many plans do, and the seconds of the cycle."""
+        """Return the columns of plans, by number of plans, and the seconds left of the cycle."""
         steps = [rows for _, rows, _ in self._used]
         taken: Counter[int] = Counter()
         for rows in range(1, max(steps, default=0) + 1):
@@ -239,18 +438,21 @@ class TimelySlice(Timely):
         batch: Sequence[PlanGeneration],
         now: float,
         step_time: StepTime,
+        why: dict[str, Reason] | None,
     ) -> list[StreamGeneration]:
-        """Return the streams that the most urgent plan of the step can afford, prompts last."""
+        """Return the streams that pass the worst-case check of the step, prompts last."""
         bound = WorstCase(batch, now, step_time, self.segment_tokens)
         joined = []
         for stream in sorted(due, key=lambda stream: stream.to_compute > 1):
             if not self.adaptive or bound.allows(stream):
                 bound.add(stream)
                 joined.append(stream)
+            elif why is not None:
+                why[stream.key] = bound.refusal
         return joined
 
     def _remember(self, now: float, batch: Iterable[PlanGeneration], step_time: StepTime) -> None:
-        """Enter what the plans of a step need of the engine."""
+        """Record the rows and the prompts of the plans of a step."""
         needed = [plan for plan in batch if plan.first or plan.due_s <= now + self.cycle_s]
         if needed:
             prompts = sum(plan.to_compute for plan in needed if plan.to_compute > 1)

@@ -1,1 +1,5 @@
-"""Starting nodes as child processes that end with their parent, and reading what they write."""
+"""Processes that end with the one that started them, and signals.
+
+Whatever starts, watches or ends a process belongs here. No other room calls `subprocess` for a
+process that outlives the call.
+"""

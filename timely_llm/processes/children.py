@@ -6,14 +6,14 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from timely_llm.core import signals
 from timely_llm.core.errors import Interrupted, TimelyError
+from timely_llm.processes import signals
+from timely_llm.processes.tied import tied_command
 
 GRACE = ((signal.SIGINT, 8.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 """What a child is sent, and how many seconds it gets to end."""
@@ -25,9 +25,9 @@ class ProcessError(TimelyError):
 
 
 class Interrupts:
-    """Notes SIGINT, SIGTERM and SIGHUP instead of letting them break into start or clean-up.
+    """Records SIGINT, SIGTERM and SIGHUP, so that they interrupt neither a start nor a clean-up.
 
-    Only in the main thread. Whoever holds it asks often, and raises where nothing is lost.
+    For the main thread only. Its owner calls `check` often, where an exception loses nothing.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Interrupts:
 
 
 class Child:
-    """A process in a session of its own, its output in a file.
+    """A process in a session of its own, its output in a file; it ends with this one.
 
     Args:
         name: what users call it.
@@ -74,11 +74,10 @@ class Child:
     ) -> None:
         self.name = name
         self.log = log
-        tether = [sys.executable, "-m", "timely_llm.processes.tether", str(os.getpid())]
         try:
             with log.open("w") as output:
                 self._process = subprocess.Popen(
-                    [*tether, *command],
+                    tied_command(command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -114,7 +113,7 @@ class Child:
 
 
 class Children:
-    """Children that end with the block they were started in, whatever ends it."""
+    """Child processes that end with the `with` block in which they were started."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
@@ -141,11 +140,11 @@ class Children:
 
 
 def stop(children: Sequence[Child], in_a_hurry: Callable[[], bool] = lambda: False) -> None:
-    """End children and all that they started: ask, insist, kill, with bounded waits.
+    """End children and their descendants by ever stronger signals, with bounded waits.
 
     Args:
         children: to end; the last started is asked first.
-        in_a_hurry: cuts the waits short.
+        in_a_hurry: whether to skip the rest of a wait.
     """
     for signum, grace_s in GRACE:
         alive = [child for child in children if child.status is None]
@@ -170,14 +169,14 @@ def _name(signum: int) -> str:
 def wait(
     child: Child, ready: Callable[[], bool], interrupts: Interrupts, limit_s: float, what: str
 ) -> None:
-    """Wait until something is so.
+    """Wait until a condition holds.
 
     Args:
-        child: must live as long, unless it is waited for.
-        ready: asked often.
+        child: the process that must live until then; its end may fulfil the condition.
+        ready: the condition, polled.
         interrupts: the user's.
         limit_s: the longest wait.
-        what: what is waited for, for the error: "the plan server was not ready".
+        what: beginning of the error's sentence: "the plan server was not ready".
 
     Raises:
         ProcessError: the child ended, or the wait was too long.

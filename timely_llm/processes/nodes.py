@@ -8,17 +8,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SERVER = (sys.executable, "-m", "timely_llm.ros.plan_server")
-FLEET = (sys.executable, "-m", "timely_llm.ros.robot_fleet")
-TALKERS = (sys.executable, "-m", "timely_llm.ros.talkers")
-RECORDER = (sys.executable, "-m", "timely_llm.ros.recorder")
-PROBE = (sys.executable, "-m", "timely_llm.ros.delivery_probe")
-ATTACK_PROBE = (sys.executable, "-m", "timely_llm.ros.attack_probe")
-RECORD_PROBE = (sys.executable, "-m", "timely_llm.ros.record_probe")
+ENTRY = (sys.executable, "-m", "timely_llm.entry")
+SERVER = (*ENTRY, "plan_server")
+FLEET = (*ENTRY, "robot_fleet")
+TALKERS = (*ENTRY, "talkers")
+RECORDER = (*ENTRY, "recorder")
+PROBE = (sys.executable, "-m", "timely_llm.ros.probes.delivery_probe")
+ATTACK_PROBE = (sys.executable, "-m", "timely_llm.ros.probes.attack_probe")
+RECORD_PROBE = (sys.executable, "-m", "timely_llm.ros.probes.record_probe")
 
 
 def random_domain() -> int:
-    """Return a ROS_DOMAIN_ID from 1 to 100 that nobody else is likely to use now."""
+    """Return a random ROS_DOMAIN_ID from 1 to 100, unlikely to be in use."""
     return 1 + secrets.randbelow(100)
 
 
@@ -30,6 +31,11 @@ def ros_command(command: Sequence[str], parameters: Mapping[str, Any]) -> list[s
     given = {name: value for name, value in parameters.items() if value is not None}
     pairs = [f"{name}:={json.dumps(value)}" for name, value in given.items()]
     return [*command, "--ros-args", *(word for pair in pairs for word in ("-p", pair))]
+
+
+def in_namespace(namespace: str) -> list[str]:
+    """Return ROS arguments that put a node into a namespace, with or without its first slash."""
+    return ["-r", f"__ns:=/{namespace.strip('/')}"] if namespace.strip("/") else []
 
 
 def local_environment(domain: int) -> dict[str, str]:

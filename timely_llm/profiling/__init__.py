@@ -1,1 +1,4 @@
-"""Fitting the execution-time model to what robots took (paper 001 §4.3 and §6)."""
+"""Measured durations of skills and step times of engines, and the models fitted to them.
+
+Code that turns measurements into a skill set's durations or a step-time profile belongs here.
+"""

@@ -1,4 +1,4 @@
-"""Real steps of an engine, measured: rows that decode, prompts in chunks, and both at once."""
+"""Measured steps of an engine: decode rows, chunks of prompts, both at once, and whole prompts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from itertools import cycle, islice
 from statistics import median, quantiles
 
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.contract import Engine
-from timely_llm.policies.contract import Capacity, StepPlan
+from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.engines.contract import Engine, Prefix
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 CHUNKS = (2, 16, 64, 128, 256, 512, 1024)
 CONTEXTS = {32: 128, 256: 64, 1024: 16}
-"""Tokens that rows attend to at the beginning, and most rows of each kind in one step."""
+"""Context tokens of a row before its first step, and most rows with this context in a step."""
 
 MOST_ROWS = max(ROWS) + 1
-"""Of a step: those that decode and one prompt."""
+"""Rows of the largest step: decode rows and one prompt."""
 
 KV_TOKENS = 98_304
-"""What an engine must have to be measured: sequences of all kinds stay in it."""
+"""KV capacity that a measurement needs: sequences with all contexts stay in the engine."""
 
 REPEATS = 9
 UNSEEN = 24
 _GROWTH = 512
-"""Tokens that a sequence may grow by while it is measured."""
+"""Most tokens by which a sequence grows during the measurement."""
 
 _TEXT = "The robot looks at the table, takes the red cup, and brings it to the kitchen. "
 
@@ -35,14 +35,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Setting:
-    """What a step is made of.
+    """The contents of a step.
 
     Attributes:
         rows: sequences that decode one token each.
-        row_context: tokens that each of them attended to before the first step.
-        chunk: prompt tokens of one more sequence, 0 for none.
+        row_context: context tokens of each of them before its first step.
+        chunk: prompt tokens of one more sequence; 0 for none.
         chunk_context: tokens of this prompt that were computed before.
-        unseen: it is there to test a fit, not to make it.
+        unseen: the step tests a fit and takes no part in it.
     """
 
     rows: int
@@ -54,13 +54,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """How long a step takes.
+    """A measured step.
 
     Attributes:
-        setting: what it is made of.
-        context_tokens: tokens that all its sequences attend to, but for those it computes.
+        setting: its contents.
+        context_tokens: context tokens of all its sequences, without those that it computes.
         seconds: median of the repeats.
-        spread: half of them lie within so large a share of `seconds`.
+        spread: interquartile range, as a share of `seconds`.
     """
 
     setting: Setting
@@ -75,23 +75,23 @@ def measure(
     seed: int = 0,
     progress: Progress = lambda done, total: None,
 ) -> list[MeasuredStep]:
-    """Return how long the engine's steps take.
+    """Measure the engine's steps.
 
-    The settings take turns, in another order in each round, so that whatever else the machine does
-    hits all alike. A first round warms up and does not count.
+    The settings take turns, in another order in each round, so that other load of the machine
+    affects all alike. The first round warms up and does not count.
 
     Args:
-        engine: one that nobody else uses, of `MOST_ROWS` and `KV_TOKENS` at least.
-        repeats: steps of each setting, 2 or more.
-        seed: of the order, and of the settings that no fit sees.
-        progress: called with rounds done and all rounds.
+        engine: an engine for this call alone, with at least `MOST_ROWS` and `KV_TOKENS`.
+        repeats: steps of each setting, at least 2.
+        seed: seed of the order and of the unseen settings.
+        progress: called with the finished and the total number of rounds.
 
     Raises:
         EngineError: the engine fails, or is too small.
     """
     rng = random.Random(seed)
     settings = settings_for(engine.capacity, rng)
-    bench = _Bench(engine, rng, [one for one in CONTEXTS if _fits(engine.capacity, one)])
+    bench = _StepBench(engine, rng, [one for one in CONTEXTS if _fits(engine.capacity, one)])
     found: dict[Setting, list[tuple[int, float]]] = {setting: [] for setting in settings}
     for done in range(repeats + 1):
         progress(done, repeats + 1)
@@ -104,10 +104,10 @@ def measure(
 
 
 def settings_for(capacity: Capacity, rng: random.Random) -> list[Setting]:
-    """Return what is measured on an engine of this capacity, each setting once.
+    """Return the settings that are measured on an engine of this capacity, each once.
 
     Raises:
-        EngineError: it is too small.
+        EngineError: the engine is too small.
     """
     contexts = [context for context in CONTEXTS if _fits(capacity, context)]
     if not contexts or capacity.max_rows < MOST_ROWS or capacity.free_tokens < KV_TOKENS:
@@ -135,7 +135,7 @@ _KINDS = ("decode", "prompt", "both")
 
 
 def _draw(rng: random.Random, kind: str, contexts: Sequence[int], chunks: Sequence[int]) -> Setting:
-    """Return a setting that no fit sees."""
+    """Return a random setting that tests fits."""
     context = rng.choice(contexts) if kind != "prompt" else 0
     rows = rng.randint(1, CONTEXTS[context]) if context else 0
     chunk = rng.randint(2, chunks[-1]) if kind != "decode" else 0
@@ -146,8 +146,8 @@ def _fits(capacity: Capacity, context: int) -> bool:
     return context + _GROWTH <= capacity.max_model_len
 
 
-class _Bench:
-    """An engine with sequences of all lengths that wait to be decoded."""
+class _StepBench:
+    """An engine with sequences of all contexts, ready to decode."""
 
     def __init__(self, engine: Engine, rng: random.Random, contexts: Sequence[int]) -> None:
         self._engine = engine
@@ -160,7 +160,7 @@ class _Bench:
         }
 
     def step(self, setting: Setting) -> tuple[int, float]:
-        """Return the tokens that a step attends to, and its seconds."""
+        """Make a step; return its context tokens and its seconds."""
         keys = self._rng.sample(self._waiting.get(setting.row_context, ()), setting.rows)
         entries = [(key, 1) for key in keys]
         context = sum(self._computed[key] for key in keys) + setting.chunk_context
@@ -176,7 +176,7 @@ class _Bench:
         return context, seconds
 
     def close(self) -> None:
-        """Free the engine's memory."""
+        """Remove all sequences from the engine."""
         for key in self._computed:
             self._engine.remove(key)
 
@@ -204,3 +204,76 @@ def _median(setting: Setting, steps: Sequence[tuple[int, float]]) -> MeasuredSte
     contexts, seconds = zip(*steps, strict=True)
     low, middle, high = quantiles(seconds, n=4, method="inclusive")
     return MeasuredStep(setting, round(median(contexts)), middle, (high - low) / middle)
+
+
+LENGTHS = (256, 1024)
+OWN_TOKENS = 64
+"""Tokens of a prompt after its pinned prefix."""
+
+
+@dataclass(frozen=True)
+class MeasuredPrompt:
+    """A measured prompt, up to the first token of its answer.
+
+    Attributes:
+        tokens: tokens of the prompt.
+        pinned: tokens of its pinned prefix.
+        computed: computed tokens.
+        seconds: median of the repeats.
+    """
+
+    tokens: int
+    pinned: int
+    computed: int
+    seconds: float
+
+
+def measure_prompts(engine: Engine, repeats: int = REPEATS) -> list[MeasuredPrompt]:
+    """Measure prompts without a pinned prefix, and with all but `OWN_TOKENS` pinned.
+
+    Both take turns. The first round warms up and does not count. Prefixes stay in the engine.
+
+    Args:
+        engine: an engine for this call alone.
+        repeats: prompts of each kind.
+
+    Raises:
+        EngineError: the engine fails, or is too small.
+    """
+    words = engine.tokenizer.encode(_TEXT)
+    longest = engine.capacity.max_model_len - 1
+    kinds: list[tuple[list[int], Prefix | None]] = []
+    for tokens in dict.fromkeys(min(length, longest) for length in LENGTHS):
+        prompt = list(islice(cycle(words), tokens))
+        kinds += [(prompt, None), (prompt, engine.pin_prefix(prompt[:-OWN_TOKENS]))]
+    found: list[list[tuple[int, float]]] = [[] for _ in kinds]
+    for repeat in range(repeats + 1):
+        for (prompt, prefix), taken in zip(kinds, found, strict=True):
+            one = _first_token(engine, prompt, prefix)
+            if repeat:
+                taken.append(one)
+    return [
+        MeasuredPrompt(
+            len(prompt), len(prefix.token_ids) if prefix else 0, taken[0][0],
+            median(seconds for _, seconds in taken),
+        )
+        for (prompt, prefix), taken in zip(kinds, found, strict=True)
+    ]  # fmt: skip
+
+
+def _first_token(engine: Engine, prompt: list[int], prefix: Prefix | None) -> tuple[int, float]:
+    """Compute a prompt; return the number of computed tokens and the seconds of its steps."""
+    engine.add("prompt", prompt, prefix)
+    computed, seconds = 0, 0.0
+    try:
+        while True:
+            engine.submit(StepPlan((("prompt", engine.capacity.max_step_tokens),)))
+            result = engine.collect()
+            for failure in result.failures.values():
+                raise EngineError(f"a prompt cannot be measured: {failure}")
+            computed += result.computed["prompt"]
+            seconds += result.duration_s
+            if result.tokens:
+                return computed, seconds
+    finally:
+        engine.remove("prompt")

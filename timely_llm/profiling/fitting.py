@@ -1,4 +1,4 @@
-"""From measured times to a skill's duration: robust, and no more detailed than the data allow."""
+"""Fits of a skill's duration to measured times: robust, and as simple as the data allow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely_llm.profiling.measurements import Measurement
-from timely_llm.skills.durations import Duration
-from timely_llm.skills.skill_set import Skill
+from timely_llm.skills.skill import Duration, Skill
 
 Array = NDArray[np.float64]
 Model = Callable[[Array], Array]
@@ -22,33 +21,33 @@ MAX_SAMPLES = 20_000
 MANY = 20
 FOLDS = 10
 CURVE_SAMPLES = 5
-"""Executions for each coefficient of a curve; fewer let it pass through them by chance."""
+"""Least executions for each coefficient of a curve. Fewer would fit by chance."""
 
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SPREAD_SHARES = (0.05, 0.5, 0.95)
 SPREAD_SAMPLES = 20
-"""Executions from which a spread is known: fewer have no 5 % quantile."""
+"""Least executions for a spread; fewer have no 5 % quantile."""
 
 OUTLIER = 6.0
-"""Times the usual deviation from which an execution says nothing about the skill."""
+"""Deviation from which an execution is an outlier, in usual deviations."""
 
 SMALLEST_S = 1e-4
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What was found out about one skill.
+    """The fitted duration of one skill.
 
     Attributes:
-        name: the skill's.
+        name: the skill's name.
         before: its duration in the skill set.
-        after: the fitted one.
-        x: the number that decides, for each execution; 0 if none does.
-        seconds: how long each execution took.
-        outliers: which of them were left out as mishaps.
-        error_before_s: mean |true - predicted| of the others with `before`, seconds.
-        error_after_s: the same with a duration fitted to other executions (cross-validation). A
-            skill that depends on the scene is taken at its median here, in both.
+        after: its fitted duration.
+        x: the first numeric argument of each execution; 0 without one.
+        seconds: time of each execution.
+        outliers: mask of the executions that were left out.
+        error_before_s: mean |true - predicted| of the other executions with `before`, seconds.
+        error_after_s: the same with a duration fitted to other executions (cross-validation). Both
+            errors of a scene-dependent skill are those of its median.
     """
 
     name: str
@@ -76,13 +75,13 @@ class Fit:
 
 
 def fit_skill(name: str, skill: Skill, measurements: Sequence[Measurement]) -> Fit:
-    """Return a skill's duration as measured, at least `MIN_SAMPLES` times.
+    """Fit a skill's duration to at least `MIN_SAMPLES` measurements.
 
-    A skill that depends on the scene gets quantiles. Any other gets the polynomial of its first
-    number, of degree 0 to 3: the lowest degree whose cross-validated error is within one standard
-    error of the best, fitted robustly (Huber, then Tukey weights); it keeps the polynomial that it
-    has if that predicts as well. From `SPREAD_SAMPLES` executions on it gets the quantiles of true
-    over predicted seconds.
+    A scene-dependent skill gets quantiles. Any other skill gets a polynomial of its first number,
+    of degree 0 to 3: the lowest degree with a cross-validated error within one standard error of
+    the best, fitted robustly (Huber, then Tukey weights). It keeps its present polynomial if that
+    predicts as well. From `SPREAD_SAMPLES` executions on, it gets the quantiles of true over
+    predicted seconds.
     """
     x, seconds = _data(skill, measurements)
     if skill.duration.scene_dependent:
@@ -113,10 +112,10 @@ def fit_skill(name: str, skill: Skill, measurements: Sequence[Measurement]) -> F
 
 
 def fit_polynomial(x: Array, y: Array, degree: int) -> Array:
-    """Return the coefficients, the constant first, of a robust fit.
+    """Return the coefficients of a robust fit, the constant first.
 
-    Iteratively reweighted least squares: Huber's weights first, which always find a way, then, from
-    `MANY` points on, Tukey's, for which what is far away does not count at all.
+    Iteratively reweighted least squares: Huber's weights first, which always converge; then, from
+    `MANY` points on, Tukey's weights, which are 0 for far points.
     """
     scale = float(np.max(np.abs(x))) or 1.0
     powers: Array = np.vander(x / scale, degree + 1, increasing=True)
@@ -137,7 +136,7 @@ def fit_polynomial(x: Array, y: Array, degree: int) -> Array:
 
 
 def _data(skill: Skill, measurements: Sequence[Measurement]) -> tuple[Array, Array]:
-    """Return the deciding numbers and the seconds, at most `MAX_SAMPLES` of them."""
+    """Return the numeric arguments and the seconds of at most `MAX_SAMPLES` executions."""
     if len(measurements) > MAX_SAMPLES:
         chosen = np.random.default_rng(0).choice(len(measurements), MAX_SAMPLES, replace=False)
         measurements = [measurements[place] for place in sorted(chosen)]
@@ -163,7 +162,7 @@ def _median(x: Array, y: Array) -> Model:
 
 
 def _cross_validate(x: Array, y: Array, fit: Callable[[Array, Array], Model]) -> Array:
-    """Return |true - predicted| of each execution by models that did not see it."""
+    """Return |true - predicted| of each execution, by models that were fitted without it."""
     order = np.random.default_rng(0).permutation(len(y))
     losses = np.zeros(len(y))
     for fold in np.array_split(order, min(FOLDS, len(y))):
@@ -188,7 +187,7 @@ def _choose_degree(x: Array, y: Array, skill: Skill) -> int:
 
 
 def _sane(coefficients: Array, x: Array, y: Array, skill: Skill) -> bool:
-    """Whether a curve stays sensible where the skill may be called but was not measured."""
+    """Return whether a curve is positive and bounded over all arguments that the skill allows."""
     number = next((a for a in skill.arguments if a.type != "text"), None)
     low = float(np.min(x)) if number is None or number.minimum is None else number.minimum
     high = float(np.max(x)) if number is None or number.maximum is None else number.maximum
@@ -197,7 +196,7 @@ def _sane(coefficients: Array, x: Array, y: Array, skill: Skill) -> bool:
 
 
 def _outliers(predicted: Array, seconds: Array) -> NDArray[np.bool_]:
-    """Return which executions are mishaps: with less than `MANY`, only what is far out of line."""
+    """Return a mask of outliers. With fewer than `MANY` executions, only extreme ones count."""
     away = np.abs(seconds - predicted)
     unit = max(1.4826 * float(np.median(away)), 1e-3, 0.03 * float(np.median(seconds)))
     far = away > OUTLIER * unit
@@ -209,7 +208,7 @@ def _outliers(predicted: Array, seconds: Array) -> NDArray[np.bool_]:
 def _spread(
     duration: Duration, x: Array, seconds: Array, outliers: NDArray[np.bool_]
 ) -> dict[float, float] | None:
-    """Return the quantiles of true over predicted seconds, if there are enough executions."""
+    """Return the quantiles of true over predicted seconds; None with too few executions."""
     predicted = _values(duration, x)
     usable = ~outliers & (predicted >= SMALLEST_S)
     if np.count_nonzero(usable) < SPREAD_SAMPLES:

@@ -1,4 +1,4 @@
-"""From measured steps to a step-time profile, and its file."""
+"""Step-time profiles: their fit to measured steps, and their files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import YAML, write_text
-from timely_llm.engines.profiles import MEASURED, Profile
+from timely_llm.engines.simulated import MEASURED, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 
 Array = NDArray[np.float64]
 
 KNOTS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-"""Rows between which a step takes evenly longer; the last are the most that `measure` measures."""
+"""Rows between which step time is linear. The last is the most that `measure` measures."""
 
 TURNS = 20
 _HUBER = 1.345
@@ -27,12 +27,12 @@ _HUBER = 1.345
 
 @dataclass(frozen=True)
 class StepFit:
-    """A profile and how well it says what was measured.
+    """A profile and its errors.
 
     Attributes:
-        profile: fitted to the steps that were there for it.
-        steps: all that were measured.
-        median_error, p95_error: of |predicted - measured| / measured, over the unseen steps.
+        profile: fitted to the seen steps.
+        steps: all measured steps.
+        median_error, p95_error: quantiles of |predicted - measured| / measured of unseen steps.
     """
 
     profile: Profile
@@ -44,16 +44,15 @@ class StepFit:
 def fit_profile(steps: Sequence[MeasuredStep], name: str, source: str) -> StepFit:
     """Return the profile that fits the steps best; no coefficient is negative.
 
-    Errors count as shares of what a step takes, and large ones less than in proportion (Huber's
-    weights): a step that something else disturbed does not bend the profile.
+    Errors are relative to the step time. Huber's weights bound the influence of disturbed steps.
 
     Args:
-        steps: some of them unseen.
-        name: of the profile.
-        source: what was measured; the errors are added.
+        steps: measured steps, some of them unseen.
+        name: name of the profile.
+        source: text about the measurement; the errors are appended.
 
     Raises:
-        ConfigurationError: there are no steps to fit, or none to test with.
+        ConfigurationError: there are no seen or no unseen steps.
     """
     seen = [step for step in steps if not step.setting.unseen]
     unseen = [step for step in steps if step.setting.unseen]
@@ -67,7 +66,7 @@ def fit_profile(steps: Sequence[MeasuredStep], name: str, source: str) -> StepFi
 
 
 def predicted_s(profile: Profile, step: MeasuredStep) -> float:
-    """Return the seconds of a step by a profile."""
+    """Return the predicted seconds of a step."""
     return profile.step_s(step.setting.rows, step.setting.chunk, step.context_tokens)
 
 
@@ -77,10 +76,10 @@ def relative_error(profile: Profile, step: MeasuredStep) -> float:
 
 
 def write_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as YAML, as `engines.profiles.read_profile` reads it.
+    """Write a profile as YAML for `engines.simulated.read_profile`.
 
     Raises:
-        OutputFileError: the file cannot be written, or is there and no YAML.
+        OutputFileError: the file cannot be written, or exists and is not YAML.
     """
     values = {**vars(profile), "table_s": list(profile.table_s)}
     text = yaml.safe_dump(
@@ -91,11 +90,11 @@ def write_profile(profile: Profile, path: Path) -> None:
 
 
 def non_negative(columns: Array, target: Array) -> Array:
-    """Return the x >= 0 with the least |columns @ x - target| (Lawson and Hanson, 1974, NNLS).
+    """Return the x >= 0 with the least |columns @ x - target| (Lawson and Hanson 1974, NNLS).
 
     Args:
-        columns: one row for each equation, one column for each unknown; none is all 0.
-        target: one value for each equation.
+        columns: shape (equations, unknowns); no column is all 0.
+        target: shape (equations,).
     """
     scale = np.linalg.norm(columns, axis=0)
     a = columns / scale
@@ -116,7 +115,7 @@ def non_negative(columns: Array, target: Array) -> Array:
 
 
 def _solved(a: Array, target: Array, free: NDArray[np.bool_]) -> Array:
-    """Return the least-squares solution in which only the free unknowns are not 0."""
+    """Return the least-squares solution with 0 for all unknowns that are not free."""
     x: Array = np.zeros(a.shape[1])
     x[free] = np.linalg.lstsq(a[:, free], target, rcond=None)[0]
     return x
@@ -140,10 +139,10 @@ def _coefficients(steps: Sequence[MeasuredStep]) -> Array:
 
 
 def _terms(step: MeasuredStep) -> list[float]:
-    """Return what each coefficient is multiplied with.
+    """Return the factors of the coefficients.
 
-    One step; whether it computes a prompt; its prompt tokens; its context tokens; the rows between
-    each two knots.
+    They are 1, whether the step computes a prompt, its prompt tokens, its context tokens, and its
+    rows between each two knots.
     """
     rows, chunk = step.setting.rows, step.setting.chunk
     between = [min(max(rows - low, 0), high - low) for low, high in pairwise(KNOTS)]
@@ -154,7 +153,7 @@ def _profile(coefficients: Array, name: str, source: str) -> Profile:
     base_s, prefill_s, prefill_token_s, context_token_s, *slopes = map(float, coefficients)
     rows = np.arange(1, KNOTS[-1] + 1)
     table = np.interp(rows, KNOTS, np.cumsum([base_s, *np.multiply(slopes, np.diff(KNOTS))]))
-    # The line from the base that misses the table by the least shares: for who knows no table.
+    # Readers without the table use a line: the one with the least relative error.
     lever = rows / table
     row_s = float(lever @ (1.0 - base_s / table) / (lever @ lever))
     return Profile(

@@ -1,1 +1,5 @@
-"""Runs and recordings as one page for people, and as pictures."""
+"""Runs and recordings as pages, pictures and text: all drawing is here.
+
+Each medium has one renderer. `palette.py` has the colours, `words.py` the words. Measures belong to
+`experiments`.
+"""

@@ -3,28 +3,75 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from timely_llm.experiments.document import DocumentError, Row, RunDocument, Timeline, read_run
+from timely_llm.experiments.results.document import (
+    DocumentError,
+    Row,
+    RunDocument,
+    TimelineDocument,
+    read_run,
+)
+from timely_llm.report.document_timeline import document_timeline, recorded_timeline
+from timely_llm.report.timeline import Timeline
 
 BAG_ENDINGS = (".mcap", ".db3")
 
 
-def load(path: Path) -> RunDocument:
-    """Return what a file says: a run's JSON, or a recording, which is scored first.
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run for a report.
+
+    Attributes:
+        document: the run document.
+        at: when it was run or written; None if unknown.
+        timelines: timelines of the run or of parts of it.
+        is_one: a single run of robots and people, reported by its timeline; else a comparison,
+            reported by its rows.
+        completed: number of plans of a single run that were executed to their end.
+    """
+
+    document: RunDocument
+    at: datetime | None = None
+    timelines: tuple[Timeline, ...] = ()
+    is_one: bool = False
+    completed: int = 0
+
+    @classmethod
+    def of(cls, document: RunDocument, at: datetime | None = None) -> LoadedRun:
+        """Return the run of a document, with the document's timelines."""
+        return cls(document, at, tuple(map(document_timeline, document.timelines)))
+
+
+def load(path: Path) -> LoadedRun:
+    """Return the run of a JSON file, or of a recording, which is scored first.
 
     Args:
         path: a JSON file, the folder of a bag, or a bag's file.
 
     Raises:
-        TimelyError: one sentence; it cannot be read, or there is nothing in it to report.
+        TimelyError: the path cannot be read, or has nothing to report.
     """
     if path.is_dir() or path.suffix in BAG_ENDINGS:
-        from timely_llm.experiments.recorded import score
+        from timely_llm.experiments.recorded.score import read_recording, recording_document
 
-        run = score(path)
-    else:
-        run = read_run(path)
+        recording = read_recording(path)
+        document = checked(recording_document(recording, path), path)
+        at = datetime.fromtimestamp(recording.first_ns / 1e9, UTC)
+        completed = sum(plan.finished for plan in recording.requests.plans)
+        return LoadedRun(document, at, (recorded_timeline(recording),), True, completed)
+    document = checked(read_run(path), path)
+    return LoadedRun.of(document, datetime.fromtimestamp(path.stat().st_mtime, UTC))
+
+
+def checked(run: RunDocument, path: Path) -> RunDocument:
+    """Return the document if it can be drawn.
+
+    Raises:
+        DocumentError: the document has no rows or an impossible value.
+    """
     if not run.rows:
         raise DocumentError(f"{path} has no rows: there is nothing to report")
     for where, rows in [
@@ -54,7 +101,7 @@ def _finite(value: float) -> bool:
         return False
 
 
-def _check_timeline(timeline: Timeline, where: str) -> None:
+def _check_timeline(timeline: TimelineDocument, where: str) -> None:
     count = len(timeline.requests)
     if len(timeline.urgent) != count:
         raise DocumentError(f"{where}: urgent must have {count} values, as many as requests")

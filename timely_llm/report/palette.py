@@ -1,61 +1,103 @@
-"""Colours, hatches and markers of plots, for a light and a dark page.
+"""All colours of timelines and charts: on a light page, on a dark page, and in a terminal.
 
-The colours are those of Okabe and Ito (2008), distinct for all common kinds of colour vision; some
-are darker on a light page so that each stands out from it by 3 to 1 at least (WCAG 2.2, 1.4.11).
-Every colour comes with a hatch and a marker, so that nothing depends on colour alone.
+PNG files, the HTML page and the terminal take their colours from this module only. The hues are
+those of Okabe and Ito (2008), which differ for all common kinds of colour vision. Each `strong`
+colour has a contrast of at least 3 to 1 with its page (WCAG 2.2, 1.4.11). `ink` has a contrast of
+at least 4.5 to 1 with each `pale` colour (1.4.3). Hatches and markers repeat the information of
+colours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Literal
+
+Tone = Literal["normal", "urgent", "answer", "failed"]
+"""The meaning of a bar's colour: the class of its request, or a failed segment."""
+
+
+@dataclass(frozen=True)
+class Hue:
+    """Two colours of one hue: for outlines and the model's work, and for labelled faces."""
+
+    strong: str
+    pale: str
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """Colours of one scheme.
+    """Colours on one kind of page.
 
     Attributes:
-        page: behind everything.
-        ink, soft: words and lines, and less important ones.
-        grid: lines behind a plot.
-        series: of policies, in order.
-        normal, urgent: of requests.
-        waiting: of robots that have nothing to do, and of listeners without a word.
+        page: background of the page.
+        raised: background of buttons and table heads.
+        ink, soft: text, and less important text.
+        line: borders and grid lines.
+        link: links and the focus outline.
+        idle: hatch of a robot that has nothing to execute, or of a listener without words.
+        series: colours of a chart's series, in order.
+        tones: colours of bars.
     """
 
     page: str
+    raised: str
     ink: str
     soft: str
-    grid: str
+    line: str
+    link: str
+    idle: str
     series: tuple[str, ...]
-    normal: str
-    urgent: str
-    waiting: str
+    tones: Mapping[Tone, Hue]
 
 
-SCHEMES = {
-    "light": Scheme(
-        page="#ffffff",
-        ink="#1f2328",
-        soft="#59636e",
-        grid="#e4e7eb",
-        series=("#0072b2", "#d55e00", "#00805d", "#a8508a", "#9a6700", "#2f86bd", "#6e7781"),
-        normal="#0072b2",
-        urgent="#d55e00",
-        waiting="#8b949e",
-    ),
-    "dark": Scheme(
-        page="#15191f",
-        ink="#e6edf3",
-        soft="#9da7b3",
-        grid="#2b323b",
-        series=("#4da3dd", "#f08b48", "#2fbf97", "#d890bd", "#e69f00", "#8fd0f5", "#a0a8b2"),
-        normal="#4da3dd",
-        urgent="#f08b48",
-        waiting="#7d8794",
-    ),
+# Each pair of colours is for a light and for a dark page.
+_PLAIN = {
+    "page": ("#ffffff", "#15191f"),
+    "raised": ("#f6f8fa", "#1d232b"),
+    "ink": ("#1f2328", "#e6edf3"),
+    "soft": ("#59636e", "#9da7b3"),
+    "line": ("#d1d9e0", "#353d47"),
+    "link": ("#0860ca", "#6cb6ff"),
+    "idle": ("#8b949e", "#7d8794"),
 }
+_SERIES = (
+    ("#0072b2", "#4da3dd"),
+    ("#d55e00", "#f08b48"),
+    ("#00805d", "#2fbf97"),
+    ("#a8508a", "#d890bd"),
+    ("#9a6700", "#e69f00"),
+    ("#2f86bd", "#8fd0f5"),
+    ("#6e7781", "#a0a8b2"),
+)
+_TONES: Mapping[Tone, tuple[Hue, Hue]] = {
+    "normal": (Hue("#0072b2", "#bfddf0"), Hue("#4da3dd", "#1c415b")),
+    "urgent": (Hue("#d55e00", "#f8cdb0"), Hue("#f08b48", "#5f3417")),
+    "answer": (Hue("#009e73", "#bfe7dc"), Hue("#2fbf97", "#134a3c")),
+    "failed": (Hue("#a8508a", "#f0d3e4"), Hue("#d890bd", "#553047")),
+}
+
+
+def _scheme(side: int) -> Scheme:
+    return Scheme(
+        **{name: pair[side] for name, pair in _PLAIN.items()},
+        series=tuple(pair[side] for pair in _SERIES),
+        tones={tone: pair[side] for tone, pair in _TONES.items()},
+    )
+
+
+LIGHT = _scheme(0)
+DARK = _scheme(1)
+SCHEMES = {"light": LIGHT, "dark": DARK}
+
+TERMINAL: Mapping[Tone, str] = {
+    "normal": "blue",
+    "urgent": "red",
+    "answer": "green",
+    "failed": "magenta",
+}
+"""The tones as names of a terminal's own colours, which fit its background."""
 
 HATCHES = ("", "/", ".", "x", "-", "\\", "o", "|")
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star")
@@ -63,7 +105,7 @@ MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star
 
 @dataclass(frozen=True)
 class Look:
-    """What a series looks like: its colour in each scheme, by place, a hatch and a marker."""
+    """The look of a chart's series: the index of its colour in a scheme, a hatch and a marker."""
 
     color: int
     hatch: str
@@ -71,10 +113,20 @@ class Look:
 
 
 def looks(count: int) -> list[Look]:
-    """Return looks for so many series.
+    """Return the looks of `count` series.
 
-    The colours, hatches and markers repeat after different numbers of series: the first 168 differ.
+    Colours, hatches and markers repeat after different numbers of series: the first 168 differ.
     """
-    colors = range(len(SCHEMES["light"].series))
+    colors = range(len(LIGHT.series))
     kinds = zip(cycle(colors), cycle(HATCHES), cycle(MARKERS), strict=False)
     return [Look(*kind) for kind in islice(kinds, count)]
+
+
+def style_variables() -> str:
+    """Return all colours as CSS variables that follow the reader's colour scheme."""
+    pairs = {**_PLAIN, **{f"series-{number}": pair for number, pair in enumerate(_SERIES)}}
+    for tone, (light, dark) in _TONES.items():
+        pairs[tone] = light.strong, dark.strong
+        pairs[f"{tone}-pale"] = light.pale, dark.pale
+    lines = (f"--{name}:light-dark({light},{dark})" for name, (light, dark) in pairs.items())
+    return ":root{" + ";".join(lines) + "}"

@@ -1,27 +1,29 @@
-"""From a run's rows to averages over seeds, and to the points of its plots."""
+"""Averages of a run's rows over seeds, and the points of its charts."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from timely_llm.experiments.document import Row, RunDocument, Value
-from timely_llm.experiments.metrics import Row as Average
-from timely_llm.experiments.metrics import summary
+from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.metrics import Row as Average
+from timely_llm.experiments.results.metrics import summary
 from timely_llm.report.words import heading, text
 
 RUN, POLICY, TASK = "run", "policy", "task"
 SHARE, ANSWERED = "share_served", "share_answered"
 MOST_SERIES, MOST_MARKS = 24, 480
-"""A plot with more than that cannot be read."""
+"""Most series and points of a readable chart."""
 MOST_ROOM = 1.6
-"""The y axis ends at so many times the highest mean at the latest."""
+"""Highest value of the y axis, as a multiple of the highest mean."""
 LEAST_CONNECTED = 5
+INPUTS = frozenset(("requests", "conversations", "tokens", "segments", "prompt_tokens", "seeds"))
 TASK_MEASURES = ("utility", "response_s", "waiting_s")
-"""What is shown by kind of task, where it is known."""
+"""Measures that are charted by kind of task, if they are known."""
 GROUP = 0.8
-"""Of the room between two places, the share that bars take."""
+"""Width of a group of bars; 1 is the distance of two places."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class Point:
     """A mean over seeds.
 
     Attributes:
-        place: where on the plot's x axis, from 0 on.
-        mean: of the measure, in its own unit.
-        half: half the width of the 95 % interval; infinite if one seed alone tells nothing of it.
+        place: place on the x axis, from 0 on.
+        mean: mean of the measure, in the measure's unit.
+        half: half the width of the 95 % interval; infinite with one seed.
     """
 
     place: int
@@ -40,13 +42,13 @@ class Point:
 
     @property
     def known_half(self) -> float:
-        """The same, 0 if it is not known."""
+        """Half the width of the interval; 0 if it is not known."""
         return self.half if math.isfinite(self.half) else 0.0
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together: one policy's, for example."""
+    """The points of one compared value, such as a policy."""
 
     name: str
     points: tuple[Point, ...]
@@ -54,15 +56,15 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One plot.
+    """One chart.
 
     Attributes:
         measure: the column that it shows.
-        title: of the plot.
-        x_title: what the places are.
-        places: their labels, in order.
-        series: in the order of the rows.
-        connected: the places are many numbers: points are joined by lines.
+        title: title of the chart.
+        x_title: title of the x axis.
+        places: labels of the places, in order.
+        series: series, in the order of the rows.
+        connected: the places are many numbers, and lines join the points.
     """
 
     measure: str
@@ -74,26 +76,26 @@ class Chart:
 
     @property
     def readable(self) -> bool:
-        """Whether there is not too much in it."""
+        """Whether it has few enough series and points to be read."""
         marks = sum(len(series.points) for series in self.series)
         return len(self.series) <= MOST_SERIES and marks <= MOST_MARKS
 
     @property
     def bar_width(self) -> float:
         """Width of a bar; 1 is the distance of two places."""
-        return GROUP * 0.9 / (1 if self.told_by_place else max(len(self.series), 1))
+        return GROUP * 0.9 / (1 if self.named_by_place else max(len(self.series), 1))
 
     def shift(self, number: int) -> float:
-        """Return how far right of its place a series is drawn, so that bars stand in groups."""
-        if self.connected or self.told_by_place:
+        """Return the offset of a series from its places, which makes groups of bars."""
+        if self.connected or self.named_by_place:
             return 0.0
         return GROUP * ((number + 0.5) / len(self.series) - 0.5)
 
     @property
     def limits(self) -> tuple[float, float]:
-        """Lowest and highest value of the y axis; 0 is always on it.
+        """Lowest and highest value of the y axis, which includes 0.
 
-        Intervals may leave it where they are much wider than the means are high.
+        Intervals that are much wider than the means may leave the axis.
         """
         points = [point for series in self.series for point in series.points]
         means = [0.0, *(point.mean for point in points)]
@@ -104,8 +106,8 @@ class Chart:
         return (low - room if low < 0 else 0.0), (high + room if high > 0 or low == 0 else 0.0)
 
     @property
-    def told_by_place(self) -> bool:
-        """Whether each series is one point that its place names: no legend is needed."""
+    def named_by_place(self) -> bool:
+        """Whether each series is one point with its name as place, so that no legend is needed."""
         return all(
             [self.places[point.place] for point in series.points] == [series.name]
             for series in self.series
@@ -113,7 +115,7 @@ class Chart:
 
 
 def numeric(rows: Sequence[Row]) -> list[str]:
-    """Return the columns that hold numbers, in order of appearance; where some are missing too."""
+    """Return the columns that have numbers or None only, in order of appearance."""
     columns: dict[str, bool] = {}
     for row in rows:
         for name, value in row.items():
@@ -123,9 +125,9 @@ def numeric(rows: Sequence[Row]) -> list[str]:
 
 
 def averages(rows: Sequence[Row], keys: Sequence[str]) -> list[Average]:
-    """Return `metrics.summary` of rows of which any may lack any value.
+    """Return `metrics.summary` of rows that may lack values.
 
-    A missing key is a setting of its own; a missing number is left out of the mean.
+    A missing key is a setting of its own. A missing number is left out of the mean.
     """
     columns = [name for name in numeric(rows) if name not in keys]
     whole = [
@@ -137,15 +139,36 @@ def averages(rows: Sequence[Row], keys: Sequence[str]) -> list[Average]:
 
 
 def subject(keys: Sequence[str]) -> str:
-    """Return the key whose values are compared: runs if there are several, else policies."""
+    """Return the compared key: the run if there are several, else the policy."""
     wanted = [*(key for key in keys[:1] if key == RUN), *(key for key in keys if key == POLICY)]
     return [*wanted, *keys, ""][0]
 
 
 def measures(run: RunDocument) -> list[str]:
-    """Return the columns to show: those that the run names, and always the share served."""
+    """Return the columns of the summary: the run's measures and the share served."""
     known = set(numeric(run.rows)) - {*run.keys, subject(run.keys), TASK, "seed"}
     return [name for name in dict.fromkeys((*run.measures, SHARE)) if name in known]
+
+
+def results(run: RunDocument) -> list[str]:
+    """Return the columns of the summary that are results, not inputs."""
+    return [name for name in measures(run) if not is_input(name)]
+
+
+def is_input(name: str) -> bool:
+    """Return whether a column is an input of the run."""
+    return name in INPUTS or "_slo_" in name
+
+
+def meaning(run: RunDocument, column: str) -> str:
+    """Return the meaning of a column; the definition that "the same" refers to replaces it."""
+    whole = ""
+    for name, defined in run.definitions.items():
+        if not defined.startswith("the same"):
+            whole = defined
+        elif name == column and whole:
+            return defined.replace("the same", re.split(r"[:;]", whole)[0], 1)
+    return run.definitions.get(column, "")
 
 
 def varying(rows: Sequence[Row], keys: Iterable[str]) -> list[str]:
@@ -154,24 +177,25 @@ def varying(rows: Sequence[Row], keys: Iterable[str]) -> list[str]:
 
 
 def charts(run: RunDocument) -> list[Chart]:
-    """Return a plot for each measure: a series for each value of its subject, settings along x.
+    """Return a chart for each result, with a series for each compared value and settings along x.
 
-    One setting alone needs no plot.
+    A run with one setting has no chart.
     """
     compared = subject(run.keys)
     settings = varying(run.rows, run.keys)
     along = [key for key in settings if key != compared]
     if not settings:
         return []
-    return _charts(run.rows, compared, along or [compared], measures(run))
+    return _charts(run.rows, compared, along or [compared], results(run))
 
 
 def task_charts(run: RunDocument) -> list[Chart]:
-    """Return three plots by kind of task for each setting."""
+    """Return three charts by kind of task for each setting."""
     compared = subject(run.keys)
     fixed = [key for key in varying(run.task_rows, run.keys) if key not in (compared, TASK)]
     known = set(numeric(run.task_rows)) - {*run.keys, compared, TASK, "seed"}
-    columns = [name for name in dict.fromkeys((*TASK_MEASURES, *run.measures)) if name in known]
+    wanted = dict.fromkeys((*TASK_MEASURES, *run.measures))
+    columns = [name for name in wanted if name in known and not is_input(name)]
     parts: dict[str, list[Row]] = {}
     for row in run.task_rows:
         about = ", ".join(f"{heading(key)} {text(row.get(key))}" for key in fixed)
@@ -205,7 +229,7 @@ def _chart(
     measure: str,
     about: str,
 ) -> Chart:
-    """Return the plot of a measure, with the places where it is known, in the order of the rows."""
+    """Return the chart of a measure with all places at which it is known, in the order of rows."""
     known = [row for row in rows if math.isfinite(row.get(measure, math.nan))]
     labels = [", ".join(text(row[key]) for key in along) for row in known]
     places = {label: place for place, label in enumerate(dict.fromkeys(labels))}
@@ -225,7 +249,7 @@ def _chart(
 
 
 def _order(values: Sequence[Value]) -> dict[str, int]:
-    """Return the place of each value: numbers by size, also those in words, others as they come."""
+    """Return the place of each value: numbers and numerals by size, others in order of rows."""
     named = {text(value): value for value in values}
     if all(_is_number(value) or str(value).isdecimal() for value in named.values()):
         return {name: n for n, name in enumerate(sorted(named, key=lambda k: float(named[k] or 0)))}

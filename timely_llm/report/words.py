@@ -1,18 +1,18 @@
-"""Words of a report: values, columns and names as people read them."""
+"""The words of a report: values, columns and names for people."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-from timely_llm.experiments.document import Value
+from timely_llm.experiments.results.document import Value
 from timely_llm.traces.model import printable
 
 LEVEL_CHARACTERS = 48
 
 
 def text(value: Value) -> str:
-    """Return a value as a reader wants to see it."""
+    """Return a value as text."""
     if value is None:
         return "–"  # noqa: RUF001
     if isinstance(value, bool):
@@ -29,17 +29,27 @@ def heading(column: str) -> str:
     return column.replace("_", " ")
 
 
+def count_of(count: int, one: str, many: str = "") -> str:
+    """Return a number and its noun: "1 robot", "3 robots"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
 def short(words: str, most: int = 60) -> str:
-    """Return words on one line, of at most so many characters that can be seen."""
+    """Return words on one line, of at most `most` printable characters."""
     line = " ".join(printable(words).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def slanted(labels: Sequence[str]) -> bool:
-    """Return whether labels along an axis are too long to stand beside each other."""
+    """Return whether labels along an axis are too long to be horizontal."""
     return len(labels) * max(map(len, labels), default=0) > LEVEL_CHARACTERS
 
 
 def file_name(*words: str) -> str:
-    """Return words as a name for a file, without anything that means something to a shell."""
+    """Return words as a file name without special characters of shells."""
     return "-".join(re.findall(r"[a-z0-9]+", " ".join(words).lower()))[:80] or "plot"

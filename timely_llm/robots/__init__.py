@@ -1,1 +1,5 @@
-"""Robot models: what simulated robots are asked, what they see, how they execute plans."""
+"""Robots: how a robot follows its plan, and models of robots and people.
+
+`PlanFollower` follows the plans of real and of simulated robots. The models stand for robots and
+people in experiments, the demo and simulated fleets. Nothing here knows a server or ROS.
+"""

@@ -1,4 +1,4 @@
-"""One simulated person in conversations: what is asked when. Pure logic: it is told the time."""
+"""One simulated person in conversations: pure logic, with the time as argument."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from timely_llm.core.listener import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S, Listener
-from timely_llm.core.request import ErrorCode
-from timely_llm.core.slo import TEXT, VOICE
-from timely_llm.core.stream import ChatMessage, StreamResult
+from timely_llm.core.request import ChatMessage, ErrorCode, StreamResult
+from timely_llm.core.slo import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S, TEXT, VOICE, Listener
 from timely_llm.robots.questions import QuestionSet
 
 MOST_TURNS = 4
-"""A conversation has one to so many turns."""
+"""Most turns of a conversation."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Question:
 
 
 @dataclass
-class _Conversation:
+class _OpenConversation:
     name: str
     turns_left: int
     said: list[ChatMessage]
@@ -104,16 +102,16 @@ class Person:
         self._forgotten = False
         return self._asked
 
-    def hear(self, text: str, now: float) -> None:
+    def receive(self, text: str, now: float) -> None:
         """Take a piece of the answer that came at `now`."""
         stalled_s = self.stalled_s
-        self._listener.hear(text, now)
+        self._listener.receive(text, now)
         self.stalls += self.stalled_s > stalled_s
 
     def take(self, result: StreamResult, now: float) -> None:
         """Take the end of the answer, and settle when to ask next.
 
-        A server that has forgotten the conversation is told all of it at once. Any other error ends
+        A server that has forgotten the conversation gets all of it at once. Any other error ends
         the conversation.
         """
         if self._asked is None:
@@ -134,7 +132,7 @@ class Person:
         """Begin a conversation."""
         self._conversations += 1
         system = self._questions.system
-        self._conversation = _Conversation(
+        self._conversation = _OpenConversation(
             f"{self.agent}/{self._conversations}",
             int(self._rng.integers(1, MOST_TURNS + 1)),
             [ChatMessage("system", system)] if system else [],
@@ -154,13 +152,13 @@ class Person:
 def people(
     count: int, questions: QuestionSet, seed: int, pause_s: float, now: float
 ) -> Sequence[Person]:
-    """Return people of whom every other one hears and the others read.
+    """Return people; every second one hears the answers and the others read them.
 
     Args:
-        count: how many.
-        questions: what they may ask.
-        seed: of everything random; each has a stream of it, so that nobody's pauses change what
-            others ask.
+        count: number of people.
+        questions: the questions that they ask.
+        seed: seed of all random choices; each person has a stream of its own, so that one's pauses
+            do not change the questions of another.
         pause_s: as in `Person`.
         now: when their first pause begins.
     """

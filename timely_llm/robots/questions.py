@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from timely_llm.core.documents import load_document
+from timely_llm.core.documents.read import load_document
 from timely_llm.core.errors import TimelyError
 from timely_llm.robots.tasks import Words, check_words, choose_words
 
@@ -20,7 +20,7 @@ class QuestionSet(BaseModel):
     """Texts of questions, with words that fill their {placeholders}.
 
     Attributes:
-        system: what the model is told before anybody asks; empty: nothing.
+        system: system message of each conversation; empty: none.
         first: questions that begin a conversation.
         later: questions that go on with it.
     """

@@ -1,17 +1,18 @@
-"""Task sets: what a simulated fleet is asked, read from YAML."""
+"""Task sets: what a simulated fleet is asked, from YAML, and the bursts in which it is asked."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from timely_llm.core.documents import load_document
+from timely_llm.core.documents.read import load_document
 from timely_llm.core.errors import TimelyError
+from timely_llm.core.text import echoed, quoted
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.robots.world import World
 
@@ -34,7 +35,7 @@ class Task:
 
     @property
     def time_utility(self) -> TimeUtility:
-        """Its worth over time (paper 001 §7.1)."""
+        """Its worth over time (Ling et al. 2024, §7.1)."""
         return URGENT if self.urgent else NORMAL
 
 
@@ -98,11 +99,15 @@ def check_words(texts: Iterable[str], words: Words) -> None:
     for text in texts:
         if not text.strip():
             raise ValueError(f"{text!r}: a text must say something")
-        for _, name, *form in string.Formatter().parse(text):
+        try:
+            fields = list(string.Formatter().parse(text))
+        except ValueError:
+            raise ValueError(f"{text!r}: write {{{{ or }}}} for a brace that is text") from None
+        for _, name, *form in fields:
             if name is not None and (not name or any(form)):
                 raise ValueError(f"{text!r}: a placeholder must be a name in braces")
             if name and not words.get(name):
-                raise ValueError(f"{text!r}: there are no words for {{{name}}}")
+                raise ValueError(f"{quoted(text)}: there are no words for {{{echoed(name)}}}")
 
 
 def choose_words(text: str, words: Words, rng: np.random.Generator) -> dict[str, str | int]:
@@ -117,3 +122,34 @@ def load_task_set(path: str | Path) -> TaskSet:
         TaskSetError: one line naming the place and what is allowed there.
     """
     return load_document(path, TaskSet, "task set", TaskSetError)
+
+
+@dataclass(frozen=True)
+class Burst:
+    """An event that hits several robots at once.
+
+    Attributes:
+        time_s: seconds after the start.
+        urgent: for each robot it hits, whether its task is urgent.
+    """
+
+    time_s: float
+    urgent: tuple[bool, ...]
+
+
+def bursts(
+    rng: np.random.Generator, events_per_s: float, max_tasks: int, urgent_share: float
+) -> Iterator[Burst]:
+    """Yield bursts for ever: exponential gaps, 1 to `max_tasks` tasks each.
+
+    Args:
+        rng: randomness.
+        events_per_s: mean events per second (EPS of Ling et al. 2024, Table 3).
+        max_tasks: most tasks of one event (Max TPE).
+        urgent_share: probability that a task is urgent.
+    """
+    time_s = 0.0
+    while True:
+        time_s += float(rng.exponential(1.0 / events_per_s))
+        tasks = int(rng.integers(1, max_tasks + 1))
+        yield Burst(time_s, tuple(bool(u) for u in rng.random(tasks) < urgent_share))

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from timely_llm.core.segment import SkillCall, Value
-from timely_llm.skills.skill_set import Skill
+from timely_llm.skills.skill import Skill
 
 
 class World:
     """Objects around one robot: in view, or hidden until it looks around.
 
     Args:
-        in_view: names of what the robot sees, in the order in which it tells them.
+        in_view: names of what the robot sees, in the order of its answers.
         hidden: names of what it sees after a search.
         loose: names of small things that lie around; where there are any, a skill that names what
             is there names them, and not the furniture in view.
@@ -38,8 +38,8 @@ class World:
 
         A search (a scene-dependent skill that returns a boolean) ends when the object is in view,
         after a random part of its time, or after all of it if the object is not there. Other
-        skills take the time that the model says; a boolean tells whether the object is in view, a
-        text names what is there, a number counts it, and what returns nothing gives True.
+        skills take the time that the model predicts. A boolean is whether the object is in view, a
+        text names the visible things, a number counts them, and a skill without a value gives True.
         """
         name = next((str(a).lower() for a in call.arguments if isinstance(a, str)), "")
         if skill.duration.scene_dependent and skill.returns == "boolean":

@@ -1,23 +1,176 @@
-"""Between ROS messages and the project's own nouns."""
+"""Conversions between ROS messages and the dataclasses of `core`."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, Generic, TypeVar
 
-from timely_llm import msg
-from timely_llm.action import Plan
+from rclpy.node import Node
+
+from timely_llm import msg, srv
+from timely_llm.action import Converse, Plan
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
     MAX_TASK_CHARACTERS,
+    ChatMessage,
     ErrorCode,
     ExecutionReport,
     PlanRequest,
     PlanResult,
     ReportState,
+    Result,
+    StreamChunk,
+    StreamRequest,
+    StreamResult,
+    check_messages,
 )
-from timely_llm.core.segment import Segment, SkillCall, Value
+from timely_llm.core.segment import ArgumentType, Segment, SkillCall, SkillParameter
+from timely_llm.core.slo import (
+    READING_WORDS_PER_S,
+    SPEAKING_WORDS_PER_S,
+    TEXT,
+    VOICE,
+    Slo,
+    SloClass,
+)
+from timely_llm.core.step import StepResult
+from timely_llm.core.text import listed, quoted
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.engines.contract import StepResult
+
+Kind = TypeVar("Kind")
+Converters = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+
+
+class MessageTable(Generic[Kind]):
+    """Converts between a dataclass and the messages with its fields.
+
+    Every attribute of the dataclass is a field, unless it is left out. A field has the attribute's
+    name without the unit `_s`, unless it is renamed.
+
+    Args:
+        kind: the dataclass.
+        message: the message.
+        renamed: names of fields by attribute.
+        converted: by attribute, the functions from the attribute to the field and back.
+        left_out: attributes without a field; they are given to `read`.
+    """
+
+    def __init__(
+        self,
+        kind: type[Kind],
+        message: Any,
+        renamed: Mapping[str, str] | None = None,
+        converted: Mapping[str, Converters] | None = None,
+        left_out: tuple[str, ...] = (),
+    ) -> None:
+        self._kind, self._message = kind, message
+        self._converted = dict(converted or {})
+        attributes = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+        unknown = {*(renamed or {}), *self._converted, *left_out}.difference(attributes)
+        if unknown:
+            raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
+        self.names = {
+            name: (renamed or {}).get(name, name.removesuffix("_s"))
+            for name in attributes
+            if name not in left_out
+        }
+        """Names of fields by attribute."""
+
+    def fields(self, value: Kind) -> dict[str, Any]:
+        """Return the fields of a message by name."""
+        made = {}
+        for attribute, name in self.names.items():
+            field = getattr(value, attribute)
+            if attribute in self._converted:
+                field = self._converted[attribute][0](field)
+            made[name] = field
+        return made
+
+    def message(self, value: Kind, kind: Any = None) -> Any:
+        """Return the message, or one of another type with some of its fields."""
+        made = self.fields(value)
+        if kind is None:
+            return self._message(**made)
+        known = kind.get_fields_and_field_types()
+        return kind(**{name: field for name, field in made.items() if name in known})
+
+    def read(self, message: Any, **given: Any) -> Kind:
+        """Return the dataclass in a message; given attributes replace the message's."""
+        made = dict(given)
+        for attribute, name in self.names.items():
+            if attribute in given:
+                continue
+            field = getattr(message, name)
+            if attribute in self._converted:
+                field = self._converted[attribute][1](field)
+            made[attribute] = field
+        return self._kind(**made)
+
+
+Message = TypeVar("Message")
+
+
+def stamped(node: Node, message: Message) -> Message:
+    """Return a message, stamped with the present time of the node's clock."""
+    message.stamp = node.get_clock().now().to_msg()  # type: ignore[attr-defined]
+    return message
+
+
+def stream_request(
+    message: Converse.Goal | msg.StreamRequest,
+    request_id: str,
+    max_tokens: int,
+    slo_classes: Mapping[str, SloClass],
+) -> StreamRequest:
+    """Return the request in a goal or a flat message.
+
+    Args:
+        message: both types have the same fields, except `feedback`.
+        request_id: the message's, or a new one if the message has none.
+        max_tokens: used if the message has none.
+        slo_classes: by name, `text` among them.
+
+    Raises:
+        RequestError: a field is empty, too large or not a sane number, or there is no service level
+            of this name.
+    """
+    given = slo_classes.get(message.slo_class or TEXT.name)
+    if given is None:
+        raise RequestError(
+            f"unknown service level {quoted(message.slo_class)}: choose one of"
+            f" {listed(list(slo_classes))}"
+        )
+    check_messages(len(message.messages) + bool(message.prompt))  # before each one is read
+    said = [ChatMessage(m.role, m.content) for m in message.messages]
+    if message.prompt:
+        said.append(ChatMessage("user", message.prompt))
+    hears = SPEAKING_WORDS_PER_S if given.name == VOICE.name else READING_WORDS_PER_S
+    return STREAM_REQUEST.read(
+        message,
+        request_id=request_id,
+        messages=tuple(said),
+        slo=_own(given.slo, ttft_s=message.ttft, tpot_s=message.tpot, deadline_s=message.deadline),
+        weight=message.weight or given.weight,
+        words_per_s=message.words_per_s or hears,
+        max_tokens=message.max_tokens or max_tokens,
+    )
+
+
+def _own(slo: Slo, **values: float) -> Slo:
+    """Return a service level with a request's own values; a value of 0 is not given."""
+    return replace(slo, **{name: value for name, value in values.items() if value != 0.0})
+
+
+def stream_request_message(request: StreamRequest, kind: Any = msg.StreamRequest) -> Any:
+    """Return a request as a flat message or a goal, with its own service level, of no class."""
+    return kind(**STREAM_REQUEST.fields(request), **SLO.fields(request.slo))
+
+
+_VALUES: dict[int, Callable[[str], int | float | str]] = {
+    ArgumentType.INTEGER: int,
+    ArgumentType.NUMBER: float,
+}
 
 
 def plan_request(
@@ -27,92 +180,72 @@ def plan_request(
 
     Args:
         message: both types have the same fields.
-        request_id: the message's own, or one made for a message that has none.
+        request_id: the message's, or a new one if the message has none.
         max_tokens: used if the message has none.
 
     Raises:
         RequestError: a field is empty, too large or not a sane number.
     """
     given = message.time_utility
-    # A message that was not filled in is all zeros.
+    # A message that was not filled in has zeros only.
     unset = given.beta == given.alpha == given.ert == 0.0
-    return PlanRequest(
+    return PLAN_REQUEST.read(
+        message,
         request_id=request_id,
-        agent=message.agent,
-        skill_set=message.skill_set,
-        task=message.task,
-        time_utility=NORMAL if unset else TimeUtility(given.beta, given.alpha, given.ert),
+        time_utility=NORMAL if unset else TIME_UTILITY.read(given),
         max_tokens=message.max_tokens or max_tokens,
-        temperature=message.temperature,
-        seed=message.seed,
-        closed_loop=message.closed_loop,
     )
 
 
-def request_message(request: PlanRequest) -> msg.PlanRequest:
-    """Return a request as a flat message."""
-    return msg.PlanRequest(
-        request_id=request.request_id,
-        agent=request.agent,
-        skill_set=request.skill_set,
-        task=request.task,
-        time_utility=time_utility_message(request.time_utility),
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        seed=request.seed,
-        closed_loop=request.closed_loop,
+def skill_call(message: msg.SkillCall) -> SkillCall:
+    """Return the skill call in a message."""
+    return SKILL_CALL.read(
+        message,
+        arguments=tuple(map(argument, message.arguments)),
+        parameters=tuple(SkillParameter(a.name, _argument_type(a.type)) for a in message.arguments),
     )
 
 
-def time_utility_message(utility: TimeUtility) -> msg.TimeUtility:
-    """Return a time-utility function as a message."""
-    return msg.TimeUtility(beta=utility.beta, alpha=utility.alpha, ert=utility.ert_s)
+def argument(message: msg.SkillArgument) -> int | float | str:
+    """Return the value of an argument in its type; a text that is no number stays a text."""
+    convert = _VALUES.get(message.type, str)
+    try:
+        return convert(message.value)
+    except ValueError:
+        return str(message.value)
 
 
-def segment_message(segment: Segment) -> msg.Segment:
-    """Return a segment as a message."""
-    return msg.Segment(
-        request_id=segment.request_id,
-        agent=segment.agent,
-        index=segment.index,
-        epoch=segment.epoch,
-        text=segment.text,
-        calls=[skill_call_message(call) for call in segment.calls],
-        predicted=segment.predicted_s,
-        final=segment.final,
-    )
-
-
-def segment(message: msg.Segment) -> Segment:
-    """Return the segment in a message; arguments of calls are texts, as they came."""
-    calls = [SkillCall(c.name, tuple(c.arguments), c.predicted, c.blocking) for c in message.calls]
-    return Segment(
-        request_id=message.request_id,
-        agent=message.agent,
-        index=message.index,
-        text=message.text,
-        calls=tuple(calls),
-        predicted_s=message.predicted,
-        final=message.final,
-        epoch=message.epoch,
-    )
+def _argument_type(number: int) -> ArgumentType:
+    """Return the type of a number; an unknown type is a text."""
+    return ArgumentType(number) if number in frozenset(ArgumentType) else ArgumentType.TEXT
 
 
 def skill_call_message(call: SkillCall) -> msg.SkillCall:
     """Return a skill call as a message."""
-    return msg.SkillCall(
-        name=call.name,
-        arguments=[str(argument) for argument in call.arguments],
-        predicted=call.predicted_s,
-        blocking=call.blocking,
-    )
+    return msg.SkillCall(**SKILL_CALL.fields(call), arguments=_argument_messages(call))
+
+
+def _argument_messages(call: SkillCall) -> list[msg.SkillArgument]:
+    parameters = call.parameters or [
+        SkillParameter("", _type_of(value)) for value in call.arguments
+    ]
+    return [
+        msg.SkillArgument(name=parameter.name, type=int(parameter.type), value=str(value))
+        for parameter, value in zip(parameters, call.arguments, strict=True)
+    ]
+
+
+def _type_of(value: float | str) -> ArgumentType:
+    if isinstance(value, str):
+        return ArgumentType.TEXT
+    return ArgumentType.INTEGER if isinstance(value, int) else ArgumentType.NUMBER
 
 
 def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
     """Return the report in a message.
 
     Raises:
-        RequestError: its state is none of the constants, or a name is too long.
+        RequestError: the state is none of the constants, or a name is too long.
     """
     try:
         state = ReportState(message.state)
@@ -121,90 +254,102 @@ def execution_report(message: msg.ExecutionReport) -> ExecutionReport:
         raise RequestError(
             f"execution report: state must be one of {allowed}, not {message.state}"
         ) from error
-    return ExecutionReport(
-        request_id=message.request_id,
-        agent=message.agent,
-        state=state,
-        index=message.index,
-        duration_s=message.duration,
-        value=message.value[:MAX_TASK_CHARACTERS],
-        epoch=message.epoch,
-    )
+    return EXECUTION_REPORT.read(message, state=state)
 
 
-def value_text(value: Value | None) -> str:
-    """Return what a skill returned as reports carry it; empty if it returned nothing."""
-    return "" if value is None else str(value)
-
-
-def report_message(report: ExecutionReport) -> msg.ExecutionReport:
-    """Return a report as a message."""
-    return msg.ExecutionReport(
-        request_id=report.request_id,
-        agent=report.agent,
-        state=int(report.state),
-        index=report.index,
-        epoch=report.epoch,
-        duration=report.duration_s,
-        value=report.value[:MAX_TASK_CHARACTERS],
-    )
-
-
-def plan_result(result: PlanResult) -> Plan.Result:
-    """Return a result as the action's result message."""
-    return Plan.Result(**_result_fields(result))
-
-
-def result_message(result: PlanResult) -> msg.PlanResult:
-    """Return a result as a flat message."""
-    return msg.PlanResult(agent=result.agent, **_result_fields(result))
-
-
-def _result_fields(result: PlanResult) -> dict[str, Any]:
-    return {
-        "error_code": int(result.error_code),
-        "error_msg": result.error_msg,
-        "request_id": result.request_id,
-        "plan": result.plan,
-        "segments": result.segments,
-        "epoch": result.epoch,
-        "response_time": result.response_s,
-        "waiting_time": result.waiting_s,
-        "utility": result.utility,
-        "prompt_tokens": result.prompt_tokens,
-        "generated_tokens": result.generated_tokens,
-        "recomputed_tokens": result.recomputed_tokens,
-    }
-
-
-def result_of(message: Plan.Result | msg.PlanResult, agent: str) -> PlanResult:
-    """Return the result in the action's result message, or in a flat one."""
-    return PlanResult(
-        request_id=message.request_id,
-        agent=agent,
-        error_code=error_code(message.error_code),
-        error_msg=message.error_msg,
-        plan=message.plan,
-        segments=message.segments,
-        response_s=message.response_time,
-        waiting_s=message.waiting_time,
-        utility=message.utility,
-        prompt_tokens=message.prompt_tokens,
-        generated_tokens=message.generated_tokens,
-        recomputed_tokens=message.recomputed_tokens,
-        epoch=message.epoch,
-    )
+def _clipped(value: str) -> str:
+    return value[:MAX_TASK_CHARACTERS]
 
 
 def error_code(number: int) -> ErrorCode:
-    """Return the code of a number; those that are not known here mean that the server failed."""
+    """Return the code of a number; an unknown code means that the server failed."""
     return ErrorCode(number) if number in frozenset(ErrorCode) else ErrorCode.ENGINE_FAILED
 
 
 def step_message(result: StepResult) -> msg.EngineStep:
-    """Return what a step did as a message."""
+    """Return the result of a step as a message."""
     return msg.EngineStep(
         duration=result.duration_s,
-        request_ids=list(result.computed),
-        tokens=list(result.computed.values()),
+        shares=[
+            msg.StepShare(request_id=key, tokens=tokens) for key, tokens in result.computed.items()
+        ],
     )
+
+
+CODE = (int, error_code)
+TIME_UTILITY = MessageTable(TimeUtility, msg.TimeUtility)
+SLO = MessageTable(Slo, None)
+PLAN_REQUEST = MessageTable(
+    PlanRequest,
+    msg.PlanRequest,
+    converted={"time_utility": (TIME_UTILITY.message, TIME_UTILITY.read)},
+)
+PLAN_RESULT = MessageTable(
+    PlanResult,
+    msg.PlanResult,
+    renamed={"response_s": "response_time", "waiting_s": "waiting_time"},
+    converted={"error_code": CODE},
+)
+SKILL_CALL = MessageTable(SkillCall, msg.SkillCall, left_out=("arguments", "parameters"))
+SEGMENT = MessageTable(
+    Segment,
+    msg.Segment,
+    converted={
+        "calls": (
+            lambda calls: [skill_call_message(call) for call in calls],
+            lambda messages: tuple(map(skill_call, messages)),
+        )
+    },
+)
+EXECUTION_REPORT = MessageTable(
+    ExecutionReport,
+    msg.ExecutionReport,
+    converted={"state": (int, ReportState), "value": (_clipped, _clipped)},
+)
+CHAT_MESSAGE = MessageTable(ChatMessage, msg.ChatMessage)
+STREAM_REQUEST = MessageTable(
+    StreamRequest,
+    msg.StreamRequest,
+    renamed={"words_per_s": "words_per_s"},
+    converted={
+        "messages": (
+            lambda said: list(map(CHAT_MESSAGE.message, said)),
+            lambda messages: tuple(map(CHAT_MESSAGE.read, messages)),
+        )
+    },
+    left_out=("slo",),
+)
+STREAM_CHUNK = MessageTable(StreamChunk, msg.StreamChunk)
+STREAM_RESULT = MessageTable(StreamResult, msg.StreamResult, converted={"error_code": CODE})
+
+
+def fill_answer(
+    response: srv.GetResult.Response, served: bool, result: Result | None
+) -> srv.GetResult.Response:
+    """Fill in the state of a request.
+
+    Args:
+        response: filled in and returned.
+        served: the request is being served; `result` is that of an older one with its id.
+        result: how it ended; None: that is not known.
+    """
+    if served:
+        response.state = response.SERVED
+    elif isinstance(result, PlanResult):
+        response.state = response.PLAN
+        response.plan = PLAN_RESULT.message(result)
+    elif isinstance(result, StreamResult):
+        response.state = response.ANSWER
+        response.answer = STREAM_RESULT.message(result)
+    else:
+        response.state = response.UNKNOWN
+    return response
+
+
+def result_in(response: srv.GetResult.Response) -> Result | None:
+    """Return how a request ended; None: it has not, or the server does not know it."""
+    if response.state == response.PLAN:
+        return PLAN_RESULT.read(response.plan)
+    if response.state == response.ANSWER:
+        return STREAM_RESULT.read(response.answer)
+    return None

@@ -1,7 +1,7 @@
-"""Nodes whose callbacks' exceptions end nothing.
+"""Nodes that survive exceptions of their callbacks.
 
-rclpy lets an exception of a callback end `spin`, and with the events executor the process. That
-holds for its own callbacks too: a parameter of an unknown type is enough.
+In rclpy, an exception of a callback ends `spin`, and with the events executor the process. The same
+holds for rclpy's own callbacks: a parameter of an unknown type is enough.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from timely_llm.core.request import ErrorCode
 from timely_llm.core.text import sendable
 
 REPEAT_S = 5.0
-"""A callback that fails again and again is logged that often, seconds."""
+"""Shortest time between two log lines of one failing callback, seconds."""
 MAX_SENTENCE = 300
 MAX_TRACEBACK = 4000
 Callback = Callable[..., Any]
@@ -31,10 +31,10 @@ Logger = Callable[[], Any]
 
 
 class Guard:
-    """Logs what goes wrong in one callback, and goes on.
+    """Logs the exceptions of one callback.
 
     Args:
-        what: what the log calls the callback.
+        what: name of the callback in the log.
         logger: returns the node's logger.
     """
 
@@ -45,7 +45,7 @@ class Guard:
         self._passed_over = 0
 
     def failed(self, error: Exception) -> str:
-        """Log an error; return the sentence about it."""
+        """Log an error; return its sentence."""
         words = " ".join(first_line(error).split())
         sentence = sendable(f"{self._what} failed: {type(error).__name__}: {words}")
         if len(sentence) > MAX_SENTENCE:
@@ -62,11 +62,11 @@ class Guard:
         return sentence
 
     def wrap(self, callback: Callback, otherwise: Callable[..., Any] | None = None) -> Callback:
-        """Return the callback, which now raises nothing.
+        """Return a callback that raises nothing.
 
         Args:
-            callback: a function, or one that makes a coroutine.
-            otherwise: what is returned after an error, given the sentence and the arguments.
+            callback: a function or a coroutine function.
+            otherwise: makes the returned value after an error, from the sentence and the arguments.
         """
 
         def answer(error: Exception, arguments: tuple[Any, ...]) -> Any:
@@ -95,11 +95,11 @@ class Guard:
 
 
 class Guarded(Node):
-    """A node that logs what its callbacks raise, and answers the calls of its services anyway."""
+    """A node that logs the exceptions of its callbacks, and answers each call of its services."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        for service in self.services:  # those of a life cycle are made in another way
+        for service in self.services:  # a life cycle makes its own without create_service
             if not hasattr(service.callback, "__wrapped__"):
                 service.callback = self._answering(service.srv_name, service.callback)
 
@@ -120,12 +120,12 @@ class Guarded(Node):
     def create_timer(  # type: ignore[override]
         self, timer_period_sec: float, callback: Callback, *arguments: Any, **options: Any
     ) -> Any:
-        """Call something from time to time; see `rclpy.node.Node`."""
+        """Call a function periodically; see `rclpy.node.Node`."""
         guarded = self._guard("a timer").wrap(callback)
         return super().create_timer(timer_period_sec, guarded, *arguments, **options)
 
     def add_waitable(self, waitable: Any) -> None:
-        """Take in an action's server or client; see `rclpy.node.Node`."""
+        """Add an action's server or client; see `rclpy.node.Node`."""
         whole = weakref.WeakMethod(waitable.execute)  # rclpy frees it with its last reference
 
         async def execute(data: Any) -> None:
@@ -149,7 +149,7 @@ class Guarded(Node):
 
 
 def failure(sentence: str, request: Any, response: Any) -> Any:
-    """Return the answer to a call that failed: a new response that says so where it can."""
+    """Return the answer to a failed call: a new response, with the error where it has a field."""
     answer = type(response)()
     fields = type(response).get_fields_and_field_types()
     if "error_code" in fields:

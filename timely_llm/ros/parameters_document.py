@@ -1,14 +1,20 @@
-"""docs/parameters.md: `python -m timely_llm.ros.parameters_document > docs/parameters.md`."""
+"""The document of all parameters, written by a command.
+
+`python -m timely_llm.ros.parameters_document > docs/parameters.md`
+"""
 
 from __future__ import annotations
 
 import json
 
-from timely_llm.ros import delivery_probe, plan_server_setup, recorder, robot_fleet, talkers
-from timely_llm.ros.parameters import Parameter
+from timely_llm.ros.bags import recorder
+from timely_llm.ros.fleet import robot_fleet, talkers
+from timely_llm.ros.parameters import NodeParameter
+from timely_llm.ros.probes import delivery_probe
+from timely_llm.ros.server import setup
 
 NODES = {
-    "plan_server": plan_server_setup.PARAMETERS,
+    "plan_server": setup.PARAMETERS,
     "robot_fleet": robot_fleet.PARAMETERS,
     "talkers": talkers.PARAMETERS,
     "recorder": recorder.PARAMETERS,
@@ -20,16 +26,16 @@ TYPES = {
 }  # fmt: skip
 HEAD = """# Parameters
 
-Written by `python -m timely_llm.ros.parameters_document` from the nodes' declarations; a test
-compares. A value that is not allowed ends the node, or is refused, with one sentence. `ros2 param
-describe` tells the same at run time.
+`python -m timely_llm.ros.parameters_document` writes this document from the nodes' declarations; a
+test compares both. A value that is not allowed ends the node, or is refused, with one sentence.
+`ros2 param describe` prints the same at run time.
 
 Parameters of `plan_server` can be set while it is not configured (`ros2 lifecycle set /plan_server
-cleanup`, `ros2 param set ...`, `configure`, `activate`), except for those that say *at the start*;
-all others are read at the start. Parameters that name a file, a model or an option of the engine
-are among those: any node can set a parameter of any other, and no message may choose what a server
-reads, runs or writes. `ros2 param set` refuses them as read-only; give them by `--ros-args -p`, a
-launch argument or a parameter file.
+cleanup`, `ros2 param set ...`, `configure`, `activate`), except those marked *at the start*. All
+other nodes read their parameters at the start. Parameters that name a file, a model or an option of
+the engine are marked *at the start*: any node can set a parameter of any other, and no message may
+choose what a server reads, runs or writes. `ros2 param set` refuses them as read-only, and it
+refuses a policy of your own. Give them by `--ros-args -p`, a launch argument or a parameter file.
 
 Topics take `qos_overrides`: `qos_overrides./plan_server/segments.publisher.depth` (and `.history`,
 `.reliability`), with the topic's full name; likewise `stream_chunks`, `stats` and `/diagnostics`
@@ -48,12 +54,12 @@ def document() -> str:
     return "".join(parts)
 
 
-def row(parameter: Parameter, settable: bool) -> str:
+def row(parameter: NodeParameter, settable: bool) -> str:
     """Return a parameter's line.
 
     Args:
-        parameter: what to describe.
-        settable: others of its node can be set later.
+        parameter: the parameter.
+        settable: other parameters of its node can be set later.
     """
     when = "; at the start" if settable and parameter.fixed else ""
     default = json.dumps(parameter.default)
@@ -64,10 +70,12 @@ def row(parameter: Parameter, settable: bool) -> str:
     )
 
 
-def allowed(parameter: Parameter) -> str:
-    """Return what values a parameter may have, in words."""
+def allowed(parameter: NodeParameter) -> str:
+    """Return the allowed values of a parameter in words."""
     if parameter.choices:
-        return ", ".join(f"`{choice}`" for choice in parameter.choices)
+        choices = ", ".join(f"`{choice}`" for choice in parameter.choices)
+        own = f"; at the start also your own, `{parameter.reference}`"
+        return choices + own * bool(parameter.reference)
     return "" if parameter.low is None else parameter.range
 
 

@@ -11,24 +11,24 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.ros.rcl_errors import reason
+from timely_llm.ros.process import reason
 
 QUEUE = 256
 """Messages kept for a slow reader: more than a burst of segments."""
 TOKENS = 4096
-"""The same of tokens: half a second of a server that makes thousands of them in one."""
+"""The same for tokens: half a second of a server that makes thousands a second."""
 Entity = TypeVar("Entity")
 
 
 def reliable(depth: int = QUEUE) -> QoSProfile:
-    """Return the profile of everything that must not get lost."""
+    """Return the profile of messages that must not get lost."""
     return QoSProfile(depth=depth, reliability=ReliabilityPolicy.RELIABLE)
 
 
 def of_action(feedback: str) -> dict[str, Any]:
     """Return the profiles of an action's server ("pub") or client ("sub").
 
-    By default its services keep ten requests: of a larger burst the others would be lost, and their
+    By default its services keep ten requests. A larger burst would lose the others, and their
     clients would wait for ever.
     """
     names = (f"feedback_{feedback}", "goal_service", "result_service", "cancel_service")
@@ -36,10 +36,10 @@ def of_action(feedback: str) -> dict[str, Any]:
 
 
 def publisher(node: Node, kind: Any, topic: str, depth: int = QUEUE) -> Publisher[Any]:
-    """Return a reliable publisher whose history, depth and reliability users may override.
+    """Return a reliable publisher; users may override its history, depth and reliability.
 
-    The parameters are called `qos_overrides./TOPIC.publisher.depth` and so on, with the topic's
-    full name; they are read at the start.
+    The parameters are `qos_overrides./TOPIC.publisher.depth` and so on, with the topic's full name;
+    they are read at the start.
 
     Raises:
         ConfigurationError: an override is not possible.
@@ -54,7 +54,7 @@ def publisher(node: Node, kind: Any, topic: str, depth: int = QUEUE) -> Publishe
 
 
 def subscribe(node: Node, kind: Any, topic: str, callback: Callable[[Any], None]) -> None:
-    """Subscribe reliably; overrides as in `publisher`, by `qos_overrides./TOPIC.subscription...`.
+    """Subscribe reliably; overrides as in `publisher`: `qos_overrides./TOPIC.subscription...`.
 
     Raises:
         ConfigurationError: an override is not possible.

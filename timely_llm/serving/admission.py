@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-from timely_llm.core.errors import EngineError, EngineLost
+from timely_llm.core.clock import SAME
+from timely_llm.core.errors import EngineError, EngineLost, PlanError
 from timely_llm.core.generation import PlanGeneration, PlanTally
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
 from timely_llm.engines.contract import Decoding, Engine
 from timely_llm.serving.delivery import PlanDelivery
-from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.given_plans import GivenDelivery
+from timely_llm.serving.limits import AdmissionLimits
+from timely_llm.serving.prompts import SkillSetPrompts
 from timely_llm.serving.removals import Removals
 
-MAX_TOKEN_CHARACTERS = 8
-"""Characters of a token, in the mean of a long text: texts of any language have fewer."""
 _WARM_UP = ""  # a key that no request has
-
-
-@dataclass(frozen=True)
-class AdmissionLimits:
-    """What a loop takes on.
-
-    Attributes:
-        max_prompt_tokens: tokens of the longest prompt, the shared part included.
-        constrained: allow the model only tokens that its skill set's grammar allows.
-    """
-
-    max_prompt_tokens: float = math.inf
-    constrained: bool = False
-
-    def check_characters(self, characters: int, what: str = "the prompt") -> None:
-        """Find out whether a text of so many characters can be within the limit.
-
-        So no text is made tokens for that cannot be taken: that would hold up the steps of others.
-
-        Raises:
-            Rejected: it is too long.
-        """
-        most = MAX_TOKEN_CHARACTERS * self.max_prompt_tokens
-        if characters > most:
-            raise Rejected(
-                ErrorCode.INVALID_REQUEST,
-                f"{what} has {characters} characters, at most {most:g} are taken where prompts may"
-                f" have {self.max_prompt_tokens:g} tokens",
-            )
-
-    def check(self, tokens: int, what: str = "the prompt") -> None:
-        """Find out whether a prompt of so many tokens is taken.
-
-        Raises:
-            Rejected: it is too long.
-        """
-        if tokens > self.max_prompt_tokens:
-            raise Rejected(
-                ErrorCode.INVALID_REQUEST,
-                f"{what} has {tokens} tokens, at most {self.max_prompt_tokens:g} are allowed",
-            )
 
 
 class Admission:
@@ -68,13 +25,16 @@ class Admission:
         prompts: the known skill sets.
         limits: what is taken on.
         whole: deliver whole plans.
+
+    Attributes:
+        robot_time: how robots' time passes now.
     """
 
     def __init__(
         self,
         engine: Engine,
         removals: Removals,
-        prompts: Prompts,
+        prompts: SkillSetPrompts,
         limits: AdmissionLimits,
         whole: bool,
     ) -> None:
@@ -83,9 +43,10 @@ class Admission:
         self._prompts = prompts
         self._limits = limits
         self._whole = whole
+        self.robot_time = SAME
 
     def warm_up(self, skill_set: str) -> None:
-        """Let the engine read a skill set's grammar now, not while somebody waits."""
+        """Let the engine read a skill set's grammar before the first request needs it."""
         grammar = self._prompts.known(skill_set).grammar
         if self._limits.constrained and grammar is not None:
             word = self._engine.tokenizer.encode("a")
@@ -111,20 +72,36 @@ class Admission:
         token_ids, prefix = self._prompts.build(request)
         generation = PlanGeneration(
             request.request_id, request, arrival_s, len(token_ids), len(token_ids),
-            epoch=epoch, tally=tally,
+            epoch=epoch, tally=tally, robot_time=self.robot_time,
         )  # fmt: skip
-        tally.prompt_tokens += len(token_ids)
         self._limits.check(len(token_ids))
         most = self._engine.capacity.max_model_len - len(token_ids)
         generation.max_tokens = min(request.max_tokens, most)
         grammar = known.grammar if self._limits.constrained else None
         decoding = Decoding(request.temperature, request.seed, grammar)
         try:
-            generation.to_compute = self._engine.add(generation.key, token_ids, prefix, decoding)
+            generation.set_progress(self._engine.add(generation.key, token_ids, prefix, decoding))
         except EngineLost:
             raise
         except EngineError as error:
             raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
-        generation.shared_tokens = len(token_ids) - generation.to_compute
-        generation.context_tokens = generation.shared_tokens
+        tally.prompt_tokens += len(token_ids)
         return PlanDelivery(generation, self._engine.tokenizer, known.checker(), self._whole)
+
+    def begin_given(self, request: PlanRequest, arrival_s: float) -> GivenDelivery:
+        """Check a plan that was written by hand; return its delivery. The engine never sees it.
+
+        Raises:
+            Rejected: it is no plan of its skill set, and why.
+        """
+        known = self._prompts.known(request.skill_set)
+        generation = PlanGeneration(
+            request.request_id, request, arrival_s, 0, 0, robot_time=self.robot_time
+        )
+        generation.tally.task = request.task
+        try:
+            return GivenDelivery(
+                generation, self._engine.tokenizer, known.checker(), self._whole, known.skill_set
+            )
+        except PlanError as error:
+            raise Rejected(ErrorCode.MALFORMED_PLAN, str(error)) from error

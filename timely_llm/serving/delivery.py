@@ -1,4 +1,4 @@
-"""From a plan's tokens to segments, and to the moment when the next one is due."""
+"""From tokens to segments and chunks, and when the next is due."""
 
 from __future__ import annotations
 
@@ -7,13 +7,44 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timely_llm.core.errors import PlanError
-from timely_llm.core.generation import PlanGeneration, State
-from timely_llm.core.request import ExecutionReport, ReportState
+from timely_llm.core.events.schema import ChunkEvent, SegmentEvent
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
+from timely_llm.core.request import ExecutionReport, ReportState, StreamChunk
 from timely_llm.core.segment import Segment
 
 if TYPE_CHECKING:
-    from timely_llm.engines.tokenizer_contract import Tokenizer
+    from timely_llm.engines.contract import Tokenizer
     from timely_llm.skills.stop_checker import Piece, StopChecker
+
+
+class StreamDelivery:
+    """Watches one answer's tokens and hands out each as it comes.
+
+    Args:
+        generation: the generation, which this object keeps up to date.
+        tokenizer: the engine's tokenizer.
+    """
+
+    def __init__(self, generation: StreamGeneration, tokenizer: Tokenizer) -> None:
+        self.generation = generation
+        self._tokenizer = tokenizer
+        self._stream = tokenizer.stream()
+        self.complete = False
+
+    def push(self, token_id: int, now: float) -> list[StreamChunk]:
+        """Take a token and return its chunk."""
+        generation = self.generation
+        generation.token_ids.append(token_id)
+        generation.tally.generated_tokens += 1
+        generation.token_arrived(now)
+        ends = token_id in self._tokenizer.eos_ids
+        text = "" if ends else self._stream.push(token_id)
+        generation.pieces.append(text)
+        generation.listener.receive(text, now)
+        generation.cut = not ends and len(generation.token_ids) >= generation.max_tokens
+        self.complete = ends or generation.cut
+        index = len(generation.token_ids) - 1
+        return [StreamChunk(generation.key, generation.request.agent, index, text, self.complete)]
 
 
 class PlanDelivery:
@@ -21,7 +52,7 @@ class PlanDelivery:
 
     Args:
         generation: the generation, which this object keeps up to date.
-        tokenizer: the engine's words.
+        tokenizer: the engine's tokenizer.
         checker: finds the boundaries; a fresh one.
         whole: keep all segments back until the plan is complete, or waits for a skill's value.
     """
@@ -76,7 +107,7 @@ class PlanDelivery:
         A token may have said more than the blocking call; what it said after it is taken back.
 
         Args:
-            text: the outside words.
+            text: the tool output.
         """
         self._stream = self._tokenizer.stream()
         kept = self._kept if self._drop else ""
@@ -86,13 +117,16 @@ class PlanDelivery:
         piece, tail = self._checker.finish()
         self.complete = True
         pieces = [*self._held, *([piece] if piece else [])]
-        delivered = self.generation.segments
         if pieces:
             pieces[-1] = replace(pieces[-1], text=pieces[-1].text + tail)
             return self._deliver(pieces, now)
-        if not delivered:
+        if not self.generation.segments:
             raise PlanError("the model ended without a plan")
-        # Never an empty extra segment: the last one comes again, marked final.
+        return self._last_again(tail)
+
+    def _last_again(self, tail: str) -> list[Segment]:
+        """Return the last segment, marked final: never an empty extra one."""
+        delivered = self.generation.segments
         delivered[-1] = replace(delivered[-1], text=delivered[-1].text + tail, final=True)
         return [delivered[-1]]
 
@@ -109,6 +143,7 @@ class PlanDelivery:
                 predicted_s=piece.predicted_s,
                 final=self.complete and place == len(pieces),
                 epoch=generation.epoch,
+                given=generation.given,
             )
             account(generation, segment, now)
             made.append(segment)
@@ -117,20 +152,21 @@ class PlanDelivery:
 
 def account(generation: PlanGeneration, segment: Segment, now: float) -> None:
     """Enter a delivered segment: response and waiting time, and when the robot will be free."""
-    tally = generation.tally
+    tally, rate = generation.tally, generation.rate
     if generation.first:
-        start_s, response_s = now, now - generation.arrival_s
+        # A simulator's clock is not known to the millisecond; negative means that none came.
+        start_s, response_s = now, max(now - generation.asked_s, 0.0) * rate
         tally.waiting_s += response_s
         if tally.response_s < 0:
             tally.response_s = response_s
             tally.utility = generation.request.time_utility.value(response_s)
     else:
         generation.overrun(now)
-        tally.waiting_s += max(0.0, now - generation.robot_free_s)
+        tally.waiting_s += max(0.0, now - generation.robot_free_s) * rate
         start_s = max(now, generation.robot_free_s)
     tally.segments += 1
     generation.segments.append(segment)
-    generation.robot_free_s = start_s + segment.predicted_s
+    generation.robot_free_s = start_s + segment.predicted_s / rate
 
 
 def correct(generation: PlanGeneration, report: ExecutionReport, now: float) -> None:
@@ -148,4 +184,30 @@ def correct(generation: PlanGeneration, report: ExecutionReport, now: float) -> 
         ahead = generation.segments[report.index + 1 :]
     else:
         return
-    generation.robot_free_s = now + math.fsum(segment.predicted_s for segment in ahead)
+    left_s = math.fsum(segment.predicted_s for segment in ahead)
+    generation.robot_free_s = now + left_s / generation.rate
+
+
+def event_of(
+    made: Segment | StreamChunk, generation: Generation, now: float
+) -> SegmentEvent | ChunkEvent:
+    """Return the event of a segment or chunk.
+
+    Args:
+        made: what is delivered.
+        generation: as it is after the delivery.
+        now: seconds on the loop's clock.
+    """
+    if isinstance(made, StreamChunk):
+        credit_s = 0.0
+        if isinstance(generation, StreamGeneration):
+            credit_s = round(generation.listener.credit_s(now), 6)
+        return ChunkEvent(
+            now, made.request_id, made.index, made.text, made.final,
+            round(generation.due_s, 6), credit_s, made, generation,
+        )  # fmt: skip
+    return SegmentEvent(
+        now, made.request_id, made.index, made.epoch, made.text, round(made.predicted_s, 6),
+        made.final, generation.state is State.BLOCKED, round(generation.due_s, 6),
+        made, generation,
+    )  # fmt: skip

@@ -20,7 +20,7 @@ class Failures:
     Args:
         log: takes the lines.
         what: the subject and verb of each line, such as "the serving loop failed".
-        now: tells seconds.
+        now: returns seconds.
 
     Attributes:
         row: failures since the last success.
@@ -34,7 +34,7 @@ class Failures:
         self._what = what
         self._now = now
         self._untold = 0
-        self._told_s = self._traced_s = -LINE_S - TRACEBACK_S + now()
+        self._logged_s = self._traced_s = -LINE_S - TRACEBACK_S + now()
         self._traced = ""
         self.row = 0
         self.last = ""
@@ -52,14 +52,14 @@ class Failures:
         self._untold += 1
         self.last = in_words(error)
         now = self._now()
-        if now < self._told_s + LINE_S:
+        if now < self._logged_s + LINE_S:
             return
         known = self.last == self._traced and now < self._traced_s + TRACEBACK_S
         if not known:
             self._traced, self._traced_s = self.last, now
         times = f" {self._untold} times" if self._untold > 1 else ""
         self._log.error("%s%s: %s", self._what, times, self.last, exc_info=None if known else error)
-        self._untold, self._told_s = 0, now
+        self._untold, self._logged_s = 0, now
 
     def over(self) -> None:
         """Enter a success."""

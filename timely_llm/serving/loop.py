@@ -1,4 +1,4 @@
-"""The serving loop: admit, step, deliver.
+"""The serving loop: it admits requests, runs steps, and returns what happened as events.
 
 The same loop runs on the wall clock in a thread of the server and on a virtual clock in
 experiments. It is not thread-safe: `server.Server` gives it a thread and an inbox.
@@ -7,99 +7,132 @@ experiments. It is not thread-safe: `server.Server` gives it a thread and an inb
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from timely_llm.core.clock import Clock
-from timely_llm.core.echo import quoted
+from timely_llm.core.clock import SAME, Clock, RobotClock
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
-from timely_llm.core.generation import Generation, PlanGeneration, PlanTally, State
-from timely_llm.core.journal import Journal, NoJournal
-from timely_llm.core.request import ErrorCode, ExecutionReport, PlanRequest, Rejected, Request
-from timely_llm.core.stream import StreamRequest
+from timely_llm.core.events.schema import PlanRequestEvent, RunEvent, StreamEvent
+from timely_llm.core.generation import (
+    Generation,
+    PlanGeneration,
+    PlanTally,
+    State,
+    StreamGeneration,
+)
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    Rejected,
+    Request,
+    StreamRequest,
+    served_already,
+)
+from timely_llm.core.step import StepPlan
 from timely_llm.engines.contract import Engine
-from timely_llm.policies.contract import Policy, StepPlan
+from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.step_time import StepTime
-from timely_llm.serving.admission import Admission, AdmissionLimits
-from timely_llm.serving.announcer import Announcer
-from timely_llm.serving.conversations import Conversations, Keeping
+from timely_llm.serving.admission import Admission
+from timely_llm.serving.conversations import Conversations, RetentionLimits
 from timely_llm.serving.failures import Failures
-from timely_llm.serving.patience import Patience, Watch
+from timely_llm.serving.given_plans import LEAD_S, GivenPlans
+from timely_llm.serving.limits import AdmissionLimits, RequestWatchdog, Timeouts
 from timely_llm.serving.pool import Delivery, Pool
-from timely_llm.serving.prompts import PIECE_TOKENS, Pieces, Prompts, in_one
+from timely_llm.serving.prompts import PIECE_TOKENS, Pieces, SkillSetPrompts, in_one
 from timely_llm.serving.removals import Removals
 from timely_llm.serving.reports import Reports
-from timely_llm.serving.sink import Sink
-from timely_llm.serving.stats import Stats
-from timely_llm.serving.stepper import Stepper
+from timely_llm.serving.step import Stepper
 from timely_llm.skills.skill_set import SkillSet
 
 WATCH_S = 0.05
-"""How often the loop looks whose time is up, seconds."""
+"""Seconds between two checks of the timeouts."""
 
 
 LOOK_S = 0.002
-"""How often it looks whether KV has come from elsewhere while nobody can make a step, seconds."""
+"""Seconds between two looks for KV loads, while no generation can take part in a step."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn did: whether it made a step, and when to turn again at the latest."""
+    """What one turn did.
+
+    Attributes:
+        stepped: whether a step was submitted or collected.
+        wake_s: when to turn again at the latest, on the loop's clock.
+        events: what happened since the events were taken last, in order.
+    """
 
     stepped: bool
     wake_s: float
+    events: Sequence[RunEvent] = ()
 
 
 class Loop:
     """Serves requests on one engine by one policy.
 
+    Whatever happens is an event. `turn` returns all events since the last call. Between turns,
+    `take_events` returns those of `admit`, `report`, `cancel`, `drain`. If a turn raises, the next
+    of these calls returns its events.
+
     Args:
         engine: runs the steps; owned by the loop from now on.
         policy: decides each step.
-        sink: takes segments and results.
-        clock: tells the time; only `now` is used.
+        clock: the time; only `now` is used.
         step_time: the step-time model, learned from every step.
-        journal: takes events.
-        patience: when a request is given up.
-        limits: what is taken on.
-        keeping: what is kept of conversations between two turns.
+        timeouts: when a request is given up.
+        limits: limits of prompts, and grammars of answers.
+        retention: limits of the conversations that are kept between two turns.
+        lead_s: seconds before a robot will be idle at which the next segment of its given plan is
+            delivered.
+        robot_clock: how robots' time passes; None: as on `clock`. Conversations live on `clock`.
+        explain: ask the policy for reasons of each plan; they are events. A policy without reasons
+            is served all the same.
     """
 
     def __init__(
         self,
         engine: Engine,
         policy: Policy,
-        sink: Sink,
         clock: Clock,
         step_time: StepTime | None = None,
-        journal: Journal | None = None,
-        patience: Patience | None = None,
+        timeouts: Timeouts | None = None,
         limits: AdmissionLimits | None = None,
-        keeping: Keeping | None = None,
+        retention: RetentionLimits | None = None,
+        lead_s: float = LEAD_S,
+        robot_clock: RobotClock | None = None,
+        explain: bool = False,
     ) -> None:
         self._engine = engine
         self._policy = policy
         self._clock = clock
-        self._announcer = Announcer(sink, journal or NoJournal(), clock)
+        self._robot_clock = robot_clock
+        self._explain = explain
+        if explain:
+            ask_for_reasons(policy)
+        self._robot_time = SAME
+        self._events: list[RunEvent] = []
         limits = limits or AdmissionLimits()
         self._removals = Removals(engine, clock.now)
         self._conversations = Conversations(
-            engine, self._removals, limits, keeping or Keeping(), clock
+            engine, self._removals, limits, retention or RetentionLimits(), clock
         )
-        self._pool = Pool(self._removals, self._announcer, self._conversations)
-        self._watch = Watch(patience or Patience())
+        self._pool = Pool(self._removals, self._conversations, self._events, clock.now)
+        self._watchdog = RequestWatchdog(timeouts or Timeouts())
         self._watched_s = -math.inf
         self.step_time = step_time or StepTime()
-        self.prompts = Prompts(engine)
+        self.prompts = SkillSetPrompts(engine)
         self._admission = Admission(
             engine, self._removals, self.prompts, limits, policy.whole_plans
         )
         self._stepper = Stepper(
-            engine, self._pool, self._conversations, self._announcer, self.step_time, clock
+            engine, self._pool, self._conversations, self._events, self.step_time, clock
         )
+        self._given = GivenPlans(self._pool, self._events, lead_s)
         self._reports = Reports(
-            self._pool, engine, self._removals, self.prompts, self._admission, self._announcer,
-            self._watch.patience.max_replans,
+            self._pool, engine, self._removals, self.prompts, self._admission, self._events,
+            self._watchdog.timeouts.max_replans, clock.now,
         )  # fmt: skip
 
     @property
@@ -108,18 +141,13 @@ class Loop:
         return self._pool.generations
 
     @property
-    def stats(self) -> Stats:
-        """Counts and recent times."""
-        return self._announcer.stats
-
-    @property
     def failures(self) -> Failures:
-        """Steps that failed, in a row without one between that did not."""
+        """Failed steps in a row."""
         return self._stepper.failures
 
     @property
     def free_kv_tokens(self) -> int:
-        """Tokens of KV that are free, or kept for conversations until somebody needs them."""
+        """Tokens of KV that are free, or kept for conversations until a request needs them."""
         return self._engine.capacity.free_tokens + self._conversations.kv_tokens
 
     @property
@@ -127,40 +155,64 @@ class Loop:
         """Conversations that wait for their next turn."""
         return len(self._conversations)
 
+    def take_events(self) -> list[RunEvent]:
+        """Return the events that no turn has returned, in order, and forget them."""
+        events = self._events.copy()
+        self._events.clear()
+        return events
+
+    def collect(self) -> bool:
+        """Wait for the oldest step in flight; what it completed are events.
+
+        Returns:
+            Whether a step was in flight.
+
+        Raises:
+            EngineLost: the engine has ended.
+        """
+        if not self._stepper.busy:
+            return False
+        self._stepper.collect()
+        return True
+
     def register(self, skill_set: SkillSet) -> int:
-        """Pre-store a skill set, all at once; return the tokens of its shared prompt.
+        """Compute and keep the prompt of a skill set at once; return its tokens.
 
         Raises:
             RequestError: its name is taken by a different one.
-            EngineError: there is no room for it, even without the conversations that are kept.
+            EngineError: its KV does not fit, even without the kept conversations.
         """
         return in_one(self.registering(skill_set, 2**31))
 
     def registering(self, skill_set: SkillSet, piece_tokens: int = PIECE_TOKENS) -> Pieces:
-        """Pre-store a skill set in pieces, so that others can be served in between.
+        """Compute and keep the prompt of a skill set in pieces, with steps of requests in between.
 
         Raises:
             RequestError, EngineError: from a piece, as `register`.
         """
-        for last_try in (not self._conversations.kv_tokens, True):
-            try:
-                pieces = self.prompts.pieces(skill_set, piece_tokens)
-                while True:
-                    self._stepper.settle()
-                    try:
-                        next(pieces)
-                    except StopIteration as done:
-                        self._admission.warm_up(skill_set.name)
-                        tokens: int = done.value
-                        return tokens
-                    yield
-            except EngineLost:
+        try:
+            return (yield from self._pre_storing(skill_set, piece_tokens))
+        except EngineLost:
+            raise
+        except EngineError:
+            if not self._conversations.kv_tokens:
                 raise
-            except EngineError:
-                if last_try:
-                    raise
-                self._conversations.forget(math.inf)
-        raise AssertionError("the second try ends it")
+        # Kept conversations held memory: it is freed for the second try.
+        self._conversations.forget_all()
+        return (yield from self._pre_storing(skill_set, piece_tokens))
+
+    def _pre_storing(self, skill_set: SkillSet, piece_tokens: int) -> Pieces:
+        """Pre-store a skill set; no step is in flight while a piece is computed."""
+        pieces = self.prompts.pieces(skill_set, piece_tokens)
+        while True:
+            self._stepper.settle()
+            try:
+                next(pieces)
+            except StopIteration as done:
+                self._admission.warm_up(skill_set.name)
+                tokens: int = done.value
+                return tokens
+            yield
 
     def unregister(self, name: str) -> None:
         """Forget a skill set and free the memory of its prompt.
@@ -185,31 +237,38 @@ class Loop:
         """Take a request into the pool; one that the engine cannot take ends at once.
 
         Raises:
-            RequestError: its skill set is unknown or its id is being served.
+            Rejected: its skill set is unknown or its id is being served.
+            RequestError: it is neither a plan request nor a stream request.
         """
         if isinstance(request, PlanRequest):
             self.prompts.known(request.skill_set)
         if request.request_id in self._pool:
-            raise RequestError(f"a request {quoted(request.request_id)} is being served already")
+            raise served_already(request.request_id)
+        self._see_robot_time()
         now = self._clock.now() if arrival_s is None else arrival_s
         try:
             delivery = self._begin(request, now)
         except Rejected as error:
-            self._announcer.refused(request, error)
+            self._pool.note_end(request.refused(error.code, str(error)), admitted=False)
             return
         except Exception:
             self._removals.remove(request.request_id)
             raise
-        self._pool.put(delivery)
-        self._announcer.admitted(delivery.generation)
+        self._pool[request.request_id] = delivery
+        if delivery.generation.given:
+            self._pool.given.add(request.request_id)
+        self._events.append(_begun(delivery.generation))
 
     def _begin(self, request: Request, now: float) -> Delivery:
-        self._conversations.free_key(request.request_id)
+        if self._conversations.retained:
+            self._conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):
             return self._conversations.begin(request, now)
+        if isinstance(request, PlanRequest) and request.given_plan:
+            return self._admission.begin_given(request, now)
         if isinstance(request, PlanRequest):
             return self._admission.begin(request, now, PlanTally(task=request.task))
-        raise RequestError(f"nobody knows how to serve {type(request).__name__}")
+        raise RequestError(f"a server cannot serve a {type(request).__name__}")
 
     def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
         """End a request and free its memory; return whether it was there."""
@@ -220,69 +279,125 @@ class Loop:
         return True
 
     def report(self, report: ExecutionReport) -> None:
-        """Take a robot's word; one about requests of others or of the past changes nothing."""
+        """Take a report; one about another agent's request or an older epoch changes nothing."""
+        self._see_robot_time()
         now = self._clock.now()
-        self._watch.heard(report.agent, now)
+        self._watchdog.seen(report.agent, now)
         self._reports.take(report, now)
 
+    def end_undelivered(self, generation: Generation, error: str) -> None:
+        """End a request with a segment or token that its client cannot get.
+
+        Args:
+            generation: of the request; it may have ended in the turn that made the event.
+            error: why, in words.
+        """
+        self._pool.end_undelivered(generation, error)
+
     def drain(self, draining: bool) -> None:
-        """Make what is left as fast as it goes, nobody suspended; or serve by the policy again."""
+        """Serve all requests as fast as possible, none suspended; or by the policy again."""
         self._pool.drain(draining)
 
     def close(self) -> None:
-        """Free the engine, and close the journal."""
-        try:
-            self._engine.close()
-        finally:
-            self._announcer.close()
+        """Free the engine."""
+        self._engine.close()
 
     def turn(self) -> Turn:
-        """Let the policy plan one step, run it, deliver what it made.
+        """Let the policy plan one step, run it, and return what happened.
+
+        A turn with events before its step returns them first, and makes no step: segments, chunks
+        and ends are published before the next step begins.
 
         Raises:
             EngineLost: the engine has ended.
-            Exception: whatever else breaks the loop itself; it can be turned again.
+            Exception: any other failure of the loop itself; it can be turned again.
         """
-        self._removals.retry()
+        if self._removals.pending:
+            self._removals.retry()
+        if self._robot_clock is not None:
+            self._see_robot_time()
         now = self._clock.now()
         if now >= self._watched_s + WATCH_S:
             self._give_up(now)
+        wake_s = self._given.hand_out(now) if self._pool.given else math.inf
+        if self._events:
+            return Turn(False, now, self.take_events())
+        stepped, plan_wake_s = self._step(now)
+        return Turn(stepped, min(plan_wake_s, wake_s), self.take_events())
+
+    def _step(self, now: float) -> tuple[bool, float]:
+        """Let the policy plan one step of the engine's generations, and run it.
+
+        Returns:
+            Whether a step was submitted or collected, and when to turn again at the latest.
+        """
         ready: list[Generation] = []
         blocked: list[Generation] = []
         loading: list[Generation] = []
-        for generation in self._pool.generations:
+        for delivery in self._pool.values():
+            generation = delivery.generation
+            if generation.given:
+                continue
             if generation.state is State.BLOCKED:
                 blocked.append(generation)
             elif generation.state is not State.EXECUTING and _can_go_on(generation):
                 generation.overrun(now)
                 (loading if generation.loading else ready).append(generation)
         plan = self._plan(now, ready, blocked)
-        if not plan:
-            if self._stepper.waits:
-                self._stepper.collect()
-                return Turn(stepped=True, wake_s=now)
-            if loading:
-                return self._look_for_kv(loading[0], plan.wake_s)
-            if ready and plan.wake_s == math.inf:
-                self._end_stuck(max(ready, key=_tokens_needed))
-                return Turn(stepped=False, wake_s=now)
-            give_up_s = min(map(self._watch.deadline_s, self._pool.generations), default=math.inf)
-            return Turn(stepped=False, wake_s=min(plan.wake_s, give_up_s))
-        self._stepper.step(plan)
-        return Turn(stepped=True, wake_s=plan.wake_s)
+        if plan.entries:
+            stepped = self._stepper.step(plan, now)
+            return stepped, plan.wake_s if stepped else now
+        if plan.reasons:
+            self._stepper.note_plan(plan.reasons, now)
+        if self._stepper.busy:
+            self._stepper.collect()
+            return True, now
+        if loading:
+            return False, self._look_for_kv(loading[0], plan.wake_s)
+        if ready and plan.wake_s == math.inf:
+            self._end_stuck(max(ready, key=_tokens_needed))
+            return False, now
+        give_up_s = min(map(self._watchdog.deadline_s, self._pool.generations), default=math.inf)
+        wake_s = min(plan.wake_s, give_up_s)
+        if self._robot_time is not SAME and self._pool:
+            wake_s = min(wake_s, now + WATCH_S)  # robots' time may pass faster any moment
+        return False, wake_s
 
-    def _look_for_kv(self, generation: Generation, wake_s: float) -> Turn:
-        """See whether KV has come for anybody who waits for it, since no step of others tells."""
-        self._stepper.step(StepPlan(((generation.key, 1),)))
-        return Turn(stepped=False, wake_s=min(wake_s, self._clock.now() + LOOK_S))
+    def _see_robot_time(self) -> None:
+        """Move what is due in robots' seconds if their time passes differently now."""
+        if self._robot_clock is None:
+            return
+        robot_time = self._robot_clock.time(self._clock.now())
+        if robot_time == self._robot_time:
+            return
+        for generation in self._pool.generations:
+            if isinstance(generation, PlanGeneration):
+                generation.retime(robot_time)
+        self._robot_time = self._admission.robot_time = self._watchdog.robot_time = robot_time
+
+    def _look_for_kv(self, generation: Generation, wake_s: float) -> float:
+        """Ask the engine for finished KV loads; return when to turn again at the latest.
+
+        A plan of loading sequences alone is no forward pass: it polls.
+        """
+        now = self._clock.now()
+        self._stepper.step(StepPlan(((generation.key, 1),)), now)
+        return min(wake_s, self._clock.now() + LOOK_S)
 
     def _plan(self, now: float, ready: list[Generation], blocked: list[Generation]) -> StepPlan:
-        """Ask the policy; who waits for outside words only gives up memory, before all others."""
-        policy: Policy = Stream() if self._pool.draining else self._policy
+        """Ask the policy for a step plan.
+
+        Blocked generations take part in no step. They and kept conversations are evicted before
+        all others.
+        """
+        policy: Policy = self._policy
+        if self._pool.draining:
+            policy = Stream()
+            policy.explain = self._explain
         capacity = self._engine.capacity
-        kept = self._conversations.lenders
-        if not blocked and not kept:
+        if not blocked and not self._conversations.retained:
             return policy.plan(now, ready, self.step_time, capacity)
+        kept = self._conversations.lenders
         lent = sum(g.kv_tokens for g in blocked) + self._conversations.kv_tokens
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
         plan = policy.plan(now, ready, self.step_time, roomy)
@@ -290,28 +405,51 @@ class Loop:
         return replace(plan, evictable=(*kept, *(g.key for g in lenders), *plan.evictable))
 
     def _give_up(self, now: float) -> None:
-        """End the requests that nobody waits for any longer."""
+        """End the requests that have timed out, and forget conversations that have."""
         self._watched_s = now
-        self._watch.forget(now, self._pool.generations)
-        self._conversations.forget(now)
-        for generation in self._pool.generations:
-            verdict = self._watch.verdict(generation, now)
+        generations = [delivery.generation for delivery in self._pool.values()]
+        self._watchdog.forget(now, generations)
+        if self._conversations.retained:
+            self._conversations.forget(now)
+        for generation in generations:
+            verdict = self._watchdog.verdict(generation, now)
             if verdict is not None:
                 self._pool.end(generation, *verdict)
 
     def _end_stuck(self, generation: Generation) -> None:
-        """End a generation that no step will ever serve: nothing that happens makes room for it."""
+        """End a generation that no step can serve: its KV never fits."""
         needed = _tokens_needed(generation)
         reason = f"it needs {needed} tokens of KV and {self.free_kv_tokens} can be had"
         self._pool.end(generation, ErrorCode.NO_MEMORY, reason)
 
 
 def _can_go_on(generation: Generation) -> bool:
-    """Return whether there is something to compute; after its last token there will be nothing."""
-    last = len(generation.token_ids) + generation.coming >= generation.max_tokens
-    return generation.to_compute > 0 and not (generation.coming and last)
+    """Return whether a generation can take part in a step: it has tokens to compute.
+
+    A generation with its last token in flight has none.
+    """
+    last = len(generation.token_ids) + generation.pending_tokens >= generation.max_tokens
+    return generation.to_compute > 0 and not (generation.pending_tokens and last)
 
 
 def _tokens_needed(generation: Generation) -> int:
-    """Return the tokens of KV that must be there for its next token."""
+    """Return the tokens of KV that a generation needs for its next token."""
     return generation.to_compute + generation.kv_tokens
+
+
+def _begun(generation: Generation) -> PlanRequestEvent | StreamEvent:
+    """Return the event of an admission."""
+    key, agent, arrival_s = generation.key, generation.request.agent, generation.arrival_s
+    if isinstance(generation, StreamGeneration):
+        request, slo = generation.request, generation.request.slo
+        return StreamEvent(
+            arrival_s, key, agent, slo.ttft_s, slo.tpot_s,
+            slo.deadline_s if slo.real_time else None, request.weight, request.words_per_s,
+            generation.prompt_tokens,
+        )  # fmt: skip
+    assert isinstance(generation, PlanGeneration)
+    utility = generation.request.time_utility
+    return PlanRequestEvent(
+        arrival_s, key, agent, generation.request.task, utility.beta, utility.alpha, utility.ert_s,
+        generation.given, generation.prompt_tokens,
+    )  # fmt: skip

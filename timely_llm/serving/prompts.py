@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 
-from timely_llm.core.echo import listed, quoted
 from timely_llm.core.errors import EngineError, RequestError
-from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
-from timely_llm.core.text import text_problem
-from timely_llm.engines.contract import Engine, Prefix
-from timely_llm.engines.tokenizer_contract import Message, Tokenizer
-from timely_llm.skills.checkers import make_checker
+from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, unknown_skill_set
+from timely_llm.core.text import quoted, text_problem
+from timely_llm.engines.contract import Engine, Message, Prefix, Tokenizer
+from timely_llm.skills.checkers import checker_maker
 from timely_llm.skills.execution_time import ExecutionTimes
-from timely_llm.skills.grammar import plan_grammar
+from timely_llm.skills.minispec.grammar import plan_grammar
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import StopChecker
 
@@ -26,34 +24,34 @@ Pieces = Generator[None, None, int]
 
 
 @dataclass(frozen=True)
-class Known:
+class RegisteredSkillSet:
     """A registered skill set.
 
     Attributes:
-        prefix: what all its prompts begin with, pinned.
+        text: what all its prompts begin with.
+        prefix: its tokens, pinned.
         execution_times: what is learned of its durations.
+        checker: makes a stop checker for one plan.
     """
 
     skill_set: SkillSet
+    text: str
     prefix: Prefix
     execution_times: ExecutionTimes
+    checker: Callable[[], StopChecker]
 
     @cached_property
     def grammar(self) -> str | None:
         """Its plans' grammar, in Lark's notation; None if its language has none."""
         return plan_grammar(self.skill_set) if self.skill_set.language == "minispec" else None
 
-    def checker(self) -> StopChecker:
-        """Return a new stop checker for one plan."""
-        return make_checker(self.skill_set, self.execution_times)
 
-
-class Prompts:
+class SkillSetPrompts:
     """The skill sets an engine knows, each with the beginning that all its prompts share."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, RegisteredSkillSet] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._known
@@ -62,22 +60,18 @@ class Prompts:
         return len(self._known)
 
     @property
-    def all(self) -> list[Known]:
+    def all(self) -> list[RegisteredSkillSet]:
         """The known skill sets."""
         return list(self._known.values())
 
-    def known(self, name: str) -> Known:
+    def known(self, name: str) -> RegisteredSkillSet:
         """Return a known skill set.
 
         Raises:
             Rejected: it is not known.
         """
         if name not in self._known:
-            known = listed(sorted(self._known))
-            raise Rejected(
-                ErrorCode.UNKNOWN_SKILL_SET,
-                f"unknown skill set {quoted(name)}: registered are {known}",
-            )
+            raise unknown_skill_set(name, self._known)
         return self._known[name]
 
     def register(self, skill_set: SkillSet) -> int:
@@ -104,13 +98,16 @@ class Prompts:
             self._check_same(known, skill_set)
             return len(known.prefix.token_ids)
         text = skill_set.prompt_text()
+        problem = text_problem("the skill set", text)
+        if problem is not None:
+            raise Rejected(ErrorCode.INVALID_REQUEST, problem)
         check_words(self._engine.tokenizer, "the skill set", text)
         # What two prompts with different tasks have in common is the fixed part, whatever
         # the model's chat template does.
         prompts = []
         for task in ("A task.", "1: other words"):
             yield
-            prompts.append(self._encode(skill_set, task))
+            prompts.append(self._encode(text, task))
         token_ids = common(*prompts)
         pinned = False
         try:
@@ -122,7 +119,9 @@ class Prompts:
         finally:
             if not pinned:
                 self._unpin(token_ids)
-        self._known[skill_set.name] = Known(skill_set, prefix, ExecutionTimes(skill_set))
+        times = ExecutionTimes(skill_set)
+        checker = checker_maker(skill_set, times)
+        self._known[skill_set.name] = RegisteredSkillSet(skill_set, text, prefix, times, checker)
         return len(token_ids)
 
     def unregister(self, name: str) -> None:
@@ -146,7 +145,7 @@ class Prompts:
             self._engine.unpin_prefix(token_ids)
 
     @staticmethod
-    def _check_same(known: Known, skill_set: SkillSet) -> None:
+    def _check_same(known: RegisteredSkillSet, skill_set: SkillSet) -> None:
         if known.skill_set != skill_set:
             raise RequestError(
                 f"a different skill set is registered as {quoted(skill_set.name)}: unregister it"
@@ -161,13 +160,13 @@ class Prompts:
         """
         known = self._known[request.skill_set]
         check_words(self._engine.tokenizer, "the task", request.task)
-        token_ids, prefix = self._encode(known.skill_set, request.task), known.prefix
+        token_ids, prefix = self._encode(known.text, request.task), known.prefix
         begins = tuple(token_ids[: len(prefix.token_ids)]) == prefix.token_ids
         return token_ids, prefix if begins and prefix.token_ids else None
 
-    def _encode(self, skill_set: SkillSet, task: str) -> list[int]:
+    def _encode(self, text: str, task: str) -> list[int]:
         messages: list[Message] = [
-            {"role": "system", "content": skill_set.prompt_text()},
+            {"role": "system", "content": text},
             {"role": "user", "content": task},
         ]
         return self._engine.tokenizer.encode_chat(messages)
@@ -184,14 +183,11 @@ def in_one(pieces: Pieces) -> int:
 
 
 def check_words(tokenizer: Tokenizer, what: str, text: str) -> None:
-    """Find out whether a text is nothing but words.
+    """Check that a text spells no control token; a request's characters are checked by itself.
 
     Raises:
-        Rejected: it is no Unicode, or spells a control token of the model.
+        Rejected: it spells a control token of the model.
     """
-    problem = text_problem(what, text)
-    if problem is not None:
-        raise Rejected(ErrorCode.INVALID_REQUEST, problem)
     control = tokenizer.control_text(text)
     if control is not None:
         raise Rejected(

@@ -1,4 +1,4 @@
-"""Freeing sequences: whoever ends a request goes on, whatever the engine raises."""
+"""Freeing sequences: the end of a request never fails, whatever the engine raises."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from timely_llm.core.errors import EngineLost
+from timely_llm.core.generation import Generation
 from timely_llm.engines.contract import Engine
 from timely_llm.serving.failures import Failures
 
@@ -19,12 +20,15 @@ MOST_TRIES = 10
 class Removals:
     """Removes sequences from the engine, and tries again where that fails.
 
-    A sequence that cannot be removed keeps its KV. So that memory does not run out without a word,
-    an engine that fails to free one `MOST_TRIES` times counts as lost.
+    A sequence that cannot be removed keeps its KV. Memory must not run out
+    unnoticed: an engine that fails to free one `MOST_TRIES` times counts as lost.
 
     Args:
         engine: where the sequences are.
-        now: tells seconds.
+        now: returns seconds.
+
+    Attributes:
+        pending: whether a sequence waits for another try, or the engine has ended.
     """
 
     def __init__(self, engine: Engine, now: Callable[[], float] = time.monotonic) -> None:
@@ -34,6 +38,7 @@ class Removals:
         self._tried_s = 0.0
         self._failures = Failures(log, "the engine could not free a sequence", now)
         self._lost: EngineLost | None = None
+        self.pending = False
 
     def __len__(self) -> int:
         return len(self._tries)
@@ -43,13 +48,14 @@ class Removals:
         try:
             self._engine.remove(key)
         except EngineLost as error:
-            self._lost = error
+            self._lost, self.pending = error, True
         except Exception as error:
             self._failures.add(error)
             self._tries[key] = self._tries.get(key, 0) + 1
-            self._tried_s = self._now()
+            self._tried_s, self.pending = self._now(), True
         else:
-            self._tries.pop(key, None)
+            if self._tries.pop(key, None):
+                self.pending = bool(self._tries) or self._lost is not None
 
     def retry(self) -> None:
         """Try again what failed before, from time to time.
@@ -68,3 +74,15 @@ class Removals:
             raise EngineLost(
                 f"the engine could not free a sequence in {most} tries: {self._failures.last}"
             )
+
+
+def take_back(engine: Engine, generation: Generation, tokens: int = 0) -> None:
+    """Discard the tokens that steps in flight will bring a generation, and its newest ones.
+
+    Args:
+        engine: has its sequence.
+        generation: of the sequence.
+        tokens: how many of the newest.
+    """
+    if generation.pending_tokens or tokens:
+        generation.set_progress(engine.take_back(generation.key, tokens))

@@ -1,25 +1,25 @@
-"""The closed loop: what a robot's words do to its plan (paper 001 §4.3 and §8)."""
+"""The closed loop: what a robot's reports do to its plan (Ling et al. 2024, §4.3 and §8)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
+from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent, RunEvent
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.contract import Engine
 from timely_llm.serving.admission import Admission
-from timely_llm.serving.announcer import Announcer
 from timely_llm.serving.delivery import PlanDelivery, correct
 from timely_llm.serving.failures import in_words
 from timely_llm.serving.pool import Pool
-from timely_llm.serving.prompts import Prompts
+from timely_llm.serving.prompts import SkillSetPrompts
 from timely_llm.serving.removals import Removals
-from timely_llm.skills.templates import MAX_CHARACTERS, one_line
+from timely_llm.skills.skill_set import MAX_VALUE_CHARACTERS, one_line
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,9 @@ class Reports:
         removals: frees them.
         prompts: the known skill sets.
         admission: makes the generations of new epochs.
-        announcer: told of everything.
-        max_replans: new plans made for a request whose segments fail.
+        events: takes reports, answers and new plans.
+        max_replans: most new plans for a request with failed segments.
+        now: returns seconds on the loop's clock.
     """
 
     def __init__(
@@ -42,47 +43,61 @@ class Reports:
         pool: Pool,
         engine: Engine,
         removals: Removals,
-        prompts: Prompts,
+        prompts: SkillSetPrompts,
         admission: Admission,
-        announcer: Announcer,
+        events: list[RunEvent],
         max_replans: int,
+        now: Callable[[], float],
     ) -> None:
         self._pool = pool
         self._engine = engine
         self._removals = removals
         self._prompts = prompts
         self._admission = admission
-        self._announcer = announcer
+        self._events = events
         self._max_replans = max_replans
+        self._now = now
 
     def take(self, report: ExecutionReport, now: float) -> None:
-        """Take a robot's word; one about requests of others or of the past changes nothing."""
-        delivery = self._pool.get(report.request_id, report.agent)
+        """Take a report; one about another agent's request or an older epoch changes nothing."""
+        delivery = self._pool.of_agent(report.request_id, report.agent)
         if not isinstance(delivery, PlanDelivery):
-            return  # nobody executes an answer
+            return  # an answer is not executed
         if report.epoch != delivery.generation.epoch:
             return
         generation = delivery.generation
-        report = replace(report, value=report.value[:MAX_CHARACTERS])
+        report = replace(report, value=report.value[:MAX_VALUE_CHARACTERS])
         if report.state is ReportState.RETURNED:
             self._pool.end(generation, ErrorCode.NONE, "")
         elif report.state is ReportState.FAILED:
             self._replan(delivery, report, now)
         elif report.state is not ReportState.ALIVE and report.index < len(generation.segments):
-            self._learn(generation, report)
+            durations = self._learn(generation, report)
             correct(generation, report, now)
-            self._announcer.reported(report, generation)
+            self._events.append(
+                ReportEvent(
+                    self._now(), generation.key, report.index, report.state.name.lower(),
+                    round(generation.due_s, 6), durations,
+                )
+            )  # fmt: skip
             last = report.index == len(generation.segments) - 1
             if report.state is ReportState.FINISHED and last:
                 self._executed(delivery, report.value)
 
-    def _learn(self, generation: PlanGeneration, report: ExecutionReport) -> None:
-        """Let the execution-time model learn from a segment's true duration."""
-        if report.state is ReportState.FINISHED and report.index > generation.finished:
-            times = self._prompts.known(generation.request.skill_set).execution_times
-            segment = generation.segments[report.index]
-            times.observe(segment.calls, report.duration_s, segment.predicted_s)
-            self._announcer.stats.predicted(times.error, times.bias)
+    def _learn(
+        self, generation: PlanGeneration, report: ExecutionReport
+    ) -> tuple[float, float] | None:
+        """Let the execution-time model learn from a segment's true duration.
+
+        Returns:
+            Error and bias of the predicted durations; None: there was nothing to learn.
+        """
+        if report.state is not ReportState.FINISHED or report.index <= generation.finished:
+            return None
+        times = self._prompts.known(generation.request.skill_set).execution_times
+        segment = generation.segments[report.index]
+        times.observe(segment.calls, report.duration_s, segment.predicted_s)
+        return times.error, times.bias
 
     def _executed(self, delivery: PlanDelivery, value: str) -> None:
         """All that was delivered is executed."""
@@ -94,33 +109,43 @@ class Reports:
     def _answer(self, delivery: PlanDelivery, value: str) -> None:
         """Append a blocking skill's value to the context.
 
-        An engine may compute some tokens before it again, no more than a block of its KV.
+        An engine may compute some tokens before it again, no more than a block of its KV. A given
+        plan has no context: what it says next was written before the value was known.
         """
         generation = delivery.generation
+        if generation.given:
+            generation.state = State.SUSPENDED
+            self._events.append(AnswerEvent(self._now(), generation.key, value))
+            return
         skill_set = self._prompts.known(generation.request.skill_set).skill_set
         try:
             token_ids, drop = delivery.answer(skill_set.answer_text(value))
-            left = self._engine.append(generation.key, token_ids, drop)
+            generation.set_progress(self._engine.append(generation.key, token_ids, drop))
         except EngineLost:
             raise
         except EngineError as error:
             self._pool.end(generation, ErrorCode.TOO_LONG, str(error))
             return
-        except Exception as error:  # one generation's trouble is nobody else's
+        except Exception as error:  # one generation's failure ends no other
             log.exception("the answer to %r could not be taken", generation.key)
             reason = f"its skill's value could not be taken: {in_words(error)}"
             self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
             return
-        tokens = generation.context_tokens + generation.to_compute - drop + len(token_ids)
-        generation.to_compute, generation.context_tokens = left, tokens - left
         generation.state = State.SUSPENDED
-        self._announcer.answered(generation, value)
+        self._events.append(AnswerEvent(self._now(), generation.key, value))
 
     def _replan(self, delivery: PlanDelivery, report: ExecutionReport, now: float) -> None:
-        """Offer a failed segment to the model, as an urgent request with its history."""
+        """Offer a failed segment to the model, as an urgent request with its history.
+
+        A given plan ends here: its author vouches for that text, not for one of the model's.
+        """
         generation, tally = delivery.generation, delivery.generation.tally
         reason = one_line(report.value, "no reason given")
         failure = f"segment {report.index} failed: {reason}"
+        if generation.given:
+            failure += "; a plan written by hand is not replaced by one of the model's"
+            self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
+            return
         if generation.epoch >= self._max_replans:
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
             return
@@ -144,8 +169,14 @@ class Reports:
             self._pool.end(generation, ErrorCode.ENGINE_FAILED, failure)
             return
         generation.state = State.ENDED
-        self._pool.put(begun)
-        self._announcer.replanned(begun.generation, failure)
+        self._pool[generation.key] = begun
+        plan_again = begun.generation
+        self._events.append(
+            ReplanEvent(
+                self._now(), plan_again.key, plan_again.epoch, failure,
+                round(plan_again.due_s, 6), plan_again.prompt_tokens,
+            )
+        )  # fmt: skip
 
 
 def text_of(segments: Sequence[Segment]) -> str:

@@ -1,4 +1,4 @@
-"""Where deliveries go."""
+"""Sinks: where segments, pieces of answers and results of requests go."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from timely_llm.core.request import Request, Result
+from timely_llm.core.request import Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
-from timely_llm.core.stream import StreamChunk
-from timely_llm.engines.contract import StepResult
+from timely_llm.core.step import StepResult
 from timely_llm.serving.failures import Failures
-from timely_llm.serving.gate import Gate
+from timely_llm.serving.limits import RequestGate
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -29,53 +28,37 @@ class Sink(Protocol):
         ...
 
     def ended(self, result: Result) -> None:
-        """Tell how a request ended; nothing more comes of it."""
+        """Publish the result of a request; nothing more comes of it."""
         ...
 
     def stepped(self, result: StepResult) -> None:
-        """Tell what a step of the engine did, before anything that it made is told."""
+        """Publish a step of the engine, before the segments and chunks that it made."""
         ...
-
-
-class Nobody:
-    """A sink that does not look."""
-
-    def segment(self, segment: Segment) -> None:
-        """Ignore a segment."""
-
-    def chunk(self, chunk: StreamChunk) -> None:
-        """Ignore a piece of an answer."""
-
-    def ended(self, result: Result) -> None:
-        """Ignore an end."""
-
-    def stepped(self, result: StepResult) -> None:
-        """Ignore a step."""
 
 
 class ServerSink(Sink, Protocol):
-    """A sink that is also told which requests a server lets in."""
+    """A sink that also takes the requests that a server accepts."""
 
     def accepted(self, request: Request) -> None:
-        """Tell of a request, in the thread that submits it and before anything comes of it."""
+        """Publish a request, in the thread that submits it and before anything comes of it."""
         ...
 
 
-class Watched:
+class ActiveRequestSink:
     """Passes deliveries of requests on that are being served, and their one end.
 
-    A request has ended when somebody has taken it out of the gate: the loop, or whoever ends
-    requests for a loop that does not run any more. What comes of it later is told to nobody.
+    A request has ended when it has left the gate: the loop ended it, or the server did for a loop
+    that does not run any more. What comes of it later is dropped.
 
     Args:
         sink: takes them.
-        gate: knows who is being served.
+        gate: has the requests that are being served.
     """
 
-    def __init__(self, sink: Sink, gate: Gate) -> None:
+    def __init__(self, sink: Sink, gate: RequestGate) -> None:
         self._sink = sink
         self._gate = gate
-        self._failures = Failures(log, "a step or an end could not be told")
+        self._failures = Failures(log, "a step or an end could not be published")
 
     def segment(self, segment: Segment) -> None:
         """Pass a segment on."""
@@ -90,15 +73,15 @@ class Watched:
     def ended(self, result: Result) -> None:
         """Pass an end on, if the request has not ended; its place is free, whatever happens."""
         if self._gate.leave(result.request_id):
-            self._told(self._sink.ended, result)
+            self._forward(self._sink.ended, result)
 
     def stepped(self, result: StepResult) -> None:
         """Pass a step on."""
-        self._told(self._sink.stepped, result)
+        self._forward(self._sink.stepped, result)
 
-    def _told(self, tell: Callable[[T], None], what: T) -> None:
-        """Tell something that is over; that it could not be told is logged, and changes nothing."""
+    def _forward(self, publish: Callable[[T], None], what: T) -> None:
+        """Publish a step or an end; a failure is logged, and changes nothing."""
         try:
-            tell(what)
+            publish(what)
         except Exception as error:
             self._failures.add(error)

@@ -1,17 +1,23 @@
-"""The execution-time model of one skill set, learning from robots' reports (paper 001 §4.3)."""
+"""The execution-time model of one skill set, learned from reports (Ling et al. 2024, §4.3)."""
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import regex
+
+from timely_llm.core import text as echo
+from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall
+from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import SkillSet
 
 INSTANT_S = 0.05
-"""Calls predicted to be shorter teach nothing: their reports tell of timers and networks."""
+"""Shortest predicted call that is learned from, seconds: timers and networks blur shorter ones."""
 
 LONGEST_S = 3600.0
 REMEMBERED = 256
@@ -25,10 +31,10 @@ LOW_AFTER = round(1 / LOW_SHARE)
 
 @dataclass
 class _Factor:
-    """By what a skill's true times differ from the file's: a robust mean of the ratio's logarithm.
+    """Ratio of a skill's true times to those of its skill set: a robust mean of the logarithm.
 
-    It begins as if `PRIOR` times had been as predicted. One observation moves it as if it were at
-    most `SURPRISE` away, whatever went wrong there.
+    It begins as after `PRIOR` exact predictions. An observation counts as at most `SURPRISE` away
+    from the mean, so that no outlier moves it far.
     """
 
     total: float = 0.0
@@ -41,7 +47,7 @@ class _Factor:
     def learn(self, ratio: float) -> None:
         now = self.total / self.weight
         seen = now + min(max(math.log(ratio) - now, -SURPRISE), SURPRISE)
-        # Beyond what is ever predicted it must not go: it would have to come all the way back.
+        # A mean beyond the limits of `value` would only delay its way back.
         seen = min(max(seen, math.log(FACTOR_LOW)), math.log(FACTOR_HIGH))
         self.total = FORGETTING * self.total + seen
         self.weight = FORGETTING * self.weight + 1.0
@@ -64,7 +70,7 @@ class _Lowest:
 
 
 class ExecutionTimes:
-    """Predicts how long calls take: what the skill set says, corrected by what robots report.
+    """Predicts durations of calls: those of the skill set, corrected by robots' reports.
 
     Args:
         skill_set: the skills, with the durations that were measured before.
@@ -79,7 +85,7 @@ class ExecutionTimes:
     def predict_s(self, name: str, arguments: tuple[int | float | str, ...]) -> float:
         """Return the seconds a call of the skill `name` is predicted to take.
 
-        For a skill that depends on the scene that is its lower bound (paper 001 §4.3).
+        For a skill that depends on the scene that is its lower bound (Ling et al. 2024, §4.3).
         """
         duration = self._skills[name].duration
         written_s = duration.predict_s(arguments)
@@ -92,11 +98,10 @@ class ExecutionTimes:
     ) -> None:
         """Learn from a segment that a robot has finished.
 
-        Only segments of which it is sure that every call was made once: those whose prediction is
-        the sum of their calls'. A condition of several terms may have stopped at its first, and
-        the end of a loop repeats calls. Zero seconds (a skipped segment) and what no robot
-        takes is ignored. Several calls share the time in proportion to their predictions, which
-        says nothing about one that depends on the scene.
+        Only a segment that made each of its calls once counts: its prediction is the sum of theirs.
+        A condition of several terms may stop at its first, and the end of a loop repeats calls.
+        Zero seconds (a skipped segment) and implausible times are ignored. Several calls share the
+        time in proportion to their predictions, unless one of them depends on the scene.
 
         Args:
             calls: the segment's, with the predictions it was delivered with.
@@ -147,3 +152,67 @@ def made_once(calls: Sequence[SkillCall], predicted_s: float) -> bool:
     """
     total_s = math.fsum(call.predicted_s for call in calls)
     return bool(calls) and abs(predicted_s - total_s) <= INSTANT_S
+
+
+# One argument and what ends it; possessive, so that no text takes long.
+_QUOTED = r"\s*+(?:'(?P<one>(?:[^'\\]|\\.)*+)'|\"(?P<two>(?:[^\"\\]|\\.)*+)\")\s*+"
+_ARGUMENT = regex.compile(rf"(?:{_QUOTED}|(?P<bare>[^,'\"]*+))(?P<end>,|\Z)", regex.DOTALL)
+_ESCAPE = regex.compile(r"\\(.)", regex.DOTALL)
+_NUMBER = regex.compile(r"[-+]?[0-9]{1,16}(?P<broken>\.[0-9]{0,16})?")
+
+
+def checked_call(
+    name: str, skill: Skill, arguments: Sequence[int | float | str], times: ExecutionTimes
+) -> SkillCall:
+    """Return a call with its predicted seconds.
+
+    Raises:
+        PlanError: its arguments are not allowed.
+    """
+    if len(arguments) != len(skill.arguments):
+        raise PlanError(f"{name} takes {len(skill.arguments)} arguments, not {len(arguments)}")
+    for argument, value in zip(skill.arguments, arguments, strict=True):
+        if problem := argument.problem(value):
+            raise PlanError(f"{name}: {problem}")
+    given = tuple(arguments)
+    predicted_s = times.predict_s(name, given)
+    return SkillCall(name, given, predicted_s, skill.blocking, skill.parameters)
+
+
+def parse_arguments(text: str, skill: Skill) -> list[int | float | str]:
+    """Return the arguments written in `text`, between the brackets of a call.
+
+    Commas separate them. An argument is a number, a quoted text with a backslash before a quote
+    inside, or a bare word, which is a text. A text argument stays a text even if it looks like a
+    number.
+
+    Raises:
+        PlanError: a quote is open or stands in a bare word, or there are control characters.
+    """
+    if any(unicodedata.category(char) == "Cc" and char not in "\t\n\r" for char in text):
+        raise PlanError("arguments must not contain control characters")
+    found: list[int | float | str] = []
+    place = 0
+    while text.strip():
+        match = _ARGUMENT.match(text, place)
+        if match is None:
+            given = echo.quoted(text)
+            raise PlanError(f"arguments must be numbers, texts in quotes or words, not {given}")
+        quoted = match["one"] if match["one"] is not None else match["two"]
+        if quoted is not None:
+            found.append(_ESCAPE.sub(r"\1", quoted))
+        else:
+            wanted = skill.arguments[len(found)].type if len(found) < len(skill.arguments) else ""
+            found.append(_bare(match["bare"].strip(), wanted))
+        place = match.end()
+        if match["end"] != ",":
+            break
+    return found
+
+
+def _bare(word: str, wanted: str) -> int | float | str:
+    """Return what an argument without quotes means."""
+    number = _NUMBER.fullmatch(word)
+    if number is None or wanted == "text":
+        return word
+    return int(word) if number["broken"] is None else float(word)

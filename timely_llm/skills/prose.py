@@ -1,4 +1,4 @@
-"""Stop checkers for texts that are read or spoken: by sentence, by paragraph (paper 001 §7.4.2)."""
+"""Stop checkers for prose: by sentence, by paragraph (Ling et al. 2024, §7.4.2)."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class SentenceChecker(ProseChecker):
     """Cuts after each sentence and each line.
 
     A sentence ends with the white space after `.`, `!`, `?` or `…`, unless the full stop belongs to
-    an abbreviation, an initial or the number of a list's item; with the white space, because 3.5
-    is no end and "Who?!" is one. It cannot be seen earlier. 。！？ need no white space.
+    an abbreviation, an initial or the number of a list's item. The white space is needed because
+    3.5 is no end and "Why?!" is one. 。！？ need no white space.
     """  # noqa: RUF002
 
     def __init__(self, words_per_s: float) -> None:
@@ -155,3 +155,14 @@ class ParagraphChecker(ProseChecker):
         if not char.isspace():
             self._line_is_blank = False
         return False
+
+
+_LETTER = r"[\p{L}\p{M}\p{N}]"
+_PROSE_WORD = rf"{_LETTER}+(?:['’-]{_LETTER}+|[.,:]\p{{N}}+)*[%°]?"  # noqa: RUF001
+_GAP = r"(?:[,:]? +| [-–—] |[，、：])"  # noqa: RUF001
+_END = r"(?:[.!?…]+|[。！？])"  # noqa: RUF001
+_SENTENCE = rf"{_PROSE_WORD}(?:{_GAP}{_PROSE_WORD})*{_END}"
+PROSE = rf"{_SENTENCE}(?:(?: +|\n+)?{_SENTENCE})*"
+"""A regular expression, in the syntax of the library `regex` and of llguidance."""
+PROSE_GRAMMAR = f"start: /{PROSE}/\n"
+"""The same in Lark's notation."""

@@ -1,19 +1,18 @@
-"""Reads skill sets of strangers in a process of its own.
+"""Reads clients' skill sets in a process of its own.
 
-The threads of this process go on meanwhile: PyYAML and the compiler of rules hold Python's lock.
-Whatever a text does, it does it to that process, whose memory and time have limits.
+PyYAML and the compiler of rules hold Python's lock; in a child process they do not delay this
+one's threads. A harmful text affects only the child, which has limits of memory and time.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
-import sys
 
-from timely_llm.core.documents import MAX_CHARACTERS
+from timely_llm.core.documents.read import MAX_CHARACTERS
 from timely_llm.core.errors import SkillSetError
 from timely_llm.core.text import text_problem
+from timely_llm.processes.tied import module_command, module_environment
 from timely_llm.skills.skill_set import SkillSet
 
 CHILD = "timely_llm.skills.reader_child"
@@ -36,9 +35,9 @@ def read_apart(text: str, source: str = "skill set") -> SkillSet:
         raise SkillSetError(problem)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", CHILD],
+            module_command(CHILD),
             input=pickle.dumps((text, source)), capture_output=True, timeout=READ_S, check=False,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=module_environment(),
             start_new_session=True,  # Ctrl-C is for this process
         )  # fmt: skip
     except subprocess.TimeoutExpired:

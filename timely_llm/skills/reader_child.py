@@ -1,4 +1,4 @@
-"""The other side of `reader`: reads one skill set, with little memory and at low priority."""
+"""The child process of `reader`: reads one skill set, with little memory and at low priority."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import resource
 import sys
 from pathlib import Path
 
+from timely_llm.processes.tied import tie_to_parent
+
 MEMORY = 256 * 1024 * 1024
 """What reading may add to the memory of this process, bytes."""
 CPU_S = 5
@@ -16,8 +18,13 @@ CPU_S = 5
 NICE = 19
 
 
-def main() -> None:
-    """Read (text, source) from the standard input; write a skill set, or a sentence, pickled."""
+def main(parent_pid: int) -> None:
+    """Read (text, source) from the standard input; write a skill set, or a sentence, pickled.
+
+    Args:
+        parent_pid: the process that started this one.
+    """
+    tie_to_parent(parent_pid)
     os.nice(NICE)  # a step of the engine goes first
     text, source = pickle.load(sys.stdin.buffer)
     from timely_llm.core.errors import SkillSetError
@@ -46,4 +53,4 @@ def _memory() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

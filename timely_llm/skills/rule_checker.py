@@ -1,4 +1,4 @@
-"""A stop checker for plans in a language that the user's rules describe (paper 001 §5)."""
+"""A stop checker for plans in a language that the user's rules describe (Ling et al. 2024, §5)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import regex
 
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall
-from timely_llm.skills.calls import checked_call, parse_arguments
-from timely_llm.skills.execution_time import ExecutionTimes
+from timely_llm.skills.execution_time import ExecutionTimes, checked_call, parse_arguments
 from timely_llm.skills.rules import Budget, Rule
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Call, Piece
@@ -24,14 +23,13 @@ STRIDE = 64
 class RuleChecker:
     """A stop checker for one plan; see `StopChecker`.
 
-    A piece ends as soon as no further text could change what the rules match: with the last
-    character of a rule that ends with `;`, but only with the character after a rule whose end is
-    optional. Of several rules the longest match counts, of equals the first. A rule's group `skill`
-    names the skill that is called and its group `arguments` the arguments; a piece of a rule
-    without them is handed over as it is and takes no time. Anchors such as `$` see the end of what
-    has come so far.
+    A piece ends as soon as no further text could change the match: at the last character of a rule
+    that ends with `;`, and one character later for a rule with an optional end. The longest match
+    of several rules counts, and the first of equals. A rule's group `skill` names the called skill,
+    its group `arguments` the arguments. A piece of a rule without these groups is passed on as text
+    and takes no time. Anchors such as `$` match the end of the text read so far.
 
-    Each reading looks again at the statement that is not complete yet, and only at it.
+    Each reading matches the incomplete statement again, and nothing before it.
 
     Args:
         skill_set: the rules, the skills that a plan may use, and the bounds of their arguments.
@@ -49,7 +47,7 @@ class RuleChecker:
         self._times = times or ExecutionTimes(skill_set)
         self._budget = budget or Budget()
         self._rules = list(skill_set.compiled_rules)
-        self._open = self._rules  # those that more text could let match, or match otherwise
+        self._open = self._rules  # rules that more text could match, or match differently
         self._lead = ""
         self._said = ""
         self._cut = 0

@@ -1,1 +1,5 @@
-"""Workloads as data: what robots and people ask, when, and how long robots take."""
+"""Workloads as data: requests of robots and people, their arrivals, and execution times.
+
+Readers of formats belong into `imported` or `recordings`. Code that makes workloads belongs into
+`recipes.py` or `compose.py`. Results of runs belong to `experiments`.
+"""

@@ -1,4 +1,4 @@
-"""Composition of workloads from tasks, robots and people (paper 001 §6)."""
+"""Composition of workloads from tasks, robots and people (Ling et al. 2024, §6)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from timely_llm.skills.skill_set import SkillSet
 from timely_llm.traces.lines import MAX_REQUESTS
 from timely_llm.traces.model import Conversation, Job, Trace, TraceError
 from timely_llm.traces.recipes import Recipe
-from timely_llm.traces.tasks import Prompts, TraceTask, TraceTasks
+from timely_llm.traces.tasks import PromptSet, TraceTask, TraceTasks
 
 TASK_GAP_S = 0.001
-"""Between the tasks of one event, as in the published traces."""
+"""Seconds between the tasks of one event, as in the published traces."""
 
 PLANNING_S = 1.27
-"""Seconds that a robot is busy besides its execution: in the published trace none is asked sooner
-after it has executed what it was asked before."""
+"""Seconds that a robot is busy besides its execution: the least time between the end of a job and
+the same robot's next job in the published trace."""
 
 _ARRIVALS, _CHOICES, _TIMES, _TALKS = range(4)
 
 
 class _Agents:
-    """Robots of one kind, or people: whoever is free for the longest time is asked first.
+    """Robots of one kind, or people. The agent that has been free for longest gets the next job.
 
-    Somebody new is asked only if nobody is free, as in the published traces.
+    A new agent gets a job only if no known one is free, as in the published traces.
     """
 
     def __init__(self, kind: str, count: int) -> None:
@@ -38,13 +38,13 @@ class _Agents:
         self._free_at: list[tuple[float, int]] = []
 
     def ready_s(self, now: float, needed: int) -> float:
-        """Return when so many are free, `now` at the earliest."""
+        """Return the time from which `needed` agents are free, `now` at the earliest."""
         new = self._count - self._known
         times = sorted(time for time, _ in self._free_at)
         return max(now, times[needed - new - 1]) if needed > new else now
 
     def take(self, now: float) -> int | None:
-        """Return who is free, if anybody is."""
+        """Return the number of a free agent; None if all are busy."""
         if self._free_at and self._free_at[0][0] <= now:
             return heapq.heappop(self._free_at)[1]
         if self._known == self._count:
@@ -53,7 +53,7 @@ class _Agents:
         return self._known - 1
 
     def busy(self, agent: int, until_s: float) -> str:
-        """Take note that somebody is busy and return the name."""
+        """Record that an agent is busy, and return its name."""
         heapq.heappush(self._free_at, (until_s, agent))
         return f"{self._kind}_{agent}"
 
@@ -62,25 +62,25 @@ def compose(
     recipe: Recipe,
     tasks: TraceTasks,
     skill_sets: Mapping[str, SkillSet],
-    prompts: Prompts | None = None,
+    prompts: PromptSet | None = None,
     name: str = "composed",
     source: str = "",
 ) -> Trace:
-    """Return a workload; the same for the same arguments.
+    """Return the workload of a recipe. The arguments determine it.
 
-    An event asks free robots only: tasks for which no robot is free are left out, and the source
-    says how many. Groups wait until enough robots are free.
+    Tasks of an event go to free robots. A task without a free robot is left out; the source of the
+    trace counts such tasks. Groups wait until enough robots are free.
 
     Args:
-        recipe: what the workload is made of.
+        recipe: the recipe.
         tasks: kinds of tasks.
-        skill_sets: of the robots, by name.
-        prompts: what people ask.
-        name: of the trace.
-        source: of the trace.
+        skill_sets: skill sets of the robots, by name.
+        prompts: prompts of people.
+        name: name of the trace.
+        source: source of the trace.
 
     Raises:
-        TraceError: a task is not known or has no robots, or there would be too many requests.
+        TraceError: a task is not known or has no robots, or there are too many requests.
     """
     tasks.chosen(_flat(recipe), skill_sets)
     for group in recipe.sequence() or [(task,) for task in recipe.names()]:
@@ -89,7 +89,7 @@ def compose(
     talks, unheard = _talks(recipe, prompts) if recipe.talks_per_s else ([], 0)
     for count, what in ((left_out, "tasks"), (unheard, "conversations")):
         if count:
-            source += f"; {count} {what} left out since nobody was free"
+            source += f"; {count} {what} left out since all were busy"
     jobs.sort(key=lambda job: job.arrival_s)
     return Trace(name, source, tuple(jobs), tuple(talks))
 
@@ -97,7 +97,7 @@ def compose(
 def _jobs(
     recipe: Recipe, tasks: TraceTasks, skill_sets: Mapping[str, SkillSet]
 ) -> tuple[list[Job], int]:
-    """Return the jobs, and how many tasks were left out."""
+    """Return the jobs, and the number of tasks that were left out."""
     pools = {kind: _Agents(kind, count) for kind, count in recipe.agents.items()}
     rng = _rng(recipe, _TIMES)
     jobs: list[Job] = []
@@ -177,8 +177,8 @@ def _choice(
     return tuple(classes[int(u)][int(rng.integers(len(classes[int(u)])))] for u in urgent)
 
 
-def _talks(recipe: Recipe, prompts: Prompts | None) -> tuple[list[Conversation], int]:
-    """Return the conversations, and how many were left out."""
+def _talks(recipe: Recipe, prompts: PromptSet | None) -> tuple[list[Conversation], int]:
+    """Return the conversations, and the number of omitted ones."""
     if prompts is None or recipe.duration_s is None:
         raise TraceError("conversations need prompts and a duration")
     people, rng = _Agents("person", recipe.people), _rng(recipe, _TALKS)
@@ -222,5 +222,5 @@ def _flat(recipe: Recipe) -> tuple[str, ...]:
 
 
 def _rng(recipe: Recipe, purpose: int) -> np.random.Generator:
-    """Return randomness of its own for each purpose: changing one leaves the others."""
+    """Return a random generator for a purpose; each purpose has its own stream."""
     return np.random.default_rng([recipe.seed, purpose])

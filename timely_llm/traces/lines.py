@@ -1,4 +1,4 @@
-"""A trace as lines of JSON, in files as in bags: a header, then a line for each request."""
+"""A trace as JSON lines, in files and in bags: a header, then a line for each request."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from timely_llm.core.documents.problems import field_problem
 from timely_llm.core.errors import RequestError
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.traces.model import Conversation, Job, SkillTime, Trace, TraceError, printable
 
 VERSION = 1
-"""Of the format; raised when an older reader could not understand a newer trace."""
+"""Version of the format. It rises with each change that older readers cannot read."""
 
 MAX_LINE_BYTES = 262_144
 MAX_REQUESTS = 200_000
@@ -30,7 +31,7 @@ class _Line(BaseModel):
 
 
 class _Header(_Line):
-    """What a trace is called, and how much of it follows: one that is cut is noticed."""
+    """The name of a trace, and the numbers of lines that follow: readers detect a cut trace."""
 
     kind: Literal["trace"]
     version: int
@@ -46,7 +47,7 @@ class _TimeUtility(_Line):
     ert_s: float
 
 
-class _Job(_Line):
+class _JobLine(_Line):
     kind: Literal["job"]
     id: str
     arrival_s: float
@@ -58,6 +59,7 @@ class _Job(_Line):
     skill_times: list[tuple[str, float]] = []
     plan: str = ""
     segment_tokens: list[int] = []
+    given: bool = False
 
     def request(self) -> Job:
         """Return the job of the line."""
@@ -68,7 +70,7 @@ class _Job(_Line):
         return Job(**values)
 
 
-class _Conversation(_Line):
+class _ConversationLine(_Line):
     kind: Literal["conversation"]
     id: str
     arrival_s: float
@@ -88,8 +90,8 @@ class _Conversation(_Line):
 
 
 _JOB = [field.name for field in fields(Job)]
-_AnyLine = Annotated[_Header | _Job | _Conversation, Field(discriminator="kind")]
-_ADAPTER: TypeAdapter[_Header | _Job | _Conversation] = TypeAdapter(_AnyLine)
+_AnyLine = Annotated[_Header | _JobLine | _ConversationLine, Field(discriminator="kind")]
+_ADAPTER: TypeAdapter[_Header | _JobLine | _ConversationLine] = TypeAdapter(_AnyLine)
 
 
 def in_order(trace: Trace) -> list[Request]:
@@ -115,13 +117,15 @@ def request_line(request: Request) -> str:
     """Return the line of a request.
 
     Raises:
-        TraceError: it would be longer than a reader takes.
+        TraceError: the line is longer than a reader takes.
     """
     values: dict[str, Any] = {"kind": "job" if isinstance(request, Job) else "conversation"}
     values.update(asdict(request))
     if isinstance(request, Job):
         values["skill_times"] = [(t.skill, t.seconds) for t in request.skill_times]
-    elif request.deadline_s == math.inf:  # which JSON cannot say
+        if not request.given:  # older readers refuse the field
+            del values["given"]
+    elif request.deadline_s == math.inf:  # JSON has no infinity
         del values["deadline_s"]
     line = _json(values)
     if len(line.encode()) > MAX_LINE_BYTES:
@@ -130,15 +134,15 @@ def request_line(request: Request) -> str:
 
 
 def read_lines(lines: Iterable[str | bytes], source: str) -> Trace:
-    """Return the trace of its lines.
+    """Return the trace of some lines.
 
     Args:
         lines: the header, then a line for each request; none longer than `MAX_LINE_BYTES`.
-        source: what errors call the lines: a path, for example.
+        source: name of the lines in errors, such as a path.
 
     Raises:
-        TraceError: one sentence that names the line; the lines are no trace, not all of one, or
-            more than `MAX_REQUESTS`.
+        TraceError: the lines are not a whole trace, or have more than `MAX_REQUESTS` requests. The
+            sentence names the line.
     """
     numbered = enumerate(lines, start=1)
     header = _header(numbered, source)
@@ -153,14 +157,14 @@ def read_lines(lines: Iterable[str | bytes], source: str) -> Trace:
         if len(requests) > MAX_REQUESTS or details > MAX_DETAILS:
             raise TraceError(
                 f"{place}: a trace may have {MAX_REQUESTS} requests and {MAX_DETAILS} skill times"
-                " and segments, this has more"
+                " and segments; this one has more"
             )
     jobs = tuple(request for request in requests if isinstance(request, Job))
     conversations = tuple(request for request in requests if isinstance(request, Conversation))
     if (len(jobs), len(conversations)) != (header.jobs, header.conversations):
         raise TraceError(
             f"{source} has {len(jobs)} jobs and {len(conversations)} conversations, its header"
-            f" says {header.jobs} and {header.conversations}: a part of it is missing or too much"
+            f" says {header.jobs} and {header.conversations}: lines are missing or too many"
         )
     try:
         return Trace(header.name, header.source, jobs, conversations)
@@ -196,14 +200,14 @@ def _request(line: str | bytes, place: str) -> Request:
         raise TraceError(f"{place}: {error}") from error
 
 
-def _parsed(line: str | bytes, place: str) -> _Header | _Job | _Conversation:
+def _parsed(line: str | bytes, place: str) -> _Header | _JobLine | _ConversationLine:
     try:
         return _ADAPTER.validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
+        first = error.errors(include_url=False)[0]
         path = ".".join(str(part) for part in first["loc"][1:])
         where = f" at {printable(path)[:80]}" if path else ""
-        raise TraceError(f"{place}{where}: {printable(first['msg'])[:200]}") from error
+        raise TraceError(f"{place}{where}: {printable(field_problem(first))[:200]}") from error
 
 
 def _json(values: dict[str, Any]) -> str:

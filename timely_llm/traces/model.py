@@ -1,4 +1,4 @@
-"""One model for every workload: who asks what, when, and how long the robots take."""
+"""The model of all workloads: requests of agents, arrivals, and execution times of robots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_TOKENS = 10_000_000
 
 
 class TraceError(TimelyError):
-    """A trace cannot be read or written, or holds what no workload can be."""
+    """A trace cannot be read or written, or has an impossible value."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,15 @@ class Job:
     Attributes:
         id: unique in its trace.
         arrival_s: seconds after the trace's origin.
-        agent: who asks; one agent may ask often.
-        task: what kind of task it is: an LRTrace trace id, or any name.
+        agent: name of the robot; a robot may have several jobs.
+        task: kind of task: an LRTrace trace id, or any name.
         skill_set: name of the robot's skill set.
-        text: what is asked.
-        time_utility: worth of the first segment over time.
-        skill_times: what the robot executed, in order, as measured.
-        plan: the reference plan, empty if unknown.
-        segment_tokens: tokens of each segment that the model generates, empty if unknown.
+        text: text of the task.
+        time_utility: utility of the first segment over time.
+        skill_times: measured executions of skills, in order.
+        plan: the reference plan; empty if unknown.
+        segment_tokens: tokens of each generated segment; empty if unknown.
+        given: the plan was written by hand and came with the request.
 
     Raises:
         TraceError: a value is not possible.
@@ -66,9 +67,12 @@ class Job:
     skill_times: tuple[SkillTime, ...] = ()
     plan: str = ""
     segment_tokens: tuple[int, ...] = ()
+    given: bool = False
 
     def __post_init__(self) -> None:
         _check_request(self)
+        if self.given and not self.plan:
+            raise TraceError(f"job {self.id}: a given plan must not be empty")
         for name, text in (("task", self.task), ("skill_set", self.skill_set)):
             _check_name(f"job {self.id}: {name}", text)
         _check_text(f"job {self.id}: plan", self.plan, 0, MAX_TEXT_CHARACTERS)
@@ -77,7 +81,7 @@ class Job:
 
     @property
     def urgent(self) -> bool:
-        """Whether it is of the urgent class: worth more than a normal one (paper 001 §7.1)."""
+        """Whether the job has more utility than a normal one (Ling et al. 2024, §7.1)."""
         return self.time_utility.beta > 1.0
 
 
@@ -88,13 +92,13 @@ class Conversation:
     Attributes:
         id: unique in its trace.
         arrival_s: seconds after the trace's origin.
-        agent: who talks.
+        agent: name of the person.
         prompt_tokens, output_tokens: counts of tokens.
-        ttft_s, tpot_s: service level: seconds to the first token, and for each later one.
-        deadline_s: seconds to the whole answer; infinite if there is none.
-        weight: its worth.
-        text: the prompt, empty if unknown.
-        max_tokens: most tokens that were asked for, 0 if that is not known.
+        ttft_s, tpot_s: service level: seconds to the first token, and for each later token.
+        deadline_s: seconds to the whole answer; infinite without a deadline.
+        weight: its utility.
+        text: the prompt; empty if unknown.
+        max_tokens: most tokens of the answer; 0 if unknown.
 
     Raises:
         TraceError: a value is not possible.
@@ -130,8 +134,8 @@ class Trace:
     """A workload, its jobs and conversations in order of arrival.
 
     Attributes:
-        name: of the workload.
-        source: where it comes from: a citation, or the command that composed it.
+        name: name of the workload.
+        source: its origin: a citation, or the command that composed it.
 
     Raises:
         TraceError: requests are not in order of arrival, or two have the same id.
@@ -155,7 +159,7 @@ class Trace:
 
     @property
     def agents(self) -> frozenset[str]:
-        """Everybody who asks."""
+        """Names of all agents."""
         return frozenset(j.agent for j in self.jobs) | frozenset(
             c.agent for c in self.conversations
         )
@@ -168,12 +172,12 @@ class Trace:
 
 
 def printable(text: str) -> str:
-    """Return a text that nobody vouches for on one line, without what a terminal would obey."""
+    """Return an untrusted text on one line, without control characters."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _check_request(request: Job | Conversation) -> None:
-    """Raise a TraceError if what jobs and conversations share is not possible."""
+    """Raise a TraceError if a field of both jobs and conversations is not possible."""
     _check_name("an id", request.id, 1)
     _check_name(f"{request.id}: agent", request.agent, 1)
     _check_text(f"{request.id}: text", request.text, 0, MAX_TEXT_CHARACTERS)
@@ -181,26 +185,26 @@ def _check_request(request: Job | Conversation) -> None:
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not low <= value <= high:  # what is not a number is in no range
+    if not low <= value <= high:  # also true of NaN
         raise TraceError(f"{name} must be {low:g} to {high:g}, not {value!r}")
 
 
 def _check_name(what: str, name: str, low: int = 0) -> None:
     _check_text(what, name, low, MAX_NAME_CHARACTERS)
     if not name.isprintable():
-        raise TraceError(f"{what} must be of printable characters, not {name[:80]!r}")
+        raise TraceError(f"{what} must have printable characters only, not {name[:80]!r}")
 
 
 def _check_text(name: str, text: str, low: int, high: int) -> None:
-    """Raise a TraceError if a text is too short or long, or ROS could not carry it."""
+    """Raise a TraceError if a text is too short or long, or impossible in a ROS message."""
     if not low <= len(text) <= high:
         raise TraceError(f"{name} must have {low} to {high} characters, not {len(text)}")
     if "\0" in text:
-        raise TraceError(f"{name} must not hold a null character: texts of ROS end there")
+        raise TraceError(f"{name} must not contain a null character, which ends ROS strings")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise TraceError(f"{name} is no Unicode text: {error.reason}") from error
+        raise TraceError(f"{name} is not a Unicode text: {error.reason}") from error
 
 
 def _check_order(requests: Sequence[Job | Conversation]) -> None:

@@ -1,21 +1,27 @@
-"""Conversations as this package's messages, both ways: types from the .msg files, no ROS."""
+"""Conversations to and from this package's messages, without ROS: types from the .msg files."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from timely_llm.core.listener import READING_WORDS_PER_S, SPEAKING_WORDS_PER_S
-from timely_llm.core.slo import SLO_CLASSES, TEXT, VOICE, Slo
-from timely_llm.core.stream import MAX_MESSAGE_CHARACTERS, ChatMessage, StreamRequest
-from timely_llm.engines.script_tokenizer import ScriptTokenizer
-from timely_llm.traces.messages import type_store
+from timely_llm.core.request import MAX_MESSAGE_CHARACTERS, ChatMessage, StreamRequest
+from timely_llm.core.slo import (
+    READING_WORDS_PER_S,
+    SLO_CLASSES,
+    SPEAKING_WORDS_PER_S,
+    TEXT,
+    VOICE,
+    Slo,
+)
+from timely_llm.engines.simulated import ScriptTokenizer
 from timely_llm.traces.model import Conversation
+from timely_llm.traces.recordings.messages import stamp, type_store
 
 STREAM_TYPE = "timely_llm/msg/StreamRequest"
 STREAM_RESULT_TYPE = "timely_llm/msg/StreamResult"
 STREAM_TOPIC = "/plan_server/stream_requests"
 ACCEPTED_STREAMS = "/streams"
-"""How the topic ends on which a server tells what conversations it accepted."""
+"""Suffix of the topic of accepted conversations."""
 
 _FILLER = "."
 _CLASSES = {made.name: made for made in SLO_CLASSES}
@@ -24,20 +30,20 @@ _CLASSES = {made.name: made for made in SLO_CLASSES}
 def conversation_of(
     message: Any, name: str, arrival_s: float, prompt_tokens: int = 0, output_tokens: int = 0
 ) -> Conversation:
-    """Return what a StreamRequest asks for; nobody vouches for it.
+    """Return the conversation of an untrusted StreamRequest.
 
-    A service level by name is the paper's of that name, else that of text: a recording does not
-    say what a server's own are, but what it accepted has all values.
+    A named service level is the paper's of that name, or that of text. A recording does not have
+    the server's own levels, but its accepted requests have all values.
 
     Args:
-        message: the request; of a later turn, it has only what is new.
+        message: the request; in a later turn, it has only the new messages.
         name: the conversation's id.
-        arrival_s: when it came.
-        prompt_tokens: if known; else they are counted as a simulated model would.
-        output_tokens: if known; else as many as the request allows.
+        arrival_s: arrival, seconds after the trace's origin.
+        prompt_tokens: tokens of the prompt; 0: counted by the simulated model's tokenizer.
+        output_tokens: tokens of the answer; 0: the largest number that the request allows.
 
     Raises:
-        TraceError: no conversation can be like that.
+        TraceError: a value is not possible.
         RequestError: its service level is not possible.
     """
     given = _CLASSES.get(message.slo_class, TEXT)
@@ -46,8 +52,8 @@ def conversation_of(
         message.tpot or given.slo.tpot_s,
         message.deadline or given.slo.deadline_s,
     )
-    said = [one.content for one in message.messages]
-    text = "\n".join([*said, message.prompt] if message.prompt else said)
+    texts = [one.content for one in message.messages]
+    text = "\n".join([*texts, message.prompt] if message.prompt else texts)
     return Conversation(
         id=name,
         arrival_s=arrival_s,
@@ -64,15 +70,15 @@ def conversation_of(
 
 
 def request_of(conversation: Conversation) -> StreamRequest:
-    """Return what a person asks a server whose model says what it likes.
+    """Return the request of a conversation for a live server.
 
-    It is the conversation's text or, where that is not known, dots: about as many tokens as its
-    prompt has. The answer has as many tokens as the conversation's, if the model goes on so long.
+    An unknown text is replaced by dots, about as many tokens as the prompt. The conversation's
+    tokens bound the answer.
 
     Raises:
-        RequestError: no server takes it.
+        RequestError: no server admits it.
     """
-    # No longer than what is refused.
+    # One character over the limit is enough for a refusal.
     tokens = min(max(conversation.prompt_tokens, 1), MAX_MESSAGE_CHARACTERS + 1)
     prompt = conversation.text or _FILLER * tokens
     speech = conversation.tpot_s >= VOICE.slo.tpot_s
@@ -87,14 +93,15 @@ def request_of(conversation: Conversation) -> StreamRequest:
     )
 
 
-def stream_message(request: StreamRequest) -> Any:
-    """Return a request as a StreamRequest that rosbags writes."""
+def stream_message(request: StreamRequest, time_ns: int = 0) -> Any:
+    """Return a request as a StreamRequest of rosbags, with the stamp `time_ns`."""
     types, slo = type_store().types, request.slo
-    said = types["timely_llm/msg/ChatMessage"]
+    chat_message = types["timely_llm/msg/ChatMessage"]
     return types[STREAM_TYPE](
+        stamp=stamp(time_ns),
         request_id=request.request_id,
         agent=request.agent,
-        messages=[said(role=one.role, content=one.content) for one in request.messages],
+        messages=[chat_message(role=one.role, content=one.content) for one in request.messages],
         prompt="",
         slo_class="",
         ttft=slo.ttft_s,

@@ -1,4 +1,4 @@
-"""What is in a trace, in numbers."""
+"""The contents of a trace, in numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from timely_llm.traces.model import Conversation, Job, Trace
 
 BURST_GAP_S = 0.01
-"""Jobs that come sooner than this after another belong to the same burst."""
+"""Largest gap between two jobs of a burst, seconds."""
 
 
 def bursts(jobs: Sequence[Job]) -> list[list[Job]]:
-    """Return the jobs of each event."""
+    """Return the jobs of each burst."""
     found: list[list[Job]] = []
     for job in jobs:
         if found and job.arrival_s - found[-1][-1].arrival_s < BURST_GAP_S:
@@ -26,13 +26,13 @@ def bursts(jobs: Sequence[Job]) -> list[list[Job]]:
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """Return what is in a trace, as JSON can say it.
+    """Return the contents of a trace as values of JSON.
 
     Returns:
-        `tasks`: for each kind of task its number of jobs, whether it is urgent, the mean seconds
-        of its execution (None if unknown), and its segments and their tokens (0 if unknown).
-        `time_utilities`: each function and its number of jobs; `zero_s` is None if the worth never
-        falls. `talks`: the lengths and service levels of conversations, None without any.
+        `tasks`: for each kind of task its number of jobs and of urgent ones, the mean seconds of
+        its execution (None if unknown), and its segments and their tokens (0 if unknown).
+        `time_utilities`: each function and its number of jobs; `zero_s` is None if the utility
+        never falls. `talks`: the lengths and service levels of conversations; None without any.
     """
     events = bursts(trace.jobs)
     arrivals = [job.arrival_s for job in trace.jobs]
@@ -79,7 +79,7 @@ def _tasks(jobs: Sequence[Job]) -> list[dict[str, Any]]:
 
 
 def _order(kind: tuple[str, str]) -> tuple[int, str, str]:
-    """Return numbers before names, and numbers by their size."""
+    """Return a sort key: numbers by size, then names."""
     skill_set, task = kind
     return (int(task) if task.isdecimal() and len(task) < 10 else 10**9, task, skill_set)
 

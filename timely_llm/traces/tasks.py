@@ -1,4 +1,4 @@
-"""Task sets of traces: what is asked, the plan that answers it, and what the robot then does."""
+"""Task sets of traces: texts of tasks, reference plans, and their execution."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from timely_llm.core.errors import PlanError
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.robots.world import World
-from timely_llm.skills.interpreter import Do, Interpreter
-from timely_llm.skills.minispec import check_plan
+from timely_llm.skills.minispec.checker import check_plan
+from timely_llm.skills.minispec.interpreter import Do, Interpreter
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.traces.model import MAX_NAME_CHARACTERS, SkillTime, TraceError
 
@@ -22,22 +22,22 @@ Name = Annotated[
 _Tokens = Annotated[int, Field(ge=1, le=100_000)]
 
 
-class _Strict(BaseModel):
+class _TaskModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TraceTask(_Strict):
+class TraceTask(_TaskModel):
     """A kind of task.
 
     Attributes:
-        title: what it is about.
+        title: short title.
         skill_set: name of the robot's skill set.
-        text: what is asked.
+        text: text of the task.
         plan: the reference plan, in the language of the skill set.
-        urgent: whether it is of the urgent class (paper 001 §7.1).
-        in_view: names of what the robot sees.
-        hidden: names of what it finds when it looks around.
-        segment_tokens: tokens of each segment that a model generates, empty if unknown.
+        urgent: whether it is of the urgent class (Ling et al. 2024, §7.1).
+        in_view: names of the objects in the robot's view.
+        hidden: names of the objects that a search finds.
+        segment_tokens: tokens of each generated segment; empty if unknown.
     """
 
     title: str
@@ -51,25 +51,26 @@ class TraceTask(_Strict):
 
     @property
     def time_utility(self) -> TimeUtility:
-        """Its worth over time."""
+        """Its utility over time."""
         return URGENT if self.urgent else NORMAL
 
     def check(self, skill_set: SkillSet) -> None:
-        """Find out whether the plan is one of the skill set's.
+        """Check that the plan is valid for a skill set.
 
         Raises:
             PlanError: it is not.
         """
         if skill_set.language != "minispec":
             raise PlanError(
-                f"a plan is executed in the language minispec, not {skill_set.language}"
+                f"plans can be executed in the language minispec only, not {skill_set.language}"
             )
         check_plan(skill_set, self.plan)
 
     def execute(self, skill_set: SkillSet, rng: np.random.Generator) -> tuple[SkillTime, ...]:
-        """Return what a robot executes of the plan, with times as the skill set's model has them.
+        """Execute the plan; return the executed skills with the times of the skill set's model.
 
-        As in paper 001 §6: searches take sampled times, other skills what their arguments say.
+        As in Ling et al. 2024, §6, searches take sampled times. The times of other skills follow
+        from their arguments.
         """
         interpreter, world = Interpreter(skill_set), World(self.in_view, self.hidden)
         interpreter.complete(self.plan)
@@ -82,49 +83,49 @@ class TraceTask(_Strict):
         return tuple(done)
 
 
-class TraceTasks(_Strict):
+class TraceTasks(_TaskModel):
     """Kinds of tasks by name."""
 
     tasks: dict[Name, TraceTask] = Field(min_length=1)
 
     def chosen(self, names: tuple[str, ...], skill_sets: Mapping[str, SkillSet]) -> None:
-        """Find out whether tasks are there, with skill sets and plans that can be executed.
+        """Check that tasks exist, with known skill sets and valid plans.
 
         Raises:
-            TraceError: one sentence about the first that is not.
+            TraceError: a task does not.
         """
         for name in dict.fromkeys(names):
             if name not in self.tasks:
                 raise TraceError(f"there is no task {name}: choose of {', '.join(self.tasks)}")
             task = self.tasks[name]
             if task.skill_set not in skill_sets:
-                raise TraceError(f"task {name} needs the skill set {task.skill_set}, which lacks")
+                raise TraceError(f"task {name} needs the skill set {task.skill_set}, not given")
             try:
                 task.check(skill_sets[task.skill_set])
             except PlanError as error:
                 raise TraceError(
-                    f"task {name}: its plan is none of {task.skill_set}: {error}"
-                ) from (error)
+                    f"task {name}: its plan is not valid for {task.skill_set}: {error}"
+                ) from error
 
 
-class Prompt(_Strict):
-    """What a person asks, and the tokens that an answer typically has."""
+class Prompt(_TaskModel):
+    """The prompt of a person, and the typical tokens of its answer."""
 
     text: str = Field(min_length=1)
     tokens: _Tokens
 
     @property
     def prompt_tokens(self) -> int:
-        """An estimate of its own tokens: four for three words."""
+        """Estimated tokens of the prompt: four for three words."""
         return -(-4 * len(self.text.split()) // 3)
 
 
-class Prompts(_Strict):
-    """What people ask.
+class PromptSet(_TaskModel):
+    """Prompts of people.
 
     Attributes:
         spread: standard deviation of the logarithm of true over typical tokens of an answer.
-        least_tokens, most_tokens: bounds of an answer.
+        least_tokens, most_tokens: bounds of the tokens of an answer.
     """
 
     prompts: tuple[Prompt, ...] = Field(min_length=1)

@@ -1,7 +1,7 @@
-"""Answers in parts: what the model writes, and the outside words that the server appends.
+"""Answers in parts: the model's own text, and the tool output that the server appends.
 
 A blocking skill ends a phase: the model writes `look();`, the server appends what the robot saw as
-`=> red cup, blue ball` and a line end, and the model goes on. Outside words are context of the
+`=> red cup, blue ball` and a line end, and the model goes on. Tool output is context of the
 answer, not the model's words.
 """
 
@@ -24,7 +24,7 @@ class Part:
 
 
 def outside(names: Sequence[str]) -> str:
-    """Return the outside words that say that a robot saw `names`."""
+    """Return the tool output of a robot that saw `names`."""
     return f"=> {', '.join(names) or NOTHING}\n"
 
 
@@ -40,6 +40,6 @@ def own_words(answer: str) -> str:
 
 
 def outside_words(answer: str) -> list[str]:
-    """Return the outside words of an answer, in order."""
+    """Return the tool outputs of an answer, in order."""
     found: list[str] = OUTSIDE.findall(answer)
     return found

@@ -22,7 +22,7 @@ from tools.tiny_planner.arm_words import (
 )
 from tools.tiny_planner.words import Task, join_words, noun_of, with_article
 
-LISTED = 0.35  # share of the tasks whose scene lists the things
+LISTED = 0.35  # share of the tasks with a scene that lists the things
 CLEAN = (
     "Clean the {s}: put everything into the {c}.", "Clear the {s} and put everything into the {c}.",
     "Clean up the {s}. Everything goes into the {c}.", "Put everything on the {s} into the {c}.",
@@ -114,6 +114,6 @@ def question(rng: random.Random) -> Task:
 def _question(
     rng: random.Random, text: str, asked: Sequence[str], names: Sequence[str], body: str
 ) -> Task:
-    """Return a question whose answer never names the furniture."""
+    """Return a question; its answer never names the furniture."""
     task = _task(rng, "Q", text, asked[:1], names, body)
     return replace(task, objects=(*asked, *names))

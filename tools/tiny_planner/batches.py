@@ -107,7 +107,7 @@ class Batches:
         return [self._drill(partial(self._drills.copies, length)) for length in lengths]
 
     def members(self, count: int) -> list[Batch]:
-        """Return batches that tell which of some names are in a list."""
+        """Return batches of questions: which of some names are in a list."""
         lengths = [self._random.randint(2, 8) for _ in range(count)]
         return [self._drill(partial(self._drills.members, length)) for length in lengths]
 

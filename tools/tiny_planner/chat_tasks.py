@@ -11,6 +11,8 @@ import yaml
 
 from tools.tiny_planner.words import THINGS, noun_of, with_article
 
+AFTER_QUESTION, AFTER_ANSWER = "\n<|assistant|>", "<|end|><|user|>"
+"""What the chat template writes between the texts of a conversation."""
 Chat = tuple[str, str, tuple[str, ...]]  # question, answer, the objects of its key
 
 
@@ -25,6 +27,23 @@ def parts() -> dict[str, Any]:
 def chat(rng: random.Random) -> Chat:
     """Return a question, its answer and what the question is about."""
     return rng.choice((_story, _story, _fact, _fact, _small_talk))(rng)
+
+
+def talk(rng: random.Random) -> Chat:
+    """Return a conversation up to the question of its last turn, that turn's answer, and its key.
+
+    An earlier answer may have been cut off, as by the most tokens of an answer.
+    """
+    turns = [chat(rng) for _ in range(rng.choice((2, 2, 3, 4)))]
+    said = ""
+    for question, answer, _ in turns[:-1]:
+        words = answer.split(" ")
+        if rng.random() < 0.2:
+            answer = " ".join(words[: rng.randint(1, len(words))])
+        said += f"{question}{AFTER_QUESTION}{answer}{AFTER_ANSWER}"
+    question, answer, _ = turns[-1]
+    objects = tuple(name for _, _, about in turns for name in about)
+    return said + question, answer, objects
 
 
 def _fact(rng: random.Random) -> Chat:

@@ -24,13 +24,13 @@ from tools.tiny_planner import (
 )
 from tools.tiny_planner.answers import outside_words
 from tools.tiny_planner.arm_words import ITEMS
-from tools.tiny_planner.chat_tasks import chat
+from tools.tiny_planner.chat_tasks import chat, talk
 from tools.tiny_planner.words import NOUNS, Task, draw_names
 
 Split = Literal["train", "test"]
 Key = tuple[str, tuple[str, ...], tuple[int, ...]]
 
-CHAT = "chat"
+CHAT, TALK = "chat", "talk"
 CHAT_SYSTEM = "You are a friendly robot assistant. Answer in short, plain English."
 DRONE_FAMILIES: dict[str, Callable[[random.Random], Task]] = {
     "move": motion_tasks.move,
@@ -57,7 +57,7 @@ ARM_FAMILIES: dict[str, Callable[[random.Random], Task]] = {
 FAMILIES = {**DRONE_FAMILIES, "retry": retry_tasks.drone, **ARM_FAMILIES}
 
 # How often a family is drawn, by version of the stream.
-VERSION = 2
+VERSION = 3
 WEIGHTS = {
     1: dict.fromkeys(DRONE_FAMILIES, 1.0)
     | {"move": 1.5, "find": 1.5, "question": 1.5, "visit": 1.5, CHAT: 1.8},
@@ -66,6 +66,7 @@ WEIGHTS = {
     | {"retry": 1.8, "arm_move": 1.0, "arm_stack": 1.2, "arm_clean": 1.5, "arm_sort": 2.4}
     | {"arm_gripper": 1.0, "arm_question": 1.2, "arm_urgent": 0.4, "arm_retry": 1.5},
 }
+WEIGHTS[3] = WEIGHTS[2] | {TALK: 3.0}
 MAX_DISTRACTORS = 3
 
 
@@ -73,7 +74,7 @@ MAX_DISTRACTORS = 3
 class Sample:
     """One user text, its right answer and its key.
 
-    `told` is the family of the key if this task tells one of another family again.
+    `told` is the family of the key if this task repeats one of another family.
     """
 
     family: str
@@ -85,8 +86,8 @@ class Sample:
 
     @property
     def robot(self) -> str:
-        """Return whose system text goes before: "drone", "arm" or "chat"."""
-        if self.family == CHAT:
+        """Return which system text goes before: "drone", "arm" or "chat"."""
+        if self.family in (CHAT, TALK):
             return CHAT
         return "arm" if self.family in ARM_FAMILIES else "drone"
 
@@ -132,9 +133,9 @@ def stream(seed: int, split: Split = "train", version: int = VERSION) -> Iterato
 
 
 def _draw(rng: random.Random, family: str) -> Sample:
-    if family == CHAT:
-        user, answer, objects = chat(rng)
-        return Sample(CHAT, user, answer, objects, ())
+    if family in (CHAT, TALK):
+        user, answer, objects = (chat if family == CHAT else talk)(rng)
+        return Sample(family, user, answer, objects, ())
     task = FAMILIES[family](rng)
     scene = list(task.scene)
     if not task.closed:

@@ -1,6 +1,6 @@
 """Drills: rows that train one ability and are no samples of the corpus.
 
-Copying a name, telling whether a list has it, and deciding by that how a plan begins: what a small
+Copying a name, finding whether a list has it, and deciding by that how a plan begins: what a small
 network is slow to find out from plans alone.
 """
 
@@ -56,7 +56,7 @@ class Drills:
     def searches(self) -> Row:
         """Return a row of several tasks in one scene, each answered by how its plan begins.
 
-        The tasks are those of training samples, told in another scene.
+        The tasks are those of training samples, in another scene.
         """
         tasks: list[corpus.Sample] = []
         used: set[str] = set()

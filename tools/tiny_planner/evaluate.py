@@ -26,6 +26,7 @@ from tools.tiny_planner.batches import SKILL_SETS, system_texts
 from tools.tiny_planner.planner import Planner
 from tools.tiny_planner.plans import plan_problem
 from tools.tiny_planner.record import RECORD, streams_of
+from tools.tiny_planner.talks import is_right
 
 TRACE_LIKE = (
     "Scene: []\nTask: [A] Could you find the cat? If so, go to it.",
@@ -48,6 +49,8 @@ ARM_TRACE_LIKE = (
     "into the blue bowl.",
     "Scene: []\nTask: [Q] What is on the table?",
 )
+MOST_TALKS = 100
+"""Answers to people that are scored: different questions about few topics run out."""
 ON_THE_TABLE = "=> red cup, apple, carrot, blue ball\n"
 CHATS = (
     "What is a drone?", "Tell me about the moon.", "Hello!", "What can you do?",
@@ -142,6 +145,14 @@ def score(
     return result
 
 
+def talk_row(planner: Planner, family: str, count: int, seed: int) -> str:
+    """Return a Markdown row: how many answers to people are about what was asked last."""
+    samples = test_samples(family, count, seed)
+    answers = planner.answers([one.user for one in samples], corpus.CHAT_SYSTEM)
+    right = sum(is_right(one, answer) for one, answer in zip(samples, answers, strict=True))
+    return f"| {family} | {count} | {right / count:.1%} |"
+
+
 def print_samples(planner: Planner, systems: dict[str, str]) -> None:
     """Print the answers to tasks like those of LRTrace and to chat questions."""
     print("\nTasks like those of LRTrace:")
@@ -183,6 +194,9 @@ def main() -> None:
         total = total.plus(result)
     print("| family | tasks | grammar and arguments right | exactly right |\n|---|---|---|---|")
     print("\n".join([*rows, total.row("**all**")]), flush=True)
+    print("\n| answers to people | questions | about what was asked |\n|---|---|---|")
+    for family in (corpus.CHAT, corpus.TALK):
+        print(talk_row(planner, family, min(a.count, MOST_TALKS), a.seed), flush=True)
     print_samples(planner, system_texts())
 
 

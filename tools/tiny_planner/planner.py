@@ -1,4 +1,4 @@
-"""Greedy answers of a model folder; plays the server where a plan needs outside words."""
+"""Greedy answers of a model folder; plays the server where a plan needs tool output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, StoppingCriteria
 from tools.tiny_planner.answers import outside
 
 ROWS = 64  # that are worked on together
-BLOCKING = "look();"  # the statement that outside words answer
+BLOCKING = "look();"  # the statement that tool output answers
 PHASES = 3  # of an answer at most
 
 
@@ -44,9 +44,9 @@ class Planner:
     def answers(
         self, users: Sequence[str], system: str, seen: Sequence[Sequence[str]] = ()
     ) -> list[str]:
-        """Return the answers to user texts, outside words included.
+        """Return the answers to user texts, tool output included.
 
-        `seen` has the outside words for the looks of each answer; a further look sees nothing.
+        `seen` has the tool output for the looks of each answer; a further look sees nothing.
         """
         out = [""] * len(users)
         order = sorted(range(len(users)), key=lambda i: len(users[i]))

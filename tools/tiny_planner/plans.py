@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely_llm.core.errors import PlanError
-from timely_llm.skills.minispec import MiniSpecChecker, read_on
+from timely_llm.skills.minispec.checker import MiniSpecChecker, read_on
 from timely_llm.skills.skill_set import SkillSet
 
 

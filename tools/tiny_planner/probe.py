@@ -1,4 +1,4 @@
-"""A helper of training: at each noun, the hidden state must tell whether it was named before.
+"""A helper of training: at each noun, the hidden state must show whether it was named before.
 
 Whether the scene lists what a task is about decides how its plan begins, one token of a long
 sample. The probe asks for the same knowledge at every noun, and is thrown away after training.

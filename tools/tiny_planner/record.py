@@ -25,7 +25,7 @@ class Settings:
     first_weight: float = 1.0  # of an answer's first token, which decides most
     probe_weight: float = 0.0  # of the probe's loss, see probe.py
     copy_steps: int = 250  # first steps, which only copy
-    member_steps: int = 0  # next steps, which only tell whether names are in a list
+    member_steps: int = 0  # next steps, which only learn whether names are in a list
     members: float = 0.0  # such steps later, as a share of the others
     searches: float = 0.0  # steps that only decide whether to search, as a share of the others
     with_system: float = 0.15  # share of steps

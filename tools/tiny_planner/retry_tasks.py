@@ -1,9 +1,9 @@
-"""Recovery with history, for both robots: a task told again after one of its segments failed.
+"""Recovery with history, for both robots: a task repeated after one of its segments failed.
 
 The server repeats the task and appends what it had delivered, why the robot failed and what was
 done. The right answer is a short safe move, then the failed statement and the rest of the task; a
 loop that failed runs again from its start, and what the arm let go is picked up again. A sample's
-key is that of the task told again: it is in the same split.
+key is that of the repeated task: it is in the same split.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FAILED = (
 SEGMENT = re.compile(r"\?[^{]*\{|\}(?=;->True)|;->True;|\};->False;|[^;]+;")
 BACK, UP, OPEN = "mb(30);", "mu(50);", "open();"
 
-TWICE = 0.2  # share of the tasks whose second plan failed too
+TWICE = 0.2  # share of the tasks with a second failed plan
 
-# Why a robot failed, by what to do first. {a} is somebody, {x} the object that it was about.
+# Why a robot failed, by what to do first. {a} is a person, {x} the object that it was about.
 IN_THE_WAY = (
     "{a} is in the way", "{a} is passing by", "{a} is too close", "the way is blocked",
     "something is in the way", "no reason given",
@@ -115,9 +115,9 @@ def _reason(rng: random.Random, reasons: tuple[str, ...], thing: str) -> str:
 def _again(
     rng: random.Random, family: str, task: Task, answer: Callable[[list[str], int, int], Next]
 ) -> Task:
-    """Return the task told again after one failure, or after a second one of the next plan.
+    """Return the task repeated after one failure, or after a second one of the next plan.
 
-    The history is that of all plans; the plan that is told is the last one.
+    The history is that of all plans; the repeated plan is the last one.
     """
     plan, history, after = task.plan, "", ""
     for safe in range(1 + (rng.random() < TWICE)):

@@ -1,4 +1,4 @@
-"""Byte-level BPE whose object names and round numbers are single tokens, so a copy is one step."""
+"""Byte-level BPE. Object names and round numbers are single tokens, so that a copy is one step."""
 
 from __future__ import annotations
 

@@ -52,12 +52,14 @@ def tokenizer_texts(seed: int, version: int) -> Iterator[str]:
 
 def make_model(tokenizer: PreTrainedTokenizerFast, settings: Settings) -> LlamaForCausalLM:
     """Return a new Llama with heads of size 64 and tied embeddings."""
+    marks: dict[str, Any] = {"prose_answers": True}  # a field of ours
     config = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=settings.hidden, intermediate_size=settings.inner,
         num_hidden_layers=settings.layers, num_attention_heads=4, num_key_value_heads=2,
         head_dim=64, max_position_embeddings=CONTEXT, tie_word_embeddings=True, rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        **marks,
     )  # fmt: skip
     return LlamaForCausalLM(config)
 

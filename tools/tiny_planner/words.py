@@ -35,8 +35,8 @@ class Task:
 
     `objects` and `numbers` are those the task is about; with the family they form its key.
     `scene` must be in view. A `closed` scene is complete and its order matters. `family` is that
-    of the key where another family's task is told again, and `after` follows the task's text. The
-    plan may hold outside words, see `answers.py`.
+    of the key where another family's task is repeated, and `after` follows the task's text. The
+    plan may hold tool output, see `answers.py`.
     """
 
     kind: str

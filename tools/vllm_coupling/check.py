@@ -39,7 +39,7 @@ def compare(modules: Mapping[str, str], facts: Facts, files: Files) -> Compared:
 
     Args:
         modules: sources by name.
-        facts: whose their objects are.
+        facts: the classes of their objects.
         files: vLLM's sources.
     """
     return _Comparison(couplings(modules, facts), facts, files).made
@@ -145,8 +145,8 @@ class _Comparison:
             if theirs is None:
                 if (one.owner, one.name) not in self._facts.guarded:
                     yield (
-                        f"{one.owner} has no method {one.name}, in whose place our {one.ours}"
-                        f" stands ({one.place})"
+                        f"{one.owner} has no method {one.name}, which our {one.ours}"
+                        f" replaces ({one.place})"
                     )
                 continue
             self._signatures += 1

@@ -1,4 +1,4 @@
-"""Which objects in our modules are vLLM's, and of which class: what a syntax tree cannot tell."""
+"""Which objects in our modules are vLLM's, and of which class: a syntax tree does not show it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Facts:
         spelled: (class, attribute) that we name by a text, and cannot do without.
         calls: "module:expression" -> (class, method): functions that are kept under another name.
         receivers: class -> names under which vLLM itself calls the methods that we override.
-        options: module of ours -> class whose fields a dictionary there names.
+        options: module of ours -> class; a dictionary in the module names its fields.
         option_marks: keys that such a dictionary has.
     """
 
@@ -44,5 +44,5 @@ class Facts:
     option_marks: frozenset[str] = frozenset()
 
     def member(self, owner: str, name: str) -> str | None:
-        """Return the class of what an object has under a name: "" for none, None if nobody says."""
+        """Return the class of an object's attribute: "" for none, None if it is not known."""
         return self.members.get(owner, {}).get(name)

@@ -65,7 +65,7 @@ class Couplings:
     """All that our modules couple to.
 
     Attributes:
-        unknown: objects whose attributes are used and of which nobody says whose they are.
+        unknown: objects of unknown class with attributes that are used.
         subclasses: (our class, its base of vLLM's, names of its methods).
     """
 
@@ -82,7 +82,7 @@ def couplings(modules: Mapping[str, str], facts: Facts) -> Couplings:
 
     Args:
         modules: their sources by name.
-        facts: whose their objects are.
+        facts: the classes of their objects.
     """
     made = Couplings()
     for name, source in modules.items():
@@ -91,10 +91,11 @@ def couplings(modules: Mapping[str, str], facts: Facts) -> Couplings:
 
 
 def our_modules(root: Path) -> dict[str, str]:
-    """Return the sources of the modules of this package that import from vLLM, by name."""
+    """Return the sources of the modules of this package that import from vLLM, by path."""
+    package = root / "timely_llm"
     read = {
-        file.stem: file.read_text(encoding="utf-8")
-        for file in sorted((root / "timely_llm").rglob("*.py"))
+        ".".join(file.relative_to(package).with_suffix("").parts): file.read_text(encoding="utf-8")
+        for file in sorted(package.rglob("*.py"))
         if not {"msg", "srv", "action"} & set(file.parts)
     }
     return {name: text for name, text in read.items() if _imports(text)}
@@ -216,7 +217,9 @@ class _Reader:
         if owner is None:
             text = ast.unparse(node.value)
             if not self._ours(node.value, text):
-                self._made.unknown.append(f"{self._at(node)}: {text}.{node.attr}: whose is {text}?")
+                self._made.unknown.append(
+                    f"{self._at(node)}: {text}.{node.attr}: which class is {text}?"
+                )
         elif owner:
             known = self._classes.get(within)
             methods = {n.name for n in known.body if isinstance(n, Function)} if known else set()

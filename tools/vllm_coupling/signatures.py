@@ -1,4 +1,4 @@
-"""Signatures and calls as syntax trees tell them: who takes which arguments."""
+"""Signatures and calls as syntax trees show them: which function takes which arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Shape:
 
     Attributes:
         positional: how many arguments go by position.
-        keywords: names of those that go by name.
+        keywords: names of arguments that go by name.
         more: whether others may follow, `*args` or `**kwargs`.
     """
 
@@ -41,7 +41,7 @@ class Signature:
     Attributes:
         positional: names of arguments that may go by position, in order.
         required: how many of these must be given.
-        named: names of those that go by name only, and whether they must be given.
+        named: names of arguments that go by name only, and whether they must be given.
         any_positional, any_named: whether it takes more of them: `*args`, `**kwargs`.
         hidden: how many of the positional ones cannot go by name.
     """
@@ -59,7 +59,7 @@ class Signature:
 
         Args:
             function: its definition.
-            bound: whether it is a method, whose first argument its object gives.
+            bound: whether it is a method with its object as first argument.
         """
         args = function.args
         decorators = {ast.unparse(decorator) for decorator in function.decorator_list}

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 from tools.vllm_coupling.signatures import Function, Signature
 
 _FIELDS = ("dataclass", "config", "Struct", "BaseModel", "NamedTuple")
-"""Words of decorators and base classes whose classes take their fields as arguments."""
+"""Names of decorators and base classes; their classes take their fields as arguments."""
 
 
 class Files(Protocol):

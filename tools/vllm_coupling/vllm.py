@@ -1,8 +1,7 @@
-"""What is said about the objects of vLLM's in `timely_llm/engines/vllm*.py`.
+"""The classes of vLLM's objects in `timely_llm/engines/vllm/`.
 
-Names, calls and overrides are found in those modules themselves. Whoever lets them use another
-object of vLLM's says here of which class it is: `test/tools/test_vllm_coupling.py` names any
-that lacks.
+Names, calls and overrides are found in the modules themselves. A change that uses another object of
+vLLM's adds its class here: `test/tools/test_vllm_coupling.py` names any object that lacks.
 """
 
 from __future__ import annotations
@@ -99,30 +98,28 @@ ROOTS: dict[str, dict[str, str]] = {
         "config": "VllmConfig", "core": "EngineCore", "current_platform": "Platform",
         "request": "Request", "self._core": "EngineCore", "self._scheduler": "Scheduler",
     },
-    "vllm_choice": {
+    "engines.vllm.sampling": {
         "params": "SamplingParams", "runner": "GPUModelRunner",
         "self.model_runner": "GPUModelRunner",
     },
-    "vllm_connectors": {"queue": "RequestQueue", "scheduler": "Scheduler"},
-    "vllm_core": {
-        "output": "EngineCoreOutput", "requests": "Request[]", "self._request(key)": "Request",
+    "engines.vllm.connectors": {"queue": "RequestQueue", "scheduler": "Scheduler"},
+    "engines.vllm.core": {
+        "output": "EngineCoreOutput", "outputs": "EngineCoreOutputs[]", "requests": "Request[]",
+        "self._request(key)": "Request",
     },
-    "vllm_options": {
+    "engines.vllm.options": {
         "cache": "CacheConfig", "model": "ModelConfig", "scheduler": "SchedulerConfig",
     },
-    "vllm_passes": {"outputs": "EngineCoreOutputs[]"},
-    "vllm_scheduler": {
+    "engines.vllm.scheduler": {
         "block": "KVCacheBlock", "found": "KVCacheBlocks", "held": "KVCacheBlocks",
         "lent": "KVCacheBlocks", "output": "SchedulerOutput", "pool": "BlockPool",
         "self._scheduler": "",
     },
-    "vllm_stock": {
+    "engines.vllm.stock": {
         "client": "InprocClient", "self._engine": "LLMEngine",
         "outputs": "RequestOutput[]", "made": "EngineCoreOutputs[]",
         "output": "RequestOutput", "said": "EngineCoreOutput",
-    },
-    "vllm_stock_engine": {
-        "o": "EngineCoreOutput", "outputs": "EngineCoreOutputs[]",
+        "o": "EngineCoreOutput", "core_outputs": "EngineCoreOutputs[]",
         "self._output": "SchedulerOutput",
     },
 }  # fmt: skip
@@ -130,14 +127,16 @@ ROOTS: dict[str, dict[str, str]] = {
 
 OWN: dict[str, frozenset[str]] = {
     "": frozenset(("_OPEN", "decoding", "engine_args", "given", "limits", "log", "part", "tokens")),
-    "vllm_choice": frozenset(("bitmask", "of_rows", "self._matcher", "self._rows")),
-    "vllm_connectors": frozenset(("resting", "self._taken")),
-    "vllm_core": frozenset(("self._held", "self._ids", "self._passes")),
-    "vllm_passes": frozenset(("of", "self._outputs")),
-    "vllm_scheduler": frozenset(("resting", "self._lent", "self.offers")),
-    "vllm_stock_engine": frozenset((
-        "plan", "prefix", "self._begun", "self._flights", "self._grammars", "self._limits",
-        "self._waiting", "self.collect()", "self.priorities", "self.tokenizer",
+    "engines.vllm.sampling": frozenset(("bitmask", "of_rows", "self._matcher", "self._rows")),
+    "engines.vllm.connectors": frozenset(("resting", "self._taken")),
+    "engines.vllm.core": frozenset((
+        "of", "self._held", "self._ids", "self._driver", "self._outputs",
+    )),
+    "engines.vllm.scheduler": frozenset(("resting", "self._lent", "self.offers")),
+    "engines.vllm.stock": frozenset((
+        "before", "plan", "prefix", "result", "self._begun", "self._in_flight", "self._grammars",
+        "self._limits", "self._progress", "self._waiting", "self.collect()", "self.priorities",
+        "self.tokenizer",
     )),
 }  # fmt: skip
 """Objects that are not vLLM's."""
@@ -145,8 +144,8 @@ OWN: dict[str, frozenset[str]] = {
 OWN_ATTRIBUTES = {
     "PlannedScheduler": frozenset(("_find", "_lent", "offers", "order", "scheduled")),
     "Scheduler": frozenset((
-        "failed", "forget_cached", "found", "hold", "lend", "lend_found", "offers", "order",
-        "release", "scheduled",
+        "failed", "forget_cached", "hold", "lend", "lend_prefix_hit", "offers", "order",
+        "prefix_hit", "release", "scheduled",
     )),
     "DrawProcessor": frozenset(("_rows",)),
     "SharedGrammar": frozenset(("_matcher",)),
@@ -209,15 +208,15 @@ VLLM = Facts(
         )
     ),
     calls={
-        "vllm_core:SharedGrammars": ("StructuredOutputBackend", ""),
-        "vllm_stock_engine:SharedGrammars": ("StructuredOutputBackend", ""),
-        "vllm_connectors:self._ask": ("KVConnectorBase_V1", "get_num_new_matched_tokens"),
-        "vllm_scheduler:self._find": ("KVCacheManager", "get_computed_blocks"),
-        "vllm_stock_engine:self._schedule": ("Scheduler", "schedule"),
+        "engines.vllm.core:SharedGrammars": ("StructuredOutputBackend", ""),
+        "engines.vllm.stock:SharedGrammars": ("StructuredOutputBackend", ""),
+        "engines.vllm.connectors:self._ask": ("KVConnectorBase_V1", "get_num_new_matched_tokens"),
+        "engines.vllm.scheduler:self._find": ("KVCacheManager", "get_computed_blocks"),
+        "engines.vllm.stock:self._schedule": ("Scheduler", "schedule"),
     },
-    options={"vllm_options": "EngineArgs"},
+    options={"engines.vllm.options": "EngineArgs"},
     option_marks=frozenset(("enforce_eager",)),
 )
 
-WITHOUT = frozenset(("vllm", "vllm_loads", "vllm_version"))
+WITHOUT = frozenset(("engines.vllm.engine", "engines.vllm.kv_loads", "engines.vllm.version"))
 """Modules that know vLLM only through the others: they import nothing of it."""

@@ -106,7 +106,7 @@ def index_url() -> str:
     """Return the package index that pip is configured with.
 
     Raises:
-        WheelError: none is configured, and pip does not tell its own.
+        WheelError: none is configured, and pip does not print its own.
     """
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
@@ -119,12 +119,12 @@ def index_url() -> str:
 
 def default_index() -> str:
     """Return the package index that pip uses where none is configured."""
-    # pip tells it nowhere else.
+    # pip prints it nowhere else.
     code = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        raise WheelError("this pip does not tell its package index: configure one (index-url)")
+        raise WheelError("this pip does not print its package index: configure one (index-url)")
     return done.stdout.strip().rstrip("/")
 
 

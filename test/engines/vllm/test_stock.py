@@ -1,0 +1,142 @@
+"""Stock vLLM as a baseline: with its own scheduler, and what our engine would say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from timely_llm.core.errors import EngineError
+from timely_llm.core.step import StepPlan
+from timely_llm.engines.contract import Decoding
+from timely_llm.engines.sequences import EngineLimits
+
+pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
+
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
+from timely_llm.engines.vllm.stock import StockEngine, StockVllm
+
+PROMPTS = {"a": list(range(5, 75)), "b": list(range(90, 20, -1)), "c": [7, 8, 9] * 30}
+TOKENS = 6
+
+
+@pytest.fixture(scope="module")
+def answers(llama: Path) -> dict[str, list[int]]:
+    """What our engine says."""
+    engine = VllmEngine(llama, limits=EngineLimits(max_rows=4))
+    said: dict[str, list[int]] = {key: [] for key in PROMPTS}
+    for key, prompt in PROMPTS.items():
+        engine.add(key, prompt)
+        for _ in range(TOKENS):
+            engine.submit(StepPlan(((key, len(prompt)),)))
+            said[key] += engine.collect().tokens[key]
+    engine.close()
+    return said
+
+
+@pytest.fixture
+def make(llama: Path) -> Iterator[Callable[..., StockEngine]]:
+    made: list[StockEngine] = []
+
+    def start(scheduling: str = "fcfs", **limits: int) -> StockEngine:
+        made.append(StockEngine(llama, "float32", EngineLimits(**limits), scheduling))
+        return made[-1]
+
+    yield start
+    for engine in made:
+        engine.close()
+
+
+def everyone(engine: StockEngine, tokens: int) -> dict[str, list[int]]:
+    """Let vLLM serve until each request has its tokens; return keys by their first tokens."""
+    said: dict[str, list[int]] = {}
+    left = set(PROMPTS)
+    while left:
+        engine.submit(StepPlan(tuple((key, 1) for key in sorted(left))))
+        for key, made in engine.collect().tokens.items():
+            said.setdefault(key, []).extend(made)
+            if len(said[key]) >= tokens:
+                engine.remove(key)
+                left.discard(key)
+    return said
+
+
+def test_its_own_scheduler_says_what_our_engine_says(
+    make: Callable[..., StockEngine], answers: dict[str, list[int]]
+) -> None:
+    engine = make(max_rows=4)
+    assert type(engine._core.scheduler) is Scheduler
+    free = engine.capacity.free_tokens
+    for key, prompt in PROMPTS.items():
+        assert engine.add(key, prompt).to_compute == len(prompt)
+    assert everyone(engine, TOKENS) == answers
+    assert engine.capacity.free_tokens == free
+    assert not engine._core.scheduler.requests
+
+
+def test_its_scheduler_goes_by_priority_where_rows_are_few(
+    make: Callable[..., StockEngine],
+) -> None:
+    first = {}
+    for scheduling in ("fcfs", "priority"):
+        engine = make(scheduling, max_rows=1)
+        engine.priorities.update({"a": 1, "b": 1, "c": 0})
+        for key, prompt in PROMPTS.items():
+            engine.add(key, prompt)
+        first[scheduling] = list(everyone(engine, 2))
+        assert engine.priorities == {}
+    assert first == {"fcfs": ["a", "b", "c"], "priority": ["c", "a", "b"]}
+
+
+def test_a_prefix_is_found_in_its_cache(make: Callable[..., StockEngine]) -> None:
+    engine = make(max_rows=4)
+    prompt = PROMPTS["a"]
+    prefix = engine.pin_prefix(prompt[:-3])
+    whole = len(prefix.token_ids) // BLOCK_TOKENS * BLOCK_TOKENS
+    assert engine.add("a", prompt, prefix).to_compute == len(prompt) - whole
+    engine.submit(StepPlan((("a", len(prompt)),)))
+    assert engine.collect().computed == {"a": len(prompt) - whole}
+
+
+def test_a_grammar_holds(make: Callable[..., StockEngine]) -> None:
+    engine = make(max_rows=4)
+    grammar = 'start: "tc" | "mf"'
+    engine.add("a", PROMPTS["a"], None, Decoding(grammar=grammar))
+    said: list[int] = []
+    while len(said) < 4 and not set(said) & engine.tokenizer.eos_ids:
+        engine.submit(StepPlan((("a", 1),)))
+        said += engine.collect().tokens.get("a", ())
+    stream = engine.tokenizer.stream()
+    words = "".join(stream.push(i) for i in said if i not in engine.tokenizer.eos_ids)
+    assert words in ("tc", "mf")
+
+
+def test_it_takes_no_tool_output(make: Callable[..., StockEngine]) -> None:
+    engine = make(max_rows=4)
+    engine.add("a", PROMPTS["a"])
+    with pytest.raises(EngineError, match="takes no tool output"):
+        engine.append("a", [5])
+    with pytest.raises(EngineError, match="takes no further turn"):
+        engine.resume("a", "b", [5])
+    with pytest.raises(EngineError, match="no step to collect"):
+        engine.collect()
+
+
+def test_llm_engine_and_its_core_say_the_same(llama: Path, answers: dict[str, list[int]]) -> None:
+    stock = StockVllm(llama, "float32", EngineLimits(max_rows=4), {})
+    for step in (stock.step, stock.core_step):
+        said: list[int] = []
+        request_id = stock.ask(PROMPTS["a"], TOKENS)
+        while len(said) < TOKENS:
+            said += step()
+        stock.stop(request_id)
+        assert said == answers["a"]
+    whole = [*PROMPTS["a"], *answers["a"]]
+    stock.ask(whole, 1)
+    assert len(stock.step()) == 1
+    assert stock.cached == (len(whole) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+    stock.close()
+    stock.close()

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from timely_llm.experiments.results.metrics import Row, definition, gains
+
+
+def row(policy: str, seed: int, utility: float, waiting_s: float | None, load: int = 1) -> Row:
+    return {"policy": policy, "load": load, "seed": seed, "utility_unclamped": utility,
+            "waiting_s": waiting_s}  # fmt: skip
+
+
+def test_a_policy_is_compared_with_another_in_the_same_setting_and_seed() -> None:
+    rows = [
+        row("fcfs", 0, -1.5, 2.0),
+        row("fcfs", 1, -2.0, 4.0),
+        row("timely", 0, 0.5, 0.5),
+        row("timely", 1, 1.0, 1.0),
+        row("timely", 0, 1.0, 1.0, load=2),
+    ]
+    found = gains(rows, ("load", "policy"), "fcfs")
+    assert [one["utility_gain"] for one in found] == [0.0, 0.0, 2.0, 3.0, None]
+    assert [one["waiting_s_vs_fcfs"] for one in found] == [1.0, 1.0, 0.25, 0.25, None]
+    assert "utility_gain" not in rows[0], "what was given is left as it was"
+
+
+def test_without_the_other_policy_nothing_is_known_of_gains() -> None:
+    (found,) = gains([row("timely", 0, 1.0, None)], ("load", "policy"), "fcfs")
+    assert found["utility_gain"] is None
+    assert found["waiting_s"] is None
+
+
+def test_the_column_is_defined() -> None:
+    assert "fcfs" in definition("fcfs")["utility_gain"]

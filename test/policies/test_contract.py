@@ -1,0 +1,27 @@
+"""Every policy keeps the contract: the checks that `timely-llm conformance --policy` runs."""
+
+from functools import partial
+
+import pytest
+
+from timely_llm.conformance.check import Check
+from timely_llm.conformance.policies import POLICY_CHECKS, PolicyBench
+from timely_llm.conformance.policies.service import check_a_year_later, check_forgets
+from timely_llm.policies.registry import POLICIES, make_policy
+
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
+def test_every_policy_keeps_the_contract(policy: str, check: Check[PolicyBench]) -> None:
+    check(PolicyBench(partial(make_policy, policy), seed=None))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_keeps_it_for_a_million_steps(policy: str) -> None:
+    bench = PolicyBench(partial(make_policy, policy))
+    check_a_year_later(bench, MILLION)
+    check_forgets(bench, MILLION // 4)

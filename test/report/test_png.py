@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from test.report.runs import HOSTILE, filled_with, loaded, simulated
+from timely_llm.experiments.results.document import DocumentError
+from timely_llm.report.palette import SCHEMES
+from timely_llm.report.png import write_pictures
+
+
+def test_each_measure_and_timeline_is_a_picture_in_both_schemes(tmp_path: Path) -> None:
+    paths = write_pictures(loaded(simulated()), tmp_path / "new" / "folder", ["Small run"])
+    shown = ["utility", "response-s", "waiting-s", "share-served", "timeline-1", "timeline-2"]
+    assert [path.name for path in paths] == [
+        f"small-run-{what}-{scheme}.png" for what in shown for scheme in ("light", "dark")
+    ]
+    for path in paths:
+        with Image.open(path) as image:
+            colors = image.convert("RGB").getcolors(2**24)
+        assert colors is not None
+        assert len(colors) > 10, "something is drawn"
+        _, most = max(colors)
+        assert isinstance(most, tuple)
+        assert "#" + bytes(most).hex() == SCHEMES[path.stem.rpartition("-")[2]].page
+
+
+def test_pictures_of_several_runs_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    run = simulated().model_copy(update={"timelines": (), "measures": ("utility",)})
+    paths = write_pictures(loaded(run, run), tmp_path, ["a b", "a-b"])
+    assert len(set(paths)) == len(paths) == len(list(tmp_path.iterdir())) == 8
+
+
+def test_texts_are_never_tex_nor_paths(tmp_path: Path) -> None:
+    text = "../../etc/$\\frac{ \x00\n" + "".join(HOSTILE)
+    paths = write_pictures(loaded(filled_with(text)), tmp_path / "pictures", [text])
+    assert {path.parent for path in paths} == {tmp_path / "pictures"}
+    assert [path.name for path in tmp_path.iterdir()] == ["pictures"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DocumentError, match="cannot write pictures to"):
+        write_pictures(loaded(simulated()), tmp_path / "file", ["a"])

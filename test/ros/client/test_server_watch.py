@@ -1,0 +1,103 @@
+"""What a client concludes from DDS liveliness."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely_llm.ros.client.server_watch import FAREWELL_S, GRACE_S, PAUSE_S, UNSEEN_S, Liveness
+from timely_llm.ros.interface_number import ANNOUNCED_S, SILENCE_S
+
+DIED = "the server /s died or cannot be reached (no sign of life for 2 s)"
+STEP_S = 0.1
+
+
+class Clock:
+    """A liveliness that is checked often, as clients do."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.life = Liveness("/s", SILENCE_S)
+        self.life.lost(self.now)
+        self.life.answered(self.now)
+        self.life.changed(1, 1, 0, self.now)
+
+    def lost_within(self, seconds: float) -> str:
+        end_s = self.now + seconds
+        while self.now < end_s:
+            self.now += STEP_S
+            if told := self.life.lost(self.now):
+                return told
+        return ""
+
+
+def test_a_silent_server_is_lost_once_within_three_seconds_of_its_last_sign() -> None:
+    assert SILENCE_S + GRACE_S + 2 * STEP_S < 3.0
+    assert ANNOUNCED_S <= SILENCE_S / 2
+    clock = Clock()
+    assert clock.life.changed(0, -1, 1, clock.now) is False
+    assert clock.lost_within(GRACE_S + 2 * STEP_S) == DIED
+    assert not clock.life.known
+    assert clock.lost_within(10.0) == ""
+
+
+def test_a_server_that_leaves_is_lost_when_its_last_words_are_read() -> None:
+    clock = Clock()
+    clock.life.changed(0, -1, 0, clock.now)
+    assert clock.life.lost(clock.now) == ""
+    assert clock.lost_within(FAREWELL_S + 2 * STEP_S) == "the server /s has stopped"
+
+
+def test_a_sign_within_the_grace_is_no_loss_and_news() -> None:
+    clock = Clock()
+    clock.life.changed(0, -1, 1, clock.now)
+    assert clock.lost_within(GRACE_S - 2 * STEP_S) == ""
+    assert clock.life.changed(1, 1, -1, clock.now) is True
+    assert clock.lost_within(10.0) == ""
+    assert clock.life.known
+
+
+def test_a_second_server_is_news_and_the_end_of_the_first_one_is_no_loss() -> None:
+    clock = Clock()
+    assert clock.life.changed(2, 1, 0, clock.now) is True
+    clock.life.changed(1, -1, 1, clock.now)
+    assert clock.lost_within(10.0) == ""
+
+
+def test_a_client_that_was_stopped_itself_gives_the_server_time_to_show_itself() -> None:
+    clock = Clock()
+    clock.now += 60.0  # the client was stopped, and the lease ran out meanwhile
+    clock.life.changed(0, -1, 1, clock.now - PAUSE_S)
+    assert clock.life.lost(clock.now) == ""
+    assert clock.lost_within(SILENCE_S - 2 * STEP_S) == ""
+    clock.life.changed(1, 1, -1, clock.now)
+    assert clock.lost_within(10.0) == ""
+
+
+def test_a_server_that_answers_and_never_shows_itself_is_lost() -> None:
+    clock = Clock()
+    clock.life = Liveness("/s", SILENCE_S)
+    clock.life.lost(clock.now)
+    assert clock.lost_within(10.0) == ""
+    clock.life.answered(clock.now)
+    assert clock.lost_within(UNSEEN_S + 2 * STEP_S) == DIED
+
+
+@pytest.mark.parametrize("changes", [(0, -1, 1), (0, -1, 0)])
+def test_a_server_that_never_answered_is_no_loss(changes: tuple[int, int, int]) -> None:
+    clock = Clock()
+    clock.life = Liveness("/s", SILENCE_S)
+    clock.life.lost(clock.now)
+    clock.life.changed(1, 1, 0, clock.now)
+    clock.life.changed(*changes, clock.now)
+    assert clock.lost_within(10.0) == ""
+
+
+def test_a_server_that_is_there_again_is_watched_as_before() -> None:
+    clock = Clock()
+    clock.life.changed(0, -1, 1, clock.now)
+    assert clock.lost_within(1.0)
+    clock.life.changed(1, 1, 0, clock.now)
+    clock.life.answered(clock.now)
+    assert clock.lost_within(10.0) == ""
+    clock.life.changed(0, -1, 1, clock.now)
+    assert clock.lost_within(1.0) == DIED

@@ -1,0 +1,103 @@
+"""Every field of every message has a source, and keeps its value in a round trip."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from timely_llm import msg
+from timely_llm.action import Converse, Plan
+from timely_llm.resources import resource
+from timely_llm.ros import conversions as tables
+from timely_llm.ros.conversions import MessageTable
+
+LEVEL = {"ttft", "tpot", "deadline"}
+REQUEST_ALONE = {"prompt", "slo_class"}
+"""What a client may write instead of messages and a service level of its own."""
+TABLES: dict[Any, tuple[MessageTable[Any], set[str]]] = {
+    msg.TimeUtility: (tables.TIME_UTILITY, set()),
+    msg.PlanRequest: (tables.PLAN_REQUEST, set()),
+    Plan.Goal: (tables.PLAN_REQUEST, set()),
+    msg.PlanResult: (tables.PLAN_RESULT, set()),
+    Plan.Result: (tables.PLAN_RESULT, set()),
+    msg.Segment: (tables.SEGMENT, set()),
+    msg.SkillCall: (tables.SKILL_CALL, {"arguments"}),
+    msg.ExecutionReport: (tables.EXECUTION_REPORT, set()),
+    msg.ChatMessage: (tables.CHAT_MESSAGE, set()),
+    msg.StreamRequest: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE),
+    Converse.Goal: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE | {"feedback"}),
+    msg.StreamChunk: (tables.STREAM_CHUNK, set()),
+    msg.StreamResult: (tables.STREAM_RESULT, set()),
+    Converse.Result: (tables.STREAM_RESULT, set()),
+}
+"""Table of each message, and the fields that are written beside it."""
+WITHOUT_AGENT = (Plan.Result, Converse.Result)
+"""Results of actions, which belong to a goal."""
+SENT_ALONE = {"EngineStep", "StepShare", "SkillArgument", "RequestStatus", "ServerStats"}
+"""Messages that are written in one place, field by field."""
+
+
+def fields_of(message: Any) -> set[str]:
+    return set(message.get_fields_and_field_types()) - {"stamp"}
+
+
+def writings() -> Iterator[tuple[str, set[str]]]:
+    """Yield the name and the fields of each message that a node writes field by field."""
+    paths = (resource("package.xml").parent / "timely_llm/ros").rglob("*.py")
+    for path in (path for path in paths if path.parent.name != "probes"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("msg."):
+                given = {keyword.arg for keyword in node.keywords}
+                if given and None not in given:
+                    yield ast.unparse(node.func)[4:], {str(name) for name in given}
+
+
+@pytest.mark.parametrize("message", TABLES, ids=lambda message: message.__name__)
+def test_a_table_has_every_field_of_its_message_and_no_other(message: Any) -> None:
+    table, beside = TABLES[message]
+    assert not beside & set(table.names.values())
+    absent = {"agent"} if message in WITHOUT_AGENT else set()
+    assert (set(table.names.values()) | beside) - absent == fields_of(message)
+
+
+def test_every_message_has_a_table_or_is_written_in_one_place() -> None:
+    messages = {name: made for name, made in vars(msg).items() if isinstance(made, type)}
+    known = {name for name, made in messages.items() if hasattr(made, "SLOT_TYPES")}
+    assert known == SENT_ALONE | {m.__name__ for m in TABLES if hasattr(msg, m.__name__)}
+    written = [(name, given) for name, given in writings() if name in SENT_ALONE]
+    assert {name for name, _ in written} == SENT_ALONE
+    for name, given in written:
+        assert given - {"stamp"} == fields_of(getattr(msg, name)), name
+
+
+@dataclass(frozen=True)
+class Pair:
+    left: int
+    took_s: float
+
+
+class Sent:
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+
+def test_units_go_names_change_and_converters_work_both_ways() -> None:
+    table = MessageTable(Pair, Sent, {"left": "port"}, {"took_s": (str, float)})
+    assert table.fields(Pair(3, 0.5)) == {"port": 3, "took": "0.5"}
+    assert table.read(Sent(port=3, took="0.5")) == Pair(3, 0.5)
+    assert table.read(Sent(took="0.5"), left=4) == Pair(4, 0.5)
+
+
+def test_what_is_left_out_is_given() -> None:
+    table = MessageTable(Pair, Sent, left_out=("left",))
+    assert table.fields(Pair(3, 0.5)) == {"took": 0.5}
+    assert table.read(Sent(took=0.5), left=4) == Pair(4, 0.5)
+
+
+def test_a_table_of_an_attribute_that_is_not_there_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="Pair has no right"):
+        MessageTable(Pair, Sent, {"right": "starboard"})

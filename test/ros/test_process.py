@@ -1,0 +1,63 @@
+"""A signal ends a spin between two callbacks, never inside one."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from timely_llm.ros import process
+
+
+class Executor:
+    """Runs one callback each time."""
+
+    def __init__(self, callback: object) -> None:
+        self.callback = callback
+        self.done = 0
+
+    def spin_once(self, timeout_sec: float) -> None:
+        self.callback()  # type: ignore[operator]
+        self.done += 1
+
+
+@pytest.fixture(autouse=True)
+def interrupts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("rclpy.ok", lambda: True)
+    monkeypatch.setattr(process, "_interrupt", process._Interrupt())
+    before = signal.signal(signal.SIGHUP, process._interrupt)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_a_callback_is_finished_before_the_spin_ends() -> None:
+    executor = Executor(lambda: signal.raise_signal(signal.SIGHUP))
+    with pytest.raises(KeyboardInterrupt):
+        process.spin(executor)  # type: ignore[arg-type]
+    assert executor.done == 1
+
+
+def test_a_second_signal_breaks_into_a_callback_that_does_not_end() -> None:
+    def hang() -> None:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+
+    executor = Executor(hang)
+    with pytest.raises(KeyboardInterrupt):
+        process.spin(executor)  # type: ignore[arg-type]
+    assert executor.done == 0
+
+
+def test_outside_of_a_spin_a_signal_interrupts_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGHUP)
+
+
+def test_each_spin_begins_without_the_signals_of_the_one_before() -> None:
+    executor = Executor(lambda: signal.raise_signal(signal.SIGHUP))
+    with pytest.raises(KeyboardInterrupt):
+        process.spin(executor)  # type: ignore[arg-type]
+    calm = Executor(lambda: None)
+    process.spin(calm, lambda: calm.done < 3)  # type: ignore[arg-type]
+    assert calm.done == 3

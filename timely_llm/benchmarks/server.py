@@ -1,0 +1,41 @@
+"""The plan server of a benchmark: a process of its own that writes an event log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from timely_llm.core.events.reader import LogReader
+from timely_llm.core.events.schema import ReadyEvent
+from timely_llm.processes.children import Child, Children, Interrupts, wait
+from timely_llm.processes.nodes import SERVER, ros_command
+
+START_LIMIT_S = 120.0
+
+
+def start_server(
+    children: Children, interrupts: Interrupts, environment: Mapping[str, str], folder: Path,
+    **parameters: Any,
+) -> Child:  # fmt: skip
+    """Start a plan server and wait until it is ready.
+
+    Args:
+        children: the processes that end with the benchmark.
+        interrupts: ends the wait.
+        environment: environment variables of the process.
+        folder: gets `server.log` and the event log `server.jsonl`.
+        parameters: ROS parameters of the server.
+
+    Raises:
+        ProcessError: the server did not start in time, or died.
+    """
+    event_log = folder / "server.jsonl"
+    command = ros_command(SERVER, {**parameters, "event_log": str(event_log)})
+    server = children.start("plan server", command, environment, folder / "server.log")
+    reader = LogReader(event_log)
+    wait(
+        server, lambda: any(isinstance(event, ReadyEvent) for event in reader.read()), interrupts,
+        START_LIMIT_S, "the plan server was not ready",
+    )  # fmt: skip
+    return server

@@ -1,0 +1,146 @@
+"""One step of an engine: what a policy plans, what the engine can take, and what the step did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from timely_llm.core.reason import Reasons
+
+
+class SequenceProgress(NamedTuple):
+    """Progress of a sequence, counted by its engine.
+
+    Attributes:
+        to_compute: tokens that the next step can compute: 1 to decode, more to prefill, 0 while the
+            sequence waits for a step in flight. Includes tokens with KV that is being loaded, and
+            with `async_scheduling` pending tokens.
+        context_tokens: tokens with KV; includes tokens that steps in flight compute.
+        shared_tokens: context tokens of a pinned prefix, with KV that other sequences share.
+        pending_tokens: new tokens expected from steps in flight.
+        loading: whether KV of the sequence is being loaded.
+    """
+
+    to_compute: int
+    context_tokens: int = 0
+    shared_tokens: int = 0
+    pending_tokens: int = 0
+    loading: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence while no step in flight computes a new one."""
+        return self.context_tokens + self.to_compute
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens with KV that no other sequence shares: an eviction frees them."""
+        return self.context_tokens - self.shared_tokens
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Limits of one step of an engine.
+
+    Attributes:
+        free_tokens: KV tokens that can be stored without an eviction.
+        max_rows: most sequences in one step.
+        max_step_tokens: most tokens computed in one step.
+        max_model_len: most tokens of one sequence, prompt and answer.
+        speculative_tokens: most speculative tokens of a decoding sequence, if its entry in the plan
+            has room for them; 0: no speculative decoding.
+    """
+
+    free_tokens: int
+    max_rows: int
+    max_step_tokens: int
+    max_model_len: int = 1 << 30
+    speculative_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """The sequences of one forward pass.
+
+    Attributes:
+        entries: (key, tokens) in order: 1 token to decode, n tokens to prefill a chunk of n. The
+            serving loop adds speculative tokens; policies leave no room for them.
+        evictable: keys of sequences that the engine may evict, the first victim first; empty if the
+            free KV is enough.
+        wake_s: time of the next plan if nothing happens before, on the clock of `now`, seconds. For
+            policies that let the engine rest while requests wait.
+        reasons: (key, reason) of each generation that could take part; empty unless the policy is
+            asked to explain.
+    """
+
+    entries: tuple[tuple[str, int], ...] = ()
+    evictable: tuple[str, ...] = ()
+    wake_s: float = math.inf
+    reasons: Reasons = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of all entries."""
+        return frozenset(key for key, _ in self.entries)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Result of one step.
+
+    Attributes:
+        tokens: new token ids by key: one for a sequence with nothing left to compute, more if
+            speculative tokens were accepted.
+        computed: computed tokens by key, accepted speculative tokens included; invalidated
+            sequences are left out.
+        duration_s: seconds from the submission of the step. From the end of the step before if that
+            was later and `async_scheduling` is on.
+        recomputed: the part of `computed` with KV that had been evicted, by key.
+        evicted: keys of sequences that were evicted for this step; their token ids are kept.
+        failures: key -> one sentence, for sequences that this step could not serve.
+        speculative: speculative tokens that were computed beyond the plan, by key. Accepted ones
+            are in `tokens`; rejected ones leave no trace.
+        loaded: tokens with KV that was found or loaded instead of computed, by key. Includes
+            asynchronous loads that finished in this step; 0 means failed.
+        loading: keys of the plan that computed nothing because their KV is being loaded. The step
+            in which the load ends has them in `loaded`, unless they are removed before.
+        progress: progress of each sequence that took part, failed, was evicted, or is named in
+            `loaded` or `loading`, by key; removed sequences are left out.
+    """
+
+    tokens: Mapping[str, Sequence[int]]
+    computed: Mapping[str, int]
+    duration_s: float
+    recomputed: Mapping[str, int] = field(default_factory=dict)
+    evicted: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    speculative: Mapping[str, int] = field(default_factory=dict)
+    loaded: Mapping[str, int] = field(default_factory=dict)
+    loading: tuple[str, ...] = ()
+    progress: Mapping[str, SequenceProgress] = field(default_factory=dict)
+
+    @property
+    def waiting_for_kv(self) -> Set[str]:
+        """Keys that computed nothing because their KV load is running or has just ended."""
+        return (self.loaded.keys() - self.computed.keys()).union(self.loading)
+
+    @property
+    def only_waited(self) -> bool:
+        """Whether the step was no forward pass: the engine only waited for KV loads."""
+        return not self.computed and bool(self.waiting_for_kv)
+
+    @property
+    def planned(self) -> list[int]:
+        """Computed tokens of each sequence without speculative tokens: 1 if it decoded."""
+        if not self.speculative:
+            return list(self.computed.values())
+        return [
+            tokens - (len(self.tokens[key]) - 1 if key in self.speculative else 0)
+            for key, tokens in self.computed.items()
+        ]

@@ -1,0 +1,1 @@
+"""The embedded engine: packed ragged batches on models of the transformers library."""

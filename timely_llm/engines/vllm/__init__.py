@@ -1,0 +1,1 @@
+"""The engine on vLLM's V1 core: stock vLLM schedules through the package's step plans."""

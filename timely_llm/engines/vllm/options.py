@@ -1,0 +1,188 @@
+"""Options of vLLM with which it runs exactly the steps that it is given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.usage.usage_lib import UsageContext
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.vllm.connectors import check_connector, transfer_config
+from timely_llm.engines.vllm.sampling import LOGITS_PROCESSOR, WORKER_EXTENSION
+from timely_llm.engines.vllm.scheduler import SCHEDULERS
+
+log = logging.getLogger(__name__)
+
+OURS = {
+    # Parameters of the engine itself.
+    "model",
+    "max_model_len",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "num_gpu_blocks_override",
+    # The scheduler and the engine's accounting depend on these.
+    "scheduler_cls",
+    "scheduling_policy",
+    "scheduler_reserve_full_isl",
+    "enable_chunked_prefill",
+    "disable_hybrid_kv_cache_manager",
+    "skip_tokenizer_init",
+    "logits_processors",
+    "worker_extension_cls",
+    # Not supported: other drafters, other schedulers.
+    "spec_method",
+    "spec_model",
+    "spec_tokens",
+    "data_parallel_size",
+}
+"""Options of vLLM that users cannot set."""
+
+
+def engine_config(
+    model: str, dtype: str, limits: EngineLimits, block_tokens: int, engine_args: Mapping[str, Any]
+) -> Any:
+    """Return vLLM's configuration.
+
+    Args:
+        model: folder, or id on the Hugging Face hub.
+        dtype: number type of weights and KV.
+        limits: limits of the engine; the model supports their `max_model_len`.
+        block_tokens: tokens of a KV block.
+        engine_args: options of vLLM, in addition to the ones set here or instead of them.
+
+    Raises:
+        EngineError: an option is one of `OURS`, speculative decoding has another drafter than
+            n-grams, or the model keeps other state than KV.
+    """
+    for name in sorted(OURS & engine_args.keys()):
+        raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
+    speculative_tokens = _speculative_tokens(engine_args)
+    ahead = engine_args.get("async_scheduling", False)
+    _check_in_flight(speculative_tokens, ahead, engine_args.get("pipeline_parallel_size", 1))
+    finds = engine_args.get("enable_prefix_caching", False)
+    if not isinstance(finds, bool):
+        raise EngineError(
+            f"engine_args: enable_prefix_caching must be true or false, not {finds!r}"
+        )
+    rows = min(limits.max_rows, limits.max_step_tokens)
+    args: dict[str, Any] = {
+        "model": model,
+        "dtype": dtype,
+        "max_model_len": limits.max_model_len,
+        "max_num_seqs": rows,
+        # vLLM reserves room for each speculative token before it knows their number.
+        "max_num_batched_tokens": limits.max_step_tokens + speculative_tokens,
+        "block_size": block_tokens,
+        "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
+        "enable_chunked_prefill": True,
+        # Layers with a window keep all KV too: blocks are held and lent as a whole.
+        "disable_hybrid_kv_cache_manager": True,
+        "scheduler_reserve_full_isl": False,
+        "logits_processors": [] if speculative_tokens else [LOGITS_PROCESSOR],
+        "worker_extension_cls": WORKER_EXTENSION,
+        "async_scheduling": False,
+        "skip_tokenizer_init": True,
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+        "enforce_eager": current_platform.is_cpu(),
+        **engine_args,
+        "enable_prefix_caching": True,  # needed to hold blocks; the option decides about hits
+    }
+    args["kv_transfer_config"] = transfer_config(engine_args.get("kv_transfer_config"))
+    config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
+    check_connector(config)
+    _check_finds(finds, config)
+    scheduler = config.scheduler_config
+    scheduler.scheduler_cls = SCHEDULERS[scheduler.async_scheduling]
+    if ahead and not scheduler.async_scheduling:
+        log.warning("vLLM has no asynchronous scheduling on this platform: it is off")
+    if config.model_config.has_inner_state or config.model_config.is_encoder_decoder:
+        raise EngineError(
+            f"the model {model!r} keeps more than the KV of its tokens, which cannot be suspended"
+        )
+    if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
+        # vLLM would otherwise ask for nearly all memory of the machine.
+        config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
+    return config
+
+
+def _check_in_flight(speculative_tokens: int, ahead: object, stages: object) -> None:
+    """Check the options for several steps in flight.
+
+    Raises:
+        EngineError: an option has a wrong type, or excludes speculative decoding.
+    """
+    if not isinstance(ahead, bool):
+        raise EngineError(f"engine_args: async_scheduling must be true or false, not {ahead!r}")
+    if type(stages) is not int or stages < 1:
+        raise EngineError(f"engine_args: pipeline_parallel_size must be 1 or more, not {stages!r}")
+    if speculative_tokens and (ahead or stages > 1):
+        other = "asynchronous scheduling" if ahead else "pipeline stages"
+        raise EngineError(
+            f"engine_args: speculative decoding and {other} exclude each other: speculative tokens"
+            " depend on the step before"
+        )
+
+
+def _check_finds(finds: bool, config: Any) -> None:
+    """Check the option for vLLM's prefix cache.
+
+    Raises:
+        EngineError: the cache is on, and several steps are in flight or there is a KV connector.
+    """
+    if not finds:
+        return
+    if config.max_concurrent_batches > 1:
+        raise EngineError(
+            "engine_args: prefix caching and several steps in flight (async_scheduling, pipeline"
+            " stages) exclude each other: a step is planned before it is known what another found"
+        )
+    if config.kv_transfer_config is not None:
+        raise EngineError(
+            "engine_args: prefix caching and a KV connector exclude each other: leave one out"
+        )
+
+
+def _speculative_tokens(engine_args: Mapping[str, Any]) -> int:
+    """Return the speculative tokens of a sequence in a step; 0: no speculative decoding.
+
+    Raises:
+        EngineError: the drafter is not n-grams, or a package for it is missing.
+    """
+    given = engine_args.get("speculative_config")
+    if given is None:
+        return 0
+    tokens = given.get("num_speculative_tokens") if isinstance(given, Mapping) else None
+    if type(tokens) is not int or tokens < 1 or given.get("method") != "ngram":
+        raise EngineError(
+            'engine_args: speculative_config must be as {"method": "ngram",'
+            f' "num_speculative_tokens": 3, "prompt_lookup_max": 4}}, not {given!r}'
+        )
+    if find_spec("numba") is None:
+        raise EngineError("speculative decoding needs the package numba: pip install numba")
+    return tokens
+
+
+def _blocks(limits: EngineLimits, rows: int, block_tokens: int) -> int:
+    """Return the number of KV blocks that vLLM needs.
+
+    One block is vLLM's own. Each row of a step may begin a block that the accounting does not
+    count. vLLM also asks for room for the longest sequence, even if `kv_tokens` has none.
+    """
+    tokens = max(limits.kv_tokens + rows * block_tokens, limits.max_model_len)
+    return -(-tokens // block_tokens) + 1
+
+
+def _kv_bytes(config: Any) -> int:
+    """Return the bytes of all KV blocks, keys and values of every layer."""
+    model, parallel, cache = config.model_config, config.parallel_config, config.cache_config
+    values = 2 * model.get_num_layers(parallel) * model.get_num_kv_heads(parallel)
+    values *= model.get_head_size() * cache.block_size * cache.num_gpu_blocks_override
+    return int(values * model.dtype.itemsize)

@@ -1,0 +1,40 @@
+"""vLLM state shared by all engines of a process."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from vllm.platforms import current_platform
+from vllm.v1.engine.core import EngineCore
+
+_OPEN: list[EngineCore] = []
+"""Open engines of this process."""
+
+
+def enter_core(core: EngineCore) -> None:
+    """Record an open engine; `close_core` closes it."""
+    _OPEN.append(core)
+
+
+def close_core(core: EngineCore) -> None:
+    """Close an engine; the last one also frees the shared state."""
+    if core not in _OPEN:
+        return
+    _OPEN.remove(core)
+    if _OPEN:
+        core.model_executor.shutdown()
+    else:
+        core.shutdown()
+
+
+@cache
+def replace_kernels() -> None:
+    """Let vLLM 0.31 and newer replace its kernels that need Triton, once in a process.
+
+    vLLM would do so for every engine, and search all loaded modules. llvmlite, which numba loads
+    for speculative decoding, breaks under that search: a second engine would not start.
+    """
+    replace = getattr(current_platform, "register_triton_kernel_overrides", None)
+    if replace is not None:
+        replace()
+        current_platform.register_triton_kernel_overrides = lambda: None

@@ -1,0 +1,1 @@
+"""Experiments with an engine alone: what it costs, and what suspension costs."""

@@ -1,0 +1,106 @@
+"""`mixed`: plans of robots and conversations of people on one engine, by rate of conversations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
+from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.results.document import Row, RunDocument
+from timely_llm.experiments.results.lanes import talk_columns
+from timely_llm.experiments.results.metrics import plain
+from timely_llm.experiments.results.metrics import row as plan_row
+from timely_llm.experiments.sweep import RunSpec, Scored, cases, simulate_run
+from timely_llm.experiments.sweep import document as sweep_document
+from timely_llm.experiments.virtual.slice_workload import PROMPT_TOKENS, Mix, talks
+from timely_llm.experiments.virtual.stage import Progress
+from timely_llm.traces.model import Trace
+
+PRESET = "wid2"
+"""The robots' workload: drones at high load (Ling et al. 2024, Table 3)."""
+
+RATES = (0.0, 0.3, 1.0, 2.0)
+POLICIES = ("fcfs", "stream", "timely", "slice", "timely+slice", "deadline")
+KEYS = ("workload", "load", "policy", "rate")
+
+MEASURES = ("utility", "urgent_utility", "normal_utility", "waiting_s", "share_served")
+"""Measures of plans. The measures of conversations follow them."""
+
+
+@dataclass(frozen=True)
+class MixedOptions(WorkloadOptions):
+    """Options of `mixed`.
+
+    Attributes:
+        rates: conversations a second.
+    """
+
+    policies: tuple[str, ...] = POLICIES
+    loads: tuple[int, ...] = (1, 2)
+    rates: tuple[float, ...] = RATES
+    explain: bool = field(default=False, init=False)
+
+
+def run(options: MixedOptions, progress: Progress) -> RunDocument:
+    """Return the results of plans and conversations under each policy, by rate."""
+    alone = cases(options, (PRESET,))
+    mixed = [
+        _asked_by_people(case, rate)
+        for load in options.loads
+        for rate in options.rates
+        for case in alone
+        if case.settings.load == load
+    ]
+    rows = run_all(score, mixed, options.jobs, progress)
+    made = sweep_document(
+        EXPERIMENT,
+        options,
+        [Scored(row, ()) for row in rows],
+        keys=KEYS,
+        measures=MEASURES,
+        definitions={"rate": "conversations a second, Poisson"},
+    )
+    fewest, most = PROMPT_TOKENS
+    talks_are = (
+        "half voice chats (8 tokens/s), half questions (10 tokens/s), 1 s to the first token;"
+        f" answers of 40 to 160 tokens, prompts of {fewest} to {most} tokens, computed whole"
+    )
+    return made.model_copy(update={"setup": {**made.setup, "conversations": talks_are}})
+
+
+def with_talks(trace: Trace, rate: float, seed: int) -> Trace:
+    """Return a workload with new conversations in place of its own, between its first and last job.
+
+    Raises:
+        ExperimentError: the workload has no jobs.
+    """
+    if not trace.jobs:
+        raise ExperimentError(f"{trace.name} has no plans to mix conversations with")
+    first_s, last_s = trace.jobs[0].arrival_s, trace.jobs[-1].arrival_s
+    asked = takewhile(
+        lambda talk: talk.arrival_s <= last_s - first_s, talks(Mix(rate, rt_ratio=0.0), seed)
+    )
+    people = tuple(replace(talk, arrival_s=talk.arrival_s + first_s) for talk in asked)
+    return replace(trace, conversations=people)
+
+
+def score(case: RunSpec) -> Row:
+    """Run a case and return its row."""
+    run = simulate_run(case)
+    return plain({**plan_row(run, **case.names), **talk_columns(run.conversations)})
+
+
+def _asked_by_people(case: RunSpec, rate: float) -> RunSpec:
+    """Return a case with conversations and without a timeline."""
+    trace = with_talks(case.trace, rate, case.settings.seed)
+    return replace(case, trace=trace, names={**case.names, "rate": rate}, timeline_s=0.0)
+
+
+EXPERIMENT = Experiment(
+    name="mixed",
+    question="Do plans keep their worth, and conversations their service levels, as more people"
+    " ask the robots' engine?",
+    run=run,
+    defaults=MixedOptions(),
+)

@@ -1,0 +1,1 @@
+"""The experiments of Zhou et al. 2025 (SLICE)."""

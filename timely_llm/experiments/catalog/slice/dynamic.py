@@ -1,0 +1,56 @@
+"""`slice-dynamic`: service of tasks that arrive over time (Zhou et al. 2025, Figures 7 to 9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.metrics import plain, relative
+from timely_llm.experiments.results.reported import FIGURES_7_TO_9
+from timely_llm.experiments.virtual.slice_sweep import MEASURES, TaskOptions, document, sweep
+from timely_llm.experiments.virtual.slice_workload import LengthRange
+from timely_llm.experiments.virtual.stage import Progress
+
+SATURATING = "8-25:80-320"
+"""Lengths at which the load is close to the engine's capacity, as in the paper."""
+
+BASELINE = "slice"
+KEYS = ("lengths", "bound", "rate", "rt_ratio", "policy")
+COMPLETION = ("completion_s", "rt_completion_s", "nrt_completion_s")
+RATIOS = tuple(f"{measure}_vs_{BASELINE}" for measure in COMPLETION)
+
+
+@dataclass(frozen=True)
+class DynamicOptions(TaskOptions):
+    """Options of `slice-dynamic`."""
+
+    lengths: tuple[str, ...] = (str(LengthRange()), SATURATING)
+
+
+def run(options: DynamicOptions, progress: Progress) -> RunDocument:
+    """Return the results of tasks under each policy, and completion times relative to SLICE."""
+    rows = sweep(options, progress)
+    for measure in COMPLETION:
+        rows = [plain(row) for row in relative(rows, KEYS, measure, BASELINE)]
+    return document(
+        EXPERIMENT,
+        options,
+        rows,
+        keys=KEYS,
+        measures=(*MEASURES[:5], *COMPLETION, *RATIOS, "max_gap_s", "share_served"),
+        definitions={
+            ratio: f"{measure} over that of {BASELINE} in the same setting, with the same seed"
+            for ratio, measure in zip(RATIOS, COMPLETION, strict=True)
+        },
+        papers=(FIGURES_7_TO_9,),
+    )
+
+
+EXPERIMENT = Experiment(
+    name="slice-dynamic",
+    question="What do tasks that come and go get under each policy?"
+    " (Zhou et al. 2025, Figures 7 to 9)",
+    run=run,
+    defaults=DynamicOptions(),
+)

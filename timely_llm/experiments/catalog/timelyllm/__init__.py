@@ -1,0 +1,1 @@
+"""The experiments of Ling et al. 2024 (TimelyLLM)."""

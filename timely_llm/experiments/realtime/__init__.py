@@ -1,0 +1,1 @@
+"""Experiments on the wall clock, with a real engine."""

@@ -1,0 +1,1 @@
+"""Recorded runs: what a bag of a real run shows, as results."""

@@ -1,0 +1,1 @@
+"""What experiments report: metrics, timelines, tables and run documents."""

@@ -1,0 +1,59 @@
+"""Rows of runs with plans, with conversations, or with both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from timely_llm.experiments.results import metrics, talks
+from timely_llm.experiments.results.metrics import Row
+from timely_llm.experiments.virtual.outcome import ConversationOutcome, Run
+
+TALK_COLUMNS: Mapping[str, str] = {
+    "requests": "conversations",
+    "share_served": "share_answered",
+} | {
+    name: name
+    for name in (
+        "attainment",
+        "rt_attainment",
+        "nrt_attainment",
+        "ttft_attainment",
+        "tpot_attainment",
+        "completion_s",
+        "ttft_p95_s",
+        "max_gap_s",
+        "stalled_s",
+        "max_stall_s",
+    )
+}
+"""What columns of `talk_row` are called beside those of plans."""
+
+TALK_DEFINITIONS = {new: talks.DEFINITIONS[old] for old, new in TALK_COLUMNS.items()}
+
+TALK_MEASURES = (
+    "attainment",
+    "rt_attainment",
+    "ttft_attainment",
+    "tpot_attainment",
+    "ttft_p95_s",
+    "max_gap_s",
+    "stalled_s",
+    "max_stall_s",
+    "share_answered",
+)
+
+
+def run_row(run: Run, **names: Any) -> Row:
+    """Return one flat row: the columns `names`, those of plans, and those of conversations.
+
+    A run without conversations has no columns of them. A measure of no request is NaN.
+    """
+    made = metrics.row(run, **names)
+    return made | talk_columns(run.conversations) if run.conversations else made
+
+
+def talk_columns(people: Sequence[ConversationOutcome]) -> Row:
+    """Return the columns of conversations beside those of plans."""
+    row = talks.talk_row(people)
+    return {new: row[old] for old, new in TALK_COLUMNS.items()}

@@ -1,0 +1,1 @@
+"""Experiments on the virtual clock: workloads, simulated clients, the simulation."""

@@ -1,0 +1,190 @@
+"""A trace in virtual time: the serving loop itself, a simulated engine, simulated robots."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from timely_llm.core.clock import VirtualClock
+from timely_llm.core.events.log import EventLog
+from timely_llm.core.request import PlanRequest
+from timely_llm.core.segment import Segment
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, SimulatedEngine
+from timely_llm.experiments.virtual import stage, workload
+from timely_llm.experiments.virtual.outcome import Run
+from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, SimulatedRobot
+from timely_llm.experiments.virtual.workload import JobInstance
+from timely_llm.policies.contract import Policy
+from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.limits import Timeouts
+from timely_llm.serving.loop import Loop
+from timely_llm.skills.skill_set import SkillSet
+from timely_llm.traces.model import Conversation, Trace
+
+LIMITS = EngineLimits(max_model_len=8192, kv_tokens=10_000_000, max_rows=256, max_step_tokens=2048)
+"""What stock engines take by default; memory is no question here."""
+
+MAX_TOKENS = 4096
+_FIRST_AT_S = 1.0
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """What a run is like, whatever its trace and its policy are.
+
+    Attributes:
+        load: how often every job is asked, 0.2 ms apart, by another agent each time.
+        seed: of the errors of predicted execution times.
+        profile: how long steps take.
+        shared_tokens: tokens of every prompt that are computed once.
+        own_tokens: tokens of every prompt that are computed for each request.
+        network_s: seconds of a message, each way.
+        prediction_error: standard deviation of the logarithm of predicted over true seconds.
+        true_noise: the same, of true seconds over the trace's.
+        reports: robots say when they start and finish segments.
+        drop_late: requests are given up when their worth is spent, as the code of Ling et al. 2024
+            does.
+        learn_step_time: the loop begins with default step times, not with the profile's.
+        skip: first jobs that do not count in the metrics.
+        limits: what the engine takes.
+    """
+
+    load: int = 1
+    seed: int = 0
+    profile: Profile = PROFILES[DEFAULT_PROFILE]
+    shared_tokens: int = workload.SHARED_TOKENS
+    own_tokens: int = workload.OWN_TOKENS
+    network_s: float = 0.001
+    prediction_error: float = 0.2
+    true_noise: float = 0.0
+    reports: bool = True
+    drop_late: bool = False
+    learn_step_time: bool = False
+    skip: int = 10
+    limits: EngineLimits = LIMITS
+
+    def step_time(self) -> StepTime:
+        """Return the step times that the loop begins with."""
+        if self.learn_step_time:
+            return StepTime()
+        known = self.profile
+        return StepTime(
+            known.base_s, known.row_s, known.prefill_token_s, known.context_token_s,
+            table_s=known.table_s, beyond_s=known.beyond_s,
+        )  # fmt: skip
+
+    def timeouts(self) -> Timeouts:
+        """Return when requests are given up: never, or when they are worth nothing."""
+        return Timeouts(math.inf, math.inf, math.inf, self.drop_late)
+
+    def uncached(self) -> SimulationSettings:
+        """Return the same with nothing of a prompt computed before."""
+        tokens = self.shared_tokens + self.own_tokens
+        return replace(self, shared_tokens=0, own_tokens=tokens)
+
+
+def simulate(
+    trace: Trace,
+    policy: Policy,
+    settings: SimulationSettings | None = None,
+    *,
+    skill_sets: Mapping[str, SkillSet] | None = None,
+    event_log: EventLog | None = None,
+    progress: Progress = lambda done, total: None,
+    explain: bool = False,
+) -> Run:
+    """Return the outcomes of a trace's jobs under a policy; the same each time for a seed.
+
+    Args:
+        trace: the workload; the load multiplies its jobs, not its conversations.
+        policy: a new one.
+        settings: of the run.
+        skill_sets: by name, to cut the plans of jobs without `segment_tokens`.
+        event_log: takes the loop's events, on the trace's clock.
+        progress: called with requests ended and requests asked.
+        explain: the event log has the reasons of each step plan.
+
+    Raises:
+        TraceError: the segments of a job are not known.
+        SimulationError: requests are left that no policy serves.
+    """
+    settings = settings or SimulationSettings()
+    works = workload.works(
+        trace,
+        settings.load,
+        settings.seed,
+        settings.prediction_error,
+        settings.true_noise,
+        settings.skip,
+        skill_sets,
+    )
+    return simulate_works(
+        works, policy, settings, trace.conversations, event_log=event_log, progress=progress,
+        explain=explain,
+    )  # fmt: skip
+
+
+def simulate_works(
+    works: Sequence[JobInstance],
+    policy: Policy,
+    settings: SimulationSettings,
+    conversations: Sequence[Conversation] = (),
+    *,
+    event_log: EventLog | None = None,
+    progress: Progress = lambda done, total: None,
+    explain: bool = False,
+) -> Run:
+    """Return the outcomes of works with known segments, and of conversations.
+
+    See `simulate`.
+
+    Raises:
+        SimulationError: requests are left that no policy serves.
+    """
+    arrivals_s = [w.arrival_s for w in works[:1]] + [c.arrival_s for c in conversations[:1]]
+    clock = VirtualClock(min(arrivals_s, default=0.0) - _FIRST_AT_S)
+    clients = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports, event_log)
+    pieces = script(works, conversations)
+    engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
+    engine.tokenizer = workload.OneTask()
+    loop = Loop(engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain)
+    skill_set = workload.skill_set(settings.shared_tokens)
+    loop.register(skill_set)
+    task = workload.task_text(settings.own_tokens)
+    for work in works:
+        clients.enter(work, request_for(work, skill_set.name, task, settings))
+    for talk in conversations:
+        clients.enter_person(talk, stage.request_for(talk, MAX_TOKENS))
+    return clients.run(
+        loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), progress
+    )
+
+
+def true_seconds(robot: SimulatedRobot, segment: Segment) -> float:
+    """Return the true execution time of a segment, seconds; the work has known segments."""
+    return robot.work.parts[segment.index].true_s
+
+
+def script(
+    works: Sequence[JobInstance], conversations: Sequence[Conversation]
+) -> dict[str, list[str]]:
+    """Return the model's output for works with known segments and for conversations, as tokens."""
+    said = {work.id: work.pieces for work in works}
+    return said | {talk.id: stage.answer(talk.output_tokens) for talk in conversations}
+
+
+def request_for(
+    work: JobInstance, skill_set: str, task: str, settings: SimulationSettings
+) -> PlanRequest:
+    """Return the plan request of a work."""
+    return PlanRequest(
+        work.id,
+        work.agent,
+        skill_set,
+        task,
+        work.job.time_utility,
+        max_tokens=MAX_TOKENS,
+        closed_loop=settings.reports,
+    )

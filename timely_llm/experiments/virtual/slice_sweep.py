@@ -1,0 +1,220 @@
+"""Runs of every policy on every mix of conversations with every seed, and their document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from timely_llm.engines.simulated import step_time_profile
+from timely_llm.experiments.contract import Experiment, ExperimentError, SimulationOptions
+from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.policy_spec import chosen
+from timely_llm.experiments.results.document import Paper, Row, RunDocument, Value
+from timely_llm.experiments.results.metrics import plain
+from timely_llm.experiments.results.talks import DEFINITIONS, talk_row
+from timely_llm.experiments.sweep import RunSpec, simulate_run
+from timely_llm.experiments.virtual.simulation import SimulationSettings
+from timely_llm.experiments.virtual.slice_workload import (
+    PROMPT_TOKENS,
+    TASKS,
+    LengthRange,
+    Mix,
+    tasks,
+)
+from timely_llm.experiments.virtual.stage import Progress
+
+PROFILE = "rtx4060ti-chatglm2-6b"
+"""The testbed of Zhou et al. 2025."""
+
+POLICIES = ("orca", "fastserve", "slice", "timely+slice", "deadline")
+
+MEASURES = (
+    "attainment",
+    "rt_attainment",
+    "nrt_attainment",
+    "ttft_attainment",
+    "tpot_attainment",
+    "rt_completion_s",
+    "nrt_completion_s",
+    "max_gap_s",
+    "stalled_s",
+    "max_stall_s",
+    "share_served",
+)
+
+KEY_DEFINITIONS: Mapping[str, str] = {
+    "lengths": "fewest and most tokens of answers, of real-time tasks : of others, uniform",
+    "bound": "most tokens that a request declares, over those of the longest answer of its kind",
+    "rate": "tasks a second, Poisson",
+    "rt_ratio": "share of real-time tasks among them",
+}
+
+_SELDOM = ("lengths", "bound")
+"""Keys of which there is one value by default."""
+
+
+@dataclass(frozen=True)
+class TalkOptions(SimulationOptions):
+    """Options of experiments with conversations alone.
+
+    Attributes:
+        charged: prompts of conversations take time, which Zhou et al. 2025's experiments leave out.
+    """
+
+    policies: tuple[str, ...] = POLICIES
+    profile: str = PROFILE
+    network_s: float = 0.0
+    charged: bool = False
+
+
+@dataclass(frozen=True)
+class TaskOptions(TalkOptions):
+    """Options of experiments with tasks that come and go.
+
+    Attributes:
+        seeds: number of seeds, from 0 on.
+        rates: conversations a second.
+        ratios: shares of real-time tasks among them.
+        lengths: of their answers, in the notation of `slice_workload.LengthRange`.
+        bounds: most tokens that they declare, over those of the longest answer of their kind.
+    """
+
+    seeds: int = 5
+    rates: tuple[float, ...] = (1.0,)
+    ratios: tuple[float, ...] = (0.7,)
+    lengths: tuple[str, ...] = ("8-25:40-160",)
+    bounds: tuple[float, ...] = (1.0,)
+
+
+AnyTaskOptions = TypeVar("AnyTaskOptions", bound=TaskOptions)
+
+
+def mix_experiment(
+    name: str, question: str, varied: str, paper: Paper, defaults: AnyTaskOptions
+) -> Experiment[AnyTaskOptions]:
+    """Return an experiment that varies one property of the mix of tasks.
+
+    Args:
+        name: name of its command.
+        question: one sentence.
+        varied: the property: a key of `KEY_DEFINITIONS`, the last key of its rows.
+        paper: the paper's numbers.
+        defaults: its options with their defaults.
+    """
+    keys = (*(key for key in KEY_DEFINITIONS if key != varied), "policy", varied)
+
+    def run(options: AnyTaskOptions, progress: Progress) -> RunDocument:
+        return document(made, options, sweep(options, progress), keys=keys, papers=(paper,))
+
+    made = Experiment(name, question, run, defaults)
+    return made
+
+
+def score(case: RunSpec) -> Row:
+    """Run a case and return its row.
+
+    Raises:
+        TimelyError: it cannot be run.
+    """
+    return plain(talk_row(simulate_run(case).conversations, **case.names))
+
+
+def sweep(options: TaskOptions, progress: Progress) -> list[Row]:
+    """Return the row of each case of `cases`, in their order.
+
+    Raises:
+        TimelyError: something of it is not possible.
+    """
+    return run_all(score, cases(options), options.jobs, progress)
+
+
+def cases(options: TaskOptions) -> list[RunSpec]:
+    """Return each policy on each mix with each seed; all see the same tasks.
+
+    Raises:
+        TimelyError: something of it is not possible.
+    """
+    specs, like = chosen(options.policies), settings(options)
+    if not options.lengths:
+        raise ExperimentError(f"no lengths are named: they are like {LengthRange()}")
+    if min(options.rates) <= 0.0:
+        raise ExperimentError("the rate must be above 0: at 0 no request comes")
+    return [
+        RunSpec(
+            tasks(Mix(rate, ratio, LengthRange.parse(lengths), bound), seed),
+            spec,
+            replace(like, seed=seed),
+            {"lengths": lengths, "bound": bound, "policy": spec.text, "rate": rate,
+             "rt_ratio": ratio, "seed": seed},
+        )
+        for lengths in options.lengths
+        for bound in options.bounds
+        for rate in options.rates
+        for ratio in options.ratios
+        for spec in specs
+        for seed in range(options.seeds)
+    ]  # fmt: skip
+
+
+def settings(options: TalkOptions) -> SimulationSettings:
+    """Return what every run is like.
+
+    Raises:
+        EngineError: there is no such profile.
+    """
+    profile = step_time_profile(options.profile)
+    if not options.charged:
+        profile = replace(profile, prefill_token_s=0.0, prefill_s=0.0)
+    return SimulationSettings(profile=profile, network_s=options.network_s)
+
+
+def document(
+    experiment: Experiment[Any],
+    options: TalkOptions,
+    rows: Iterable[Row],
+    *,
+    keys: Sequence[str],
+    measures: Sequence[str] = MEASURES,
+    definitions: Mapping[str, str] | None = None,
+    papers: Sequence[Paper] = (),
+    facts: Mapping[str, Value] | None = None,
+) -> RunDocument:
+    """Return the document of an experiment with conversations alone.
+
+    `definitions` are of columns that others do not have, `facts` of a set-up that is another one.
+    Lengths and bound name a setting only if there are several.
+    """
+    rows = tuple(rows)
+    seldom = [key for key in _SELDOM if key in keys]
+    fixed = {key: rows[0][key] for key in seldom if len({row[key] for row in rows}) == 1}
+    known = {**KEY_DEFINITIONS, **DEFINITIONS, **(definitions or {})}
+    return experiment.document(
+        options.profile,
+        {**setup(options), **fixed, **(facts or {})},
+        keys=tuple(key for key in keys if key not in fixed),
+        measures=tuple(measures),
+        definitions={name: known[name] for name in rows[0] if name in known},
+        rows=rows,
+        papers=tuple(papers),
+    )
+
+
+def setup(options: TalkOptions) -> dict[str, Value]:
+    """Return what is needed to understand the numbers."""
+    like, (fewest, most) = settings(options), PROMPT_TOKENS
+    seeds = options.seeds if isinstance(options, TaskOptions) else 0
+    free = "take no time: the first token comes from a step with one more row"
+    charged = f"{fewest} to {most} tokens, uniform, each of which takes time"
+    return {
+        "engine": "simulated, in virtual time, with the serving loop itself",
+        "step times": like.profile.source,
+        "step times known": not like.learn_step_time,
+        "workload": f"{TASKS} tasks at Poisson times for each seed; real-time tasks (20 tokens/s,"
+        " 1.5 s for all of the answer, worth 100), voice chats (8 tokens/s) and questions (10"
+        " tokens/s), as many of each, both with 1 s to the first token, worth 1",
+        "prompts": charged if options.charged else free,
+        "seeds": f"0 to {seeds - 1}" if seeds else "nothing is random",
+        "network, each way (s)": like.network_s,
+        "most rows of a step": like.limits.max_rows,
+    }

@@ -1,0 +1,1 @@
+"""The policy `deadline`: plans and streams by their due times."""

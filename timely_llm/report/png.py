@@ -1,0 +1,373 @@
+"""Timelines and charts as PNG files, by matplotlib."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from timely_llm.core.output_file import PICTURE, OutputFileError, write_file
+from timely_llm.experiments.results.document import DocumentError
+from timely_llm.report.load import LoadedRun
+from timely_llm.report.palette import LIGHT, SCHEMES, Scheme, Tone, looks
+from timely_llm.report.series import Chart, charts
+from timely_llm.report.timeline import (
+    AGENT_KINDS,
+    MODEL_KINDS,
+    Bar,
+    BarKind,
+    EngineStep,
+    MarkKind,
+    Timeline,
+)
+from timely_llm.report.words import file_name, short, slanted
+
+WIDTH_PX, DPI = 1600, 150
+LEFT, RIGHT = 0.075, 0.99
+MOST_HEIGHT_IN = 80.0
+LABELLED_IN = 0.3
+"""Least height of a lane with labels in its bars, inches."""
+MIN_PX = 2.0
+FONT_PT, LABELS_PT = 8.5, (7.0, 6.0)
+HAIRLINE_S = 0.01
+LONGEST_AGENT = 13
+LEGEND_COLUMNS, LEGEND_IN = 10, 0.19
+CHART_IN = (5.2, 3.6)
+MARKERS = {
+    "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "inverted_triangle": "v",
+    "star": "*",
+}  # fmt: skip
+
+# Within a lane of height 1, measured upwards from its middle.
+MODEL, KEPT, AGENT, DELIVERED, DUE = (0.06, 0.23), (0.13, 0.16), (-0.42, 0.02), (0.25, 0.34), 0.42
+Span = tuple[float, float]
+
+
+def write_pictures(runs: Sequence[LoadedRun], folder: Path, names: Sequence[str]) -> list[Path]:
+    """Write each main measure and each timeline of runs, in both colour schemes.
+
+    Args:
+        runs: runs with rows.
+        folder: folder of the pictures; it is made if it does not exist.
+        names: names of the runs. File names begin with them, after a number if there are several.
+
+    Returns:
+        The pictures' paths.
+
+    Raises:
+        DocumentError: a picture cannot be written.
+    """
+    drawings: dict[str, Callable[[Scheme], Figure]] = {}
+    for place, (run, name) in enumerate(zip(runs, names, strict=True), 1):
+        words = (str(place), name) if len(runs) > 1 else (name,)
+        for chart in charts(run.document):
+            if chart.readable:
+                drawings[file_name(*words, chart.title)] = partial(_chart, chart)
+        for number, timeline in enumerate(run.timelines, 1):
+            drawings[file_name(*words, "timeline", str(number))] = partial(draw, timeline)
+    paths = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, draw_in in drawings.items():
+            for kind, scheme in SCHEMES.items():
+                paths.append(folder / f"{name}-{kind}.png")
+                _save(paths[-1], draw_in, scheme)
+    except OSError as error:
+        raise DocumentError(f"cannot write pictures to {folder}: {error.strerror}") from error
+    except OutputFileError as error:
+        raise DocumentError(f"cannot write pictures to {folder}: {error}") from error
+    return paths
+
+
+def write_timeline(timeline: Timeline, path: Path, scheme: Scheme = LIGHT) -> None:
+    """Write a timeline as a picture of the kind of the path's suffix.
+
+    Raises:
+        OutputFileError: the picture cannot be written.
+    """
+    _save(path, partial(draw, timeline), scheme)
+
+
+def _save(path: Path, draw_in: Callable[[Scheme], Figure], scheme: Scheme) -> None:
+    kind = path.suffix[1:] or "png"
+    # Texts of files must not be parsed as TeX.
+    with mpl.rc_context({"text.parse_math": False, "font.size": 9, "hatch.linewidth": 0.6}):
+        figure = draw_in(scheme)
+        write_file(path, PICTURE, lambda file: figure.savefig(file, format=kind))
+
+
+def draw(timeline: Timeline, scheme: Scheme) -> Figure:
+    """Return a timeline as a figure: a lane for each agent, below the batch size of each step."""
+    count = max(len(timeline.lanes), 1)
+    lane_in = next((height for most, height in _LANE_IN if count <= most), _CROWDED_IN)
+    lane_in = min(lane_in, MOST_HEIGHT_IN / count)
+    strip_in = 0.45 if timeline.steps else 0.0
+    legend_in = LEGEND_IN * math.ceil(
+        (len(timeline.bar_legend()) + len(timeline.mark_legend())) / LEGEND_COLUMNS
+    )
+    top_in = 0.32 + legend_in
+    height_in = top_in + 0.42 + strip_in + 0.04 + lane_in * count
+    figure = Figure(figsize=(WIDTH_PX / DPI, height_in), dpi=DPI, facecolor=scheme.page)
+    FigureCanvasAgg(figure)
+    heights = [strip_in, lane_in * count] if timeline.steps else [lane_in * count]
+    parts = figure.subplots(
+        len(heights), 1, sharex=True, squeeze=False,
+        gridspec_kw={"height_ratios": heights, "hspace": 0.04},
+    )[:, 0]  # fmt: skip
+    figure.subplots_adjust(
+        left=LEFT, right=RIGHT, top=1 - top_in / height_in, bottom=0.42 / height_in
+    )
+    for axes in parts:
+        _style(axes, scheme)
+    if timeline.steps:
+        _draw_batch(parts[0], timeline, scheme)
+    _Lanes(parts[-1], timeline, scheme, lane_in).draw()
+    figure.suptitle(
+        short(timeline.title, 110), x=LEFT, y=1 - 0.06 / height_in, ha="left", va="top",
+        fontsize=FONT_PT + 1.5, fontweight="bold", color=scheme.ink,
+    )  # fmt: skip
+    _timeline_legend(figure, timeline, scheme, 1 - 0.27 / height_in)
+    return figure
+
+
+_LANE_IN = ((24, 0.47), (60, 0.3), (150, 0.16))
+_CROWDED_IN = 0.1
+
+
+def _draw_batch(axes: Axes, timeline: Timeline, scheme: Scheme) -> None:
+    """Draw the batch size of each step."""
+    steps = timeline.steps
+    heights = [float(step.sequences) for step in steps]
+    made = _boxes(filled(steps), [(0.0, height) for height in heights])
+    axes.add_collection(PolyCollection(made, facecolors=scheme.soft, linewidths=0))
+    top = timeline.most_sequences
+    axes.set_ylim(0, top * 1.15)
+    axes.set_yticks([0, top])
+    axes.set_ylabel("batch", rotation=0, ha="right", va="center", fontsize=FONT_PT,
+                    color=scheme.soft)  # fmt: skip
+    axes.tick_params(axis="x", length=0)
+
+
+def filled(steps: Sequence[EngineStep]) -> list[Span]:
+    """Return the times of steps, extended over short gaps between them.
+
+    A picture would show the gaps as white hairlines.
+    """
+    next_s = [*(step.start_s for step in steps[1:]), math.inf]
+    return [
+        (step.start_s, later_s if later_s - step.end_s < HAIRLINE_S else step.end_s)
+        for step, later_s in zip(steps, next_s, strict=True)
+    ]
+
+
+class _Lanes:
+    """Draws all lanes of a timeline; the height of a lane is 1 on the axes."""
+
+    def __init__(self, axes: Axes, timeline: Timeline, scheme: Scheme, lane_in: float) -> None:
+        self._axes, self._timeline, self._scheme = axes, timeline, scheme
+        self._window = timeline.limits
+        self._lane_in = lane_in
+
+    def draw(self) -> None:
+        axes, lanes = self._axes, self._timeline.lanes
+        for place in range(len(lanes) - 1):
+            axes.axhline(-place - 0.5, color=self._scheme.line, linewidth=0.6, zorder=0)
+        room_s = 0.006 * (self._window[1] - self._window[0])
+        axes.set_xlim(self._window[0] - room_s, self._window[1] + room_s)
+        axes.set_ylim(0.5 - max(len(lanes), 1), 0.5)
+        names = [short(lane.agent, LONGEST_AGENT) for lane in lanes]
+        size_pt = min(FONT_PT, 0.75 * 72 * self._lane_in)
+        axes.set_yticks([-place for place in range(len(lanes))], names, fontsize=size_pt)
+        axes.set_xlabel("seconds since the first request", fontsize=FONT_PT, labelpad=2,
+                        color=self._scheme.soft)  # fmt: skip
+        axes.tick_params(axis="y", length=0)
+        if not any(lane.bars or lane.marks for lane in lanes):
+            axes.text(0.5, 0.5, "no requests", transform=axes.transAxes, fontsize=FONT_PT + 2,
+                      ha="center", va="center", color=self._scheme.soft)  # fmt: skip
+        placed = [(bar, -place) for place, lane in enumerate(lanes) for bar in lane.bars]
+        self._bars(placed)
+        if self._lane_in >= LABELLED_IN:
+            for bar, y in placed:
+                self._label(bar, y)
+        self._marks()
+
+    def _bars(self, placed: Sequence[tuple[Bar, float]]) -> None:
+        """Draw the bars of each look together, each at least `MIN_PX` wide."""
+        least_s = MIN_PX * (self._window[1] - self._window[0]) / (WIDTH_PX * (RIGHT - LEFT))
+        groups: dict[tuple[BarKind, Tone], list[tuple[Bar, float]]] = {}
+        for bar, y in placed:
+            groups.setdefault((bar.kind, bar.tone), []).append((bar, y))
+        for (kind, tone), members in groups.items():
+            low, high = band(kind)
+            across = [(bar.start_s, max(bar.end_s, bar.start_s + least_s)) for bar, _ in members]
+            up = [(y + low, y + high) for _, y in members]
+            look = bar_look(kind, tone, self._scheme)
+            self._axes.add_collection(PolyCollection(_boxes(across, up), zorder=2, **look))
+
+    def _marks(self) -> None:
+        """Draw deliveries as ticks, due times as triangles and ends of requests as crosses."""
+        places: dict[MarkKind, list[tuple[float, float]]] = {}
+        for place, lane in enumerate(self._timeline.lanes):
+            for mark in lane.marks:
+                places.setdefault(mark.kind, []).append((mark.at_s, -place))
+        for kind, at in places.items():
+            x, y = np.array(at).T
+            if kind in ("delivered", "asked"):
+                low, high = DELIVERED if kind == "delivered" else AGENT
+                self._axes.vlines(x, y + low, y + high, color=self._scheme.ink, zorder=4,
+                                  linewidth=0.7 if kind == "delivered" else 1.2)  # fmt: skip
+            else:
+                height = DUE if kind.startswith("due") else sum(AGENT) / 2
+                self._axes.plot(x, y + height, **mark_look(kind, self._scheme), zorder=5)
+
+    def _label(self, bar: Bar, y: float) -> None:
+        """Write the label of a bar, if it has room."""
+        low, high = self._window
+        start_s, end_s = max(bar.start_s, low), min(bar.end_s, high)
+        room_pt = (end_s - start_s) / (high - low) * WIDTH_PX * (RIGHT - LEFT) / DPI * 72 - 3.5
+        if not bar.label or bar.kind not in AGENT_KINDS:
+            return
+        behind = None
+        if bar.kind == "failed":  # keeps the hatch off the letters
+            behind = {"facecolor": self._scheme.tones["failed"].pale, "linewidth": 0, "pad": 0.8}
+        for size_pt in LABELS_PT:
+            if len(bar.label) * size_pt * 0.61 < room_pt:
+                self._axes.text(
+                    (start_s + end_s) / 2, y + sum(AGENT) / 2, bar.label, color=self._scheme.ink,
+                    fontsize=size_pt, ha="center", va="center", zorder=3, bbox=behind,
+                )  # fmt: skip
+                return
+
+
+def band(kind: BarKind) -> Span:
+    """Return the lower and the upper edge of the bars of a kind in a lane."""
+    if kind == "suspended":
+        return KEPT
+    return MODEL if kind in MODEL_KINDS else AGENT
+
+
+def bar_look(kind: BarKind, tone: Tone, scheme: Scheme) -> dict[str, Any]:
+    """Return the look of bars of a kind and a tone, as options of a collection or a patch."""
+    pair = scheme.tones[tone]
+    match kind:
+        case "generating":
+            return {"facecolor": pair.strong, "linewidth": 0}
+        case "suspended":
+            return {"facecolor": pair.pale, "linewidth": 0}
+        case "blocked":
+            return {"facecolor": "none", "edgecolor": pair.strong, "hatch": "||||", "linewidth": 0}
+        case "waiting":
+            return {"facecolor": "none", "edgecolor": scheme.idle, "hatch": "//////",
+                    "linewidth": 0}  # fmt: skip
+        case "pre-empted":
+            return {"facecolor": pair.pale, "edgecolor": pair.strong, "linewidth": 1.1,
+                    "linestyle": (0, (3, 2))}  # fmt: skip
+        case "failed":
+            failed = scheme.tones["failed"]
+            return {"facecolor": failed.pale, "edgecolor": failed.strong, "hatch": "xx",
+                    "linewidth": 0.7}  # fmt: skip
+        case "executing" | "listening":
+            return {"facecolor": pair.pale, "edgecolor": pair.strong, "linewidth": 0.7}
+
+
+def mark_look(kind: MarkKind, scheme: Scheme) -> dict[str, Any]:
+    """Return the look of marks of a kind, as options of a matplotlib line."""
+    failed = scheme.tones["failed"].strong
+    marker, face, edge, size, width = {
+        "asked": ("|", scheme.ink, scheme.ink, 6.0, 1.2),
+        "delivered": ("|", scheme.ink, scheme.ink, 5.0, 0.8),
+        "due, met": ("v", scheme.page, scheme.ink, 3.8, 0.6),
+        "due, missed": ("v", scheme.ink, scheme.ink, 3.8, 0.6),
+        "pre-empted": ("x", scheme.ink, scheme.ink, 5.0, 1.3),
+        "canceled": ("x", scheme.soft, scheme.soft, 5.0, 1.3),
+        "failed": ("X", failed, scheme.page, 7.0, 0.6),
+    }[kind]
+    return {"linestyle": "", "marker": marker, "markerfacecolor": face, "markeredgecolor": edge,
+            "markersize": size, "markeredgewidth": width}  # fmt: skip
+
+
+def _timeline_legend(figure: Figure, timeline: Timeline, scheme: Scheme, y: float) -> None:
+    entries: dict[str, Any] = {}
+    for kind, tones in timeline.bar_legend():
+        swatches = tuple(Patch(**bar_look(kind, tone, scheme)) for tone in tones)
+        named = kind in ("generating", "executing") and "(" not in "".join(entries)
+        entries[f"{kind} ({', '.join(tones)})" if named else kind] = swatches
+    for mark in timeline.mark_legend():
+        entries[mark] = Line2D([], [], **mark_look(mark, scheme))
+    # Matplotlib fills a legend by column; readers read by row.
+    names = [
+        name for column in range(LEGEND_COLUMNS) for name in [*entries][column::LEGEND_COLUMNS]
+    ]
+    figure.legend(
+        [entries[name] for name in names], names, ncol=LEGEND_COLUMNS, loc="upper left",
+        bbox_to_anchor=(0.06, y), frameon=False, fontsize=FONT_PT - 1.0, handlelength=1.8,
+        columnspacing=1.0, labelspacing=0.3, borderaxespad=0.0, handletextpad=0.5,
+        labelcolor=scheme.ink, handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},
+    )  # fmt: skip
+
+
+def _chart(chart: Chart, scheme: Scheme) -> Figure:
+    figure = Figure(
+        figsize=CHART_IN,
+        dpi=DPI,
+        layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08),
+        facecolor=scheme.page,
+    )
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _style(axes, scheme)
+    axes.grid(axis="y", color=scheme.line)
+    axes.set_axisbelow(True)
+    axes.set_title(short(chart.title), loc="left", color=scheme.ink, fontweight="bold")
+    axes.set_xlabel(short(chart.x_title), color=scheme.soft)
+    labels = [short(place, 24) for place in chart.places]
+    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if slanted(labels) else {}
+    axes.set_xticks(range(len(labels)), labels, **slant)
+    axes.set_xlim(-0.6, len(labels) - 0.4)
+    axes.set_ylim(*chart.limits)
+    for number, (series, look) in enumerate(
+        zip(chart.series, looks(len(chart.series)), strict=True)
+    ):
+        x = [point.place + chart.shift(number) for point in series.points]
+        y = [point.mean for point in series.points]
+        color, label = scheme.series[look.color], short(series.name, 34)
+        if chart.connected:
+            axes.plot(x, y, color=color, marker=MARKERS[look.marker], label=label)
+        else:
+            axes.bar(x, y, chart.bar_width, color=color, edgecolor=scheme.page, linewidth=0,
+                     hatch=2 * look.hatch, label=label)  # fmt: skip
+        halves = [point.half if math.isfinite(point.half) else math.nan for point in series.points]
+        axes.errorbar(x, y, halves, fmt="none", ecolor=scheme.ink, elinewidth=1, capsize=2.5)
+    if len(chart.series) > 1 and not chart.named_by_place:
+        figure.legend(
+            loc="outside lower left", ncols=4, frameon=False, labelcolor=scheme.ink, fontsize=8
+        )
+    return figure
+
+
+def _boxes(across: Iterable[Span], up: Iterable[Span]) -> list[list[Span]]:
+    """Return the corners of rectangles."""
+    return [
+        [(left, low), (right, low), (right, high), (left, high)]
+        for (left, right), (low, high) in zip(across, up, strict=True)
+    ]
+
+
+def _style(axes: Axes, scheme: Scheme) -> None:
+    axes.set_facecolor(scheme.page)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(scheme.soft)
+    axes.tick_params(colors=scheme.soft, labelcolor=scheme.ink, labelsize=FONT_PT)

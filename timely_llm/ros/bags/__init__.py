@@ -1,0 +1,1 @@
+"""Rosbags of workloads and runs: recorded and replayed."""

@@ -1,0 +1,234 @@
+"""A server as its clients see it: its interface, and whether it is alive."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import GetParameters
+from rclpy.event_handler import SubscriptionEventCallbacks
+from rclpy.node import Node
+from std_msgs.msg import UInt32
+
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.ros import interface_number
+from timely_llm.ros.interface_number import PARAMETER, SILENCE_S
+
+GRACE_S = 0.4
+"""Wait after a server's lease ran out, seconds: the client itself may have been stopped."""
+FAREWELL_S = 0.2
+"""Wait for the last messages of a server that has left, seconds."""
+UNSEEN_S = 3.0
+"""A server that answered and shows no liveliness for this time has died, seconds."""
+PAUSE_S = 1.0
+"""A client that did not look for this time was stopped itself, seconds."""
+
+
+class Liveness:
+    """Decides whether one server is lost, from DDS liveliness. Pure logic.
+
+    Args:
+        server: full name of its node.
+        silence_s: lease after which a silent server is not alive, seconds.
+
+    Attributes:
+        known: the server answered, and was not lost since.
+    """
+
+    def __init__(self, server: str, silence_s: float) -> None:
+        self._server = server
+        self._silence_s = silence_s
+        self._alive = 0
+        self._seen = False
+        self._deadline_s = math.inf
+        self._reason = ""
+        self._looked_s = -math.inf
+        self.known = False
+
+    def answered(self, now: float) -> None:
+        """Record that the server answered a question."""
+        self.known = True
+        if not self._alive and self._deadline_s == math.inf:
+            self._doubt(now + UNSEEN_S, self._died())
+
+    def changed(self, alive: int, alive_change: int, not_alive_change: int, now: float) -> bool:
+        """Record a change of liveliness; return whether it may be another server now.
+
+        Args:
+            alive: number of live servers of this name.
+            alive_change: its change.
+            not_alive_change: change of the number of servers that fell silent.
+            now: seconds on the clock of the other calls.
+        """
+        self._alive = alive
+        if alive:
+            news, self._seen = self._seen, True
+            self._deadline_s = math.inf
+            return news
+        if alive_change < 0 and not_alive_change > 0:
+            self._doubt(now + GRACE_S, self._died())
+        elif alive_change < 0:
+            self._doubt(now + FAREWELL_S, f"the server {self._server} has stopped")
+        return False
+
+    def lost(self, now: float) -> str:
+        """Return why the server is lost, once; empty: it is not, or was not known."""
+        paused = now - self._looked_s > PAUSE_S
+        self._looked_s = now
+        if paused and self._deadline_s < math.inf:
+            self._deadline_s = max(self._deadline_s, now + self._silence_s)
+        if now < self._deadline_s:
+            return ""
+        self._deadline_s = math.inf
+        known, self.known, self._seen = self.known, False, False
+        return self._reason if known else ""
+
+    def _doubt(self, deadline_s: float, reason: str) -> None:
+        self._deadline_s, self._reason = deadline_s, reason
+
+    def _died(self) -> str:
+        return (
+            f"the server {self._server} died or cannot be reached (no sign of life for"
+            f" {self._silence_s:g} s)"
+        )
+
+
+MOST_QUESTIONS = 64
+"""Most open questions; the oldest one is dropped for a new one."""
+ANSWER_S = 0.5
+"""Period of questions to a server that discovery has just found: it may lose one. Seconds."""
+OLD_S = 1.0
+"""A server with only its parameters found for this time may be of an old release, seconds."""
+
+
+class ServerWatch:
+    """Watches one server, in the thread of a client's node.
+
+    Args:
+        node: the client's.
+        server: name of the server's node.
+        on_news: called when another server may have replaced it, which knows no request.
+
+    Attributes:
+        fits: the server answered, is not lost, and has the client's interface.
+    """
+
+    def __init__(self, node: Node, server: str, on_news: Callable[[], None]) -> None:
+        self._node = node
+        self._name = server
+        self.server = node.resolve_service_name(server)
+        self.fits = False
+        self._on_news = on_news
+        self._liveness = Liveness(self.server, SILENCE_S)
+        self._questions: deque[Any] = deque()
+        self._client: Any = None
+        self._part_s = math.inf  # since when only a part of the server is found
+        self._ask_s = -math.inf
+        self._problem = ""
+        node.create_subscription(
+            UInt32, interface_number.TOPIC.replace("~", server, 1), lambda _: None,
+            interface_number.lively(SILENCE_S),
+            event_callbacks=SubscriptionEventCallbacks(
+                liveliness=self._on_liveliness, use_default_callbacks=False
+            ),
+        )  # fmt: skip
+        self.renew()
+
+    def renew(self) -> None:
+        """Replace the service client that asks: it must be the node's last reader.
+
+        Readers become known in order, so a server that answers the last one knows all of them.
+        """
+        if self._client is not None:
+            self._node.destroy_client(self._client)
+            self._questions.clear()
+        self._client = self._node.create_client(GetParameters, f"{self._name}/get_parameters")
+
+    def find(self, there: Callable[[], bool]) -> bool:
+        """Go on looking for the server, if need be; return whether it is found. Call it often.
+
+        Args:
+            there: returns whether all that the client uses of a server is found.
+
+        Raises:
+            ConfigurationError: the server has another interface.
+        """
+        if self._problem:
+            raise ConfigurationError(self._problem)
+        now = time.monotonic()
+        if not self.fits and now >= self._ask_s and self.look(there(), self._answered):
+            self._ask_s = now + ANSWER_S
+        return self.fits
+
+    def _answered(self, problem: str) -> None:
+        self._problem = problem
+
+    def look(self, there: bool, answered: Callable[[str], None]) -> bool:
+        """Ask for the interface's number; return whether there is a server to ask.
+
+        A server that is starting has only its parameters. One that stays so may be of an old
+        release: then an answer that says so is passed on.
+
+        Args:
+            there: all that the client uses of a server is found.
+            answered: takes the reason why the client cannot use the server; empty: it can.
+        """
+        now = time.monotonic()
+        if not self._client.service_is_ready():
+            self._part_s = math.inf
+            return False
+        self._part_s = math.inf if there else min(self._part_s, now)
+        if not there and now < self._part_s + OLD_S:
+            return False
+        self._ask(there, answered)
+        return True
+
+    def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
+        while len(self._questions) >= MOST_QUESTIONS:
+            self._client.remove_pending_request(self._questions.popleft())
+        asked = self._client.call_async(GetParameters.Request(names=[PARAMETER]))
+        self._questions.append(asked)
+
+        def on_answer(future: Any) -> None:
+            problem = interface_number.problem_of(self.server, _number_in(future.result()))
+            if there:
+                self._liveness.answered(time.monotonic())
+                self.fits = not problem
+            if there or problem:
+                answered(problem)
+
+        asked.add_done_callback(on_answer)
+
+    def lost(self) -> str:
+        """Return why the server is lost, once; empty: it is not. Call it often."""
+        sentence = self._liveness.lost(time.monotonic())
+        if sentence:
+            self.fits = False
+        return sentence
+
+    def _on_liveliness(self, status: Any) -> None:
+        now = time.monotonic()
+        changes = status.alive_count_change, status.not_alive_count_change
+        if self._liveness.changed(status.alive_count, *changes, now):
+            self.fits = False  # the next request asks again
+            self._on_news()
+
+
+def not_found(server: str, timeout_s: float) -> str:
+    """Return the error of a server that did not answer."""
+    return (
+        f"no plan server {server} answered within {timeout_s:g} s: is it running, in the same"
+        " ROS_DOMAIN_ID?"
+    )
+
+
+def _number_in(answer: GetParameters.Response) -> int | None:
+    """Return the number in an answer; None: there is no such parameter."""
+    values = answer.values
+    if values and values[0].type == ParameterType.PARAMETER_INTEGER:
+        return int(values[0].integer_value)
+    return None

@@ -1,0 +1,1 @@
+"""Robots and people as ROS nodes."""

@@ -1,0 +1,1 @@
+"""Nodes that benchmarks start."""

@@ -1,0 +1,96 @@
+"""A robot that only logs the arrival of segments: one side of `timely-llm benchmark delivery`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from timely_llm import msg
+from timely_llm.action import Plan
+from timely_llm.core.events.log import FileEventLog
+from timely_llm.core.events.schema import FeedbackEvent, TopicEvent
+from timely_llm.ros import qos
+from timely_llm.ros.goal_client import GoalClient
+from timely_llm.ros.guarded import Guarded
+from timely_llm.ros.parameters import SERVER, NodeParameter, declare
+from timely_llm.ros.process import executor_of, exit_status, ros, spin
+
+DISCOVERY_S = 30.0
+PARAMETERS = (
+    NodeParameter("requests", 200, "plans to ask for, one after another", 1, 100_000),
+    SERVER,
+    NodeParameter("log", "", "write what arrives to this file as JSON lines"),
+)
+
+
+class DeliveryProbe(Guarded):
+    """Asks for plans and writes the time of each callback."""
+
+    def __init__(self) -> None:
+        super().__init__("delivery_probe")
+        values = declare(self, PARAMETERS)
+        self._left: int = values["requests"]
+        self._event_log = FileEventLog(values["log"])
+        self._topic_works = self._counts = False
+        self._asked = 0
+        topic = f"{values['server']}/segments"
+        self.create_subscription(msg.Segment, topic, self._on_topic, qos.reliable())
+        self._client = GoalClient(self, Plan, f"{values['server']}/plan")
+
+    @property
+    def at_work(self) -> bool:
+        """Whether there is more to ask."""
+        return self._left > 0
+
+    def begin(self) -> None:
+        """Wait for the server and ask for the first plan.
+
+        Raises:
+            ConfigurationError: the server is not there in time.
+        """
+        self._client.await_server(DISCOVERY_S)
+        self._ask()
+
+    def _ask(self) -> None:
+        # Until the topic has been discovered too, plans are not counted.
+        self._counts = self._topic_works
+        name = "probe" if self._counts else "first"
+        self._asked += 1
+        goal = Plan.Goal(
+            request_id=f"{name}-{self._asked}", agent="probe", skill_set="drone",
+            task="Scene: []\nTask: [A] Look around.",
+        )  # fmt: skip
+        self._client.send(goal, on_feedback=self._on_feedback, on_result=self._on_result)
+
+    def _on_feedback(self, feedback: Any) -> None:
+        self._note(FeedbackEvent, feedback.segment)
+
+    def _on_topic(self, segment: msg.Segment) -> None:
+        self._topic_works = True
+        self._note(TopicEvent, segment)
+
+    def _note(self, path: type[TopicEvent | FeedbackEvent], segment: msg.Segment) -> None:
+        self._event_log.write(path(time.monotonic(), segment.request_id, segment.index))
+
+    def _on_result(self, _: Any) -> None:
+        self._left -= self._counts
+        if self.at_work:
+            self._ask()
+
+
+def main(args: list[str] | None = None) -> int:
+    """Ask for all plans; return the exit status."""
+
+    def work() -> None:
+        with ros(args), executor_of() as executor:
+            probe = DeliveryProbe()
+            executor.add_node(probe)
+            probe.begin()
+            spin(executor, lambda: probe.at_work)
+
+    return exit_status("delivery_probe", work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

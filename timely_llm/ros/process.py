@@ -1,0 +1,194 @@
+"""Starting, spinning and ending a process of nodes, also by a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import rclpy
+from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.logging import get_logger
+from rclpy.signals import SignalHandlerOptions
+
+from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.core.requirements import EXECUTORS, executors, explained, rclpy_version
+from timely_llm.core.text import sentence
+from timely_llm.processes import signals
+from timely_llm.ros import parameters
+from timely_llm.ros.guarded import Guard
+from timely_llm.ros.parameters import NodeParameter
+
+PLACE = re.compile(r",? at /\S+\.c(pp)?:\d+")
+
+
+def reason(error: Exception) -> str:
+    """Return an error's message on one line, without places in the sources of ROS."""
+    words = PLACE.sub("", str(error)).removeprefix("failed to initialize rcl: ")
+    return " ".join(words.split())
+
+
+POLL_S = 0.1
+"""Longest wait of an executor, seconds: a signal is noticed when a wait ends."""
+EXECUTOR = NodeParameter("executor", "single", "how the node waits for messages", choices=EXECUTORS)
+
+
+_GUARD = Guard("the executor", lambda: get_logger("timely_llm"))
+
+
+class _Interrupt:
+    """Turns a signal into a KeyboardInterrupt; the first one is raised between two callbacks.
+
+    An exception that is raised inside rclpy may become another error, or be lost with a message.
+    """
+
+    def __init__(self) -> None:
+        self._spins = 0
+        self._noted = False
+        self.signum = 0
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.signum = signum
+        if not self._spins or self._noted:
+            raise KeyboardInterrupt
+        self._noted = True
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Only record a signal during the block; `check` raises it."""
+        self._spins += 1
+        try:
+            yield
+        finally:
+            self._spins -= 1
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal was recorded."""
+        if self._noted:
+            self._noted = False
+            raise KeyboardInterrupt
+
+
+_interrupt = _Interrupt()
+
+
+@contextlib.contextmanager
+def ros(args: list[str] | None) -> Iterator[None]:
+    """Keep ROS up until the end of the block, also after a signal.
+
+    rclpy's own handlers would close the context at once, before the node's last messages. Here
+    SIGINT, SIGTERM and SIGHUP raise a KeyboardInterrupt instead.
+
+    Raises:
+        ConfigurationError: ROS does not understand the arguments, or a file in them.
+    """
+    parameters.take(args)
+    try:
+        rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
+    except RuntimeError as error:
+        raise ConfigurationError(f"cannot start ROS: {reason(error)}") from error
+    signals.handle(signals.ENDING, _interrupt)
+    try:
+        yield
+    finally:
+        rclpy.try_shutdown()
+
+
+@contextlib.contextmanager
+def executor_of(kind: str = "single") -> Iterator[Executor]:
+    """Yield an executor, one of `EXECUTORS`, shut down with the block.
+
+    Raises:
+        ConfigurationError: the events executor of this rclpy does not await coroutines.
+    """
+    executor = _events_executor() if kind == "events" else SingleThreadedExecutor()
+    try:
+        yield executor
+    finally:
+        executor.shutdown(timeout_sec=0)
+
+
+def _events_executor() -> Executor:
+    if "events" not in executors():
+        raise ConfigurationError(
+            "parameter executor must be single here: the events executor of rclpy"
+            f" {'.'.join(map(str, rclpy_version()))} does not await the coroutines of services;"
+            " those of Jazzy since rclpy 7.1.11, of Kilted since 9.1.2 and of Lyrical do"
+        )
+    from rclpy.experimental import EventsExecutor  # Jazzy has it since 7.1.4, older ones never
+
+    return EventsExecutor()
+
+
+def spin(
+    executor: Executor,
+    while_true: Callable[[], bool] = lambda: True,
+    timeout_s: float = math.inf,
+    poll_s: Callable[[], float] = lambda: POLL_S,
+) -> None:
+    """Run callbacks while a condition holds, for at most `timeout_s` seconds.
+
+    Args:
+        executor: runs them.
+        while_true: called before each wait; it may do periodic work, because the timers of the
+            events executor never fire.
+        timeout_s: the longest time, seconds.
+        poll_s: called before each wait; returns its longest time, seconds.
+
+    Raises:
+        KeyboardInterrupt: a signal asks the process to end.
+    """
+    end_s = time.monotonic() + timeout_s
+    with _interrupt.deferred():
+        while rclpy.ok() and while_true() and time.monotonic() < end_s:
+            _interrupt.check()
+            left_s = min(poll_s(), max(end_s - time.monotonic(), 0.0))
+            try:
+                executor.spin_once(timeout_sec=left_s)
+            except ExternalShutdownException:
+                raise
+            except Exception as error:  # of rclpy itself, such as an unreadable message
+                _GUARD.failed(error)
+            _interrupt.check()
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore signals from now on, so that none interrupts the end of the process."""
+    signals.handle(signals.ENDING, signal.SIG_IGN)
+    yield
+
+
+def exit_status(name: str, work: Callable[[], None]) -> int:
+    """Do a node's work; return the status to exit with, after one sentence for each error."""
+    try:
+        work()
+    except TimelyError as error:
+        return _failed(name, error)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        _say_ended(name)
+    except Exception as error:
+        if not _interrupt.signum:
+            if (known := explained(error)) is None:
+                raise
+            return _failed(name, known)
+        _say_ended(name)  # rclpy turns a KeyboardInterrupt in it into other errors
+    return 0
+
+
+def _failed(name: str, error: TimelyError) -> int:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(f"{name}: {sentence(error)}", file=sys.stderr)
+    return 1
+
+
+def _say_ended(name: str) -> None:
+    by = signal.Signals(_interrupt.signum).name if _interrupt.signum else "the shutdown of ROS"
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        print(f"{name}: ended by {by}; nothing is left running", file=sys.stderr)

@@ -1,0 +1,1 @@
+"""The plan server's node."""

@@ -1,0 +1,343 @@
+"""Limits: of prompts, of requests being served, and of the time that a server waits."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+
+from timely_llm.core.clock import SAME
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
+from timely_llm.core.request import (
+    ErrorCode,
+    PlanRequest,
+    Rejected,
+    Request,
+    served_already,
+    unknown_skill_set,
+)
+from timely_llm.core.text import quoted
+
+MAX_TOKEN_CHARACTERS = 8
+"""Characters of a token, in the mean of a long text: texts of any language have fewer."""
+
+
+@dataclass(frozen=True)
+class AdmissionLimits:
+    """What a loop takes on.
+
+    Attributes:
+        max_prompt_tokens: tokens of the longest prompt, the shared part included.
+        constrained: allow the model only tokens that its skill set's grammar allows.
+        answer_grammar: what answers in conversations keep to, in Lark's notation; None: to nothing.
+    """
+
+    max_prompt_tokens: float = math.inf
+    constrained: bool = False
+    answer_grammar: str | None = None
+
+    def check_characters(self, characters: int, what: str = "the prompt") -> None:
+        """Check the length of a text before it is made tokens: that would hold up steps.
+
+        Raises:
+            Rejected: it is too long.
+        """
+        most = MAX_TOKEN_CHARACTERS * self.max_prompt_tokens
+        if characters > most:
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"{what} has {characters} characters, at most {most:g} are taken where prompts may"
+                f" have {self.max_prompt_tokens:g} tokens",
+            )
+
+    def check(self, tokens: int, what: str = "the prompt") -> None:
+        """Check the length of a prompt.
+
+        Raises:
+            Rejected: it is too long.
+        """
+        if tokens > self.max_prompt_tokens:
+            raise Rejected(
+                ErrorCode.INVALID_REQUEST,
+                f"{what} has {tokens} tokens, at most {self.max_prompt_tokens:g} are allowed",
+            )
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """What a server takes on.
+
+    Attributes:
+        max_requests: most requests being served at a time.
+        max_requests_per_agent: most requests of one agent being served at a time.
+        max_skill_sets: most registered skill sets; each keeps its prompt in memory.
+        accept_plans: take plans that were written by hand and come with their requests.
+    """
+
+    max_requests: int = 256
+    max_requests_per_agent: int = 16
+    max_skill_sets: int = 64
+    accept_plans: bool = False
+
+
+class RequestGate:
+    """Counts the requests that are being served; may be used from any thread.
+
+    Args:
+        limits: when to refuse.
+    """
+
+    def __init__(self, limits: RequestLimits) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._requests: dict[str, Request] = {}  # being served
+        self._skill_sets: set[str] = set()
+        self._open = True
+        self._closed: tuple[ErrorCode, str] | None = None
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._requests
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests that were let in and have not left, in order of arrival."""
+        with self._lock:
+            return list(self._requests.values())
+
+    def open(self, wide: bool) -> None:
+        """Let requests in from now on, or refuse all."""
+        with self._lock:
+            self._open = wide
+
+    def close(
+        self, code: ErrorCode = ErrorCode.SHUTTING_DOWN, reason: str = "the server stops"
+    ) -> None:
+        """Refuse all requests for ever; the first reason stands."""
+        with self._lock:
+            self._closed = self._closed or (code, reason)
+
+    def know(self, skill_set: str) -> None:
+        """Let requests of a skill set in."""
+        with self._lock:
+            self._skill_sets.add(skill_set)
+
+    def forget(self, skill_set: str) -> None:
+        """Refuse requests of a skill set from now on."""
+        with self._lock:
+            self._skill_sets.discard(skill_set)
+
+    def enter(self, request: Request) -> None:
+        """Let a request in, until it leaves.
+
+        Raises:
+            Rejected: it is not taken, and why.
+        """
+        with self._lock:
+            problem = self._problem(request)
+            if problem is not None:
+                raise problem
+            self._requests[request.request_id] = request
+
+    def leave(self, request_id: str) -> bool:
+        """Record the end of a request; return whether this call ended it: one caller does."""
+        with self._lock:
+            return self._requests.pop(request_id, None) is not None
+
+    def _problem(self, request: Request) -> Rejected | None:
+        limits, agent = self.limits, request.agent
+        if self._closed:
+            return Rejected(*self._closed)
+        if not self._open:
+            return Rejected(ErrorCode.INACTIVE, "the server is inactive: activate it first")
+        if isinstance(request, PlanRequest) and request.given_plan and not limits.accept_plans:
+            return Rejected(
+                ErrorCode.INVALID_REQUEST,
+                "this server takes no plans written by hand: leave the plan out, or start the"
+                " server with the parameter accept_plans",
+            )
+        if isinstance(request, PlanRequest) and request.skill_set not in self._skill_sets:
+            return unknown_skill_set(request.skill_set, self._skill_sets)
+        if request.request_id in self._requests:
+            return served_already(request.request_id)
+        if len(self._requests) >= limits.max_requests:
+            return Rejected(
+                ErrorCode.QUEUE_FULL,
+                f"{len(self._requests)} requests are being served, the most allowed: try later",
+            )
+        its_own = sum(other.agent == agent for other in self._requests.values())
+        if its_own >= limits.max_requests_per_agent:
+            return Rejected(
+                ErrorCode.AGENT_LIMIT,
+                f"{limits.max_requests_per_agent} requests of {quoted(agent)} are being served, the"
+                " most allowed for one agent",
+            )
+        return None
+
+
+Verdict = tuple[ErrorCode, str]
+
+_WAITING = (State.BLOCKED, State.EXECUTING)
+"""For its robot, not the robot for it."""
+_NEVER = (-math.inf, -math.inf)
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Times after which a request is given up, so that none stays for ever.
+
+    Robots may live in a simulator with a clock of another rate than the loop's. Where a
+    robot and this machine are both waited for, seconds count that have passed for both: nothing
+    expires while the simulator stands still, and none is given up for being simulated fast.
+
+    Attributes:
+        client_timeout_s: silence of an agent that has been heard of, seconds; of a robot, seconds
+            that have passed for both. An agent that never said a word, such as a replayed bag, is
+            not held to it.
+        answer_timeout_s: from the predicted end of a segment to the report that is waited for, a
+            blocking skill's value or the end of the plan, robots' seconds.
+        queue_timeout_s: from arrival to the first segment or token, and from when each next one is
+            needed until it is there, seconds; of a plan, seconds that have passed for both.
+        drop_late: give a request up as soon as its time utility is spent before its first segment
+            (what the released code of Ling et al. 2024 does).
+        max_replans: most new plans for a request with failed segments.
+    """
+
+    client_timeout_s: float = 10.0
+    answer_timeout_s: float = 60.0
+    queue_timeout_s: float = 120.0
+    drop_late: bool = False
+    max_replans: int = 2
+
+
+MOST_AGENTS = 4096
+"""Agents that are remembered, beside those that have a request."""
+
+
+class RequestWatchdog:
+    """Remembers when each agent was heard of last, and finds the requests that timed out.
+
+    Any client may report in any name: of agents that have no request only the `MOST_AGENTS` that
+    were heard of last are remembered.
+
+    Args:
+        timeouts: the times.
+
+    Attributes:
+        robot_time: how robots' time passes now.
+    """
+
+    def __init__(self, timeouts: Timeouts) -> None:
+        self.timeouts = timeouts
+        self.robot_time = SAME
+        # On the loop's clock and the robots'. The one that was silent longest comes first.
+        self._last_seen_s: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    @property
+    def agents(self) -> int:
+        """Agents that are remembered."""
+        return len(self._last_seen_s)
+
+    def seen(self, agent: str, now: float) -> None:
+        """Record that an agent was heard of."""
+        self._last_seen_s[agent] = now, self.robot_time.to_robot(now)
+        self._last_seen_s.move_to_end(agent)
+
+    def forget(self, now: float, served: Iterable[Generation] = ()) -> None:
+        """Drop agents that were silent for longer than the timeouts, and the oldest of too many.
+
+        Args:
+            now: seconds on the loop's clock.
+            served: the requests being served: their agents are not too many.
+        """
+        waited_s = 2 * self.timeouts.client_timeout_s
+        oldest = now - waited_s, self.robot_time.to_robot(now) - waited_s
+        while self._last_seen_s and _before(next(iter(self._last_seen_s.values())), oldest):
+            del self._last_seen_s[next(iter(self._last_seen_s))]
+        too_many = len(self._last_seen_s) - MOST_AGENTS
+        if too_many > 0:
+            known = {generation.request.agent for generation in served}
+            others = (agent for agent in list(self._last_seen_s) if agent not in known)
+            for agent in islice(others, too_many):
+                del self._last_seen_s[agent]
+
+    def deadline_s(self, generation: Generation) -> float:
+        """Return when the request is given up, unless something happens before."""
+        return min(
+            self._silence_s(generation), self._answer_s(generation), self._queue_s(generation)
+        )
+
+    def verdict(self, generation: Generation, now: float) -> Verdict | None:
+        """Return why a request is given up now, or None."""
+        timeouts, agent = self.timeouts, generation.request.agent
+        if now >= self._silence_s(generation):
+            limit_s = timeouts.client_timeout_s
+            return (
+                ErrorCode.CLIENT_SILENT,
+                f"nothing was heard of {quoted(agent)} for {limit_s:g} s",
+            )
+        if isinstance(generation, PlanGeneration) and now >= self._answer_s(generation):
+            last = generation.segments[-1]
+            call = next((c.name for c in reversed(last.calls) if c.blocking), "")
+            what = f"the value of {call}" if call else f"the end of segment {last.index}"
+            return ErrorCode.NO_ANSWER, (
+                f"{quoted(agent)} did not report {what} within {timeouts.answer_timeout_s:g} s of"
+                " its predicted end"
+            )
+        if now >= self._queue_s(generation):
+            waited_s = _rate(generation) * (now - _waits_since_s(generation))
+            return ErrorCode.EXPIRED, f"nothing could be made for it in {waited_s:.1f} s"
+        return None
+
+    def _silence_s(self, generation: Generation) -> float:
+        limit_s = self.timeouts.client_timeout_s
+        heard_s, heard_robot_s = self._last_seen_s.get(generation.request.agent, _NEVER)
+        # Words of long before the request are of another life of the agent.
+        if heard_s < generation.arrival_s - limit_s:
+            return math.inf
+        end_s = max(heard_s, generation.arrival_s) + limit_s
+        if self.robot_time is SAME or not isinstance(generation, PlanGeneration):
+            return end_s
+        robot_s = max(heard_robot_s, self.robot_time.to_robot(generation.asked_s))
+        return max(end_s, self.robot_time.to_loop(robot_s + limit_s))
+
+    def _answer_s(self, generation: Generation) -> float:
+        if generation.state not in _WAITING:
+            return math.inf  # as always for streams
+        return generation.due_s + self.timeouts.answer_timeout_s / _rate(generation)
+
+    def _queue_s(self, generation: Generation) -> float:
+        limit_s = self.timeouts.queue_timeout_s
+        end_s = _waits_since_s(generation) + limit_s / min(_rate(generation), 1.0)
+        if generation.first:
+            end_s = max(end_s, generation.arrival_s + limit_s)
+        late = generation.first and self.timeouts.drop_late
+        return min(end_s, generation.zero_s) if late else end_s
+
+
+def _rate(generation: Generation) -> float:
+    """Return the seconds of the waiting robot or listener in one second of the loop."""
+    return generation.rate if isinstance(generation, PlanGeneration) else 1.0
+
+
+def _before(seen: tuple[float, float], oldest: tuple[float, float]) -> bool:
+    """Return whether it was long ago on both clocks."""
+    return seen[0] < oldest[0] and seen[1] < oldest[1]
+
+
+def _waits_since_s(generation: Generation) -> float:
+    """Return since when the client waits for the next segment or token."""
+    if isinstance(generation, PlanGeneration) and generation.first:
+        return generation.asked_s
+    if generation.first:
+        return generation.arrival_s
+    if generation.state in _WAITING:
+        return math.inf
+    if isinstance(generation, StreamGeneration):
+        return max(generation.last_s, generation.due_s)
+    return generation.due_s

@@ -1,0 +1,1 @@
+"""The loop on a thread of its own, and the calls that other threads make."""

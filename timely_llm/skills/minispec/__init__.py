@@ -1,0 +1,1 @@
+"""MiniSpec, the language of plans: checker, builder, grammar, interpreter."""

@@ -1,0 +1,1 @@
+"""Published traces, read into this package's model."""

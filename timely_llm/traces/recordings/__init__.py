@@ -1,0 +1,1 @@
+"""Traces in rosbags and MCAP files."""
