@@ -13,9 +13,12 @@ import pytest
 from test.experiments.workloads import job
 from test.system.conftest import Process, Start
 from test.system.ros_client import Client, serving
+from timely_llm.core.request import ExecutionReport, ReportState
 from timely_llm.experiments.recorded.score import score
+from timely_llm.ros.client.node import ClientNode
 from timely_llm.traces.files import read_trace, write_trace
 from timely_llm.traces.model import Conversation, Job, Trace
+from timely_llm.traces.recordings.bags import bag_messages
 
 WAIT_S = 40.0
 PATIENT = Path(__file__).with_name("patient.yaml")
@@ -67,6 +70,29 @@ def recorded_by(client: Client, recorder: Process) -> bool:
 def brief(name: str, arrival_s: float, task: str) -> Job:
     """Return a job that keeps its robot busy for a second."""
     return job(name, arrival_s, task=task, seconds=(0.3, 0.2, 0.3, 0.2))
+
+
+def test_the_last_reports_of_a_node_reach_every_reader(
+    start: Start, client: Client, domain: int, tmp_path: Path
+) -> None:
+    recorder = start("scripts/timely-llm", "trace", "record", str(tmp_path / "day"))
+    client.until(lambda: recorded_by(client, recorder))
+    reports = [ExecutionReport("r", "robot", ReportState.FINISHED, index) for index in range(20)]
+
+    def send() -> None:
+        node = ClientNode("plan_server", "", domain, lambda _: None)
+        client.until(lambda: node._reports.get_subscription_count() == 2)
+        for report in reports:
+            node.report(report)
+        node.close()
+
+    for _ in range(4):
+        send()
+    recorder.interrupt()
+    assert recorder.wait(WAIT_S) == 0, recorder.output
+    messages = bag_messages(tmp_path / "day", pytest.fail)
+    heard = [m for m in messages if m.channel.topic == "/plan_server/execution_reports"]
+    assert len(heard) == 80
 
 
 @pytest.mark.parametrize("by", ["action", "topic"])

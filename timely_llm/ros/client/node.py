@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -44,6 +45,8 @@ from timely_llm.ros.process import reason
 from timely_llm.ros.simulation import Simulation
 
 POLL_S = 0.1
+LINGER_S = 0.5
+"""Time that a node stays after its last report, seconds: readers lose what they have not taken."""
 Piece = TypeVar("Piece", contravariant=True)
 AnyListener = TypeVar("AnyListener", bound="ResultListener[Any]")
 
@@ -104,6 +107,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._followed: set[str] = set()  # requests that other clients made
         self._goals: dict[str, SentGoal] = {}  # open ones
         self.stopped = False
+        self._reported_s = -math.inf
         self._context = Context()
         try:
             # No arguments: the program's arguments are for its own nodes.
@@ -166,8 +170,9 @@ class RequestNode(ABC, Generic[AnyListener]):
         self.stopped = True
 
     def close(self) -> None:
-        """Leave ROS."""
+        """Leave ROS, once the readers of the last report had time to take it."""
         self.stopped = True
+        time.sleep(max(self._reported_s + LINGER_S - time.monotonic(), 0.0))
         self._executor.shutdown(timeout_sec=0)
         self._node.destroy_node()
         self._context.try_shutdown()
@@ -200,6 +205,7 @@ class RequestNode(ABC, Generic[AnyListener]):
     def report(self, report: ExecutionReport) -> None:
         """Publish a robot's report."""
         self._reports.publish(stamped(self._node, conversions.EXECUTION_REPORT.message(report)))
+        self._reported_s = time.monotonic()
 
     def ask_result(
         self, request_id: str, answered: Callable[[srv.GetResult.Response], None]
