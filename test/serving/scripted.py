@@ -31,6 +31,7 @@ from timely_llm.engines.simulated import PROFILES, SimulatedEngine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
+from timely_llm.serving.busy import BusyGate
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.limits import AdmissionLimits, Timeouts
 from timely_llm.serving.loop import Loop, Turn
@@ -159,6 +160,7 @@ class Scene:
         engine: Callable[..., SimulatedEngine] = SimulatedEngine,
         clock: VirtualClock | None = None,
         robot_clock: RobotClock | None = None,
+        busy: BusyGate | None = None,
         **limits: int,
     ) -> None:
         self.clock = clock or VirtualClock()
@@ -168,7 +170,7 @@ class Scene:
         self.engine = engine(PROFILE, self._say, self.clock, EngineLimits(**limits))
         self.loop = PublishingLoop(
             self.engine, policy or Timely(), self.sink, self.clock, timeouts=timeouts,
-            limits=admission, retention=retention, robot_clock=robot_clock,
+            limits=admission, retention=retention, robot_clock=robot_clock, busy=busy,
         )  # fmt: skip
         self.prefix_tokens = self.loop.register(skill_set)
         self.free_at_start = self.loop.free_kv_tokens

@@ -46,6 +46,7 @@ class ErrorCode(IntEnum):
     AGENT_LIMIT = 15
     NO_MEMORY = 16
     UNKNOWN_CONVERSATION = 17
+    BUSY = 18
 
 
 class ReportState(IntEnum):
@@ -59,11 +60,17 @@ class ReportState(IntEnum):
 
 
 class Rejected(RequestError):
-    """A request is refused; `code` is the error code for its client."""
+    """A request is refused.
 
-    def __init__(self, code: ErrorCode, message: str) -> None:
+    Attributes:
+        code: the error code for its client.
+        retry_after_s: seconds after which the same request may be taken; 0: nothing is known.
+    """
+
+    def __init__(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after_s = retry_after_s
 
 
 def unknown_skill_set(name: str, registered: Iterable[str]) -> Rejected:
@@ -135,7 +142,7 @@ class Request:
         whole("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         number("temperature", self.temperature, 0, 2)
 
-    def refused(self, code: ErrorCode, message: str) -> Result:
+    def refused(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> Result:
         """Return the result of a request that ended before it was computed."""
         raise NotImplementedError
 
@@ -146,12 +153,14 @@ class Result:
 
     Attributes:
         error_msg: one sentence, empty without an error; clipped and made printable.
+        retry_after_s: seconds after which a refused request may be taken; 0: nothing is known.
     """
 
     request_id: str
     agent: str
     error_code: ErrorCode
     error_msg: str
+    retry_after_s: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "error_msg", sentence(self.error_msg))
@@ -198,10 +207,12 @@ class PlanRequest(Request):
             )
         check_text("the given plan", self.given_plan)
 
-    def refused(self, code: ErrorCode, message: str) -> PlanResult:
+    def refused(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> PlanResult:
         """Return the result of a request that ended before it was computed."""
-        given = bool(self.given_plan)
-        return PlanResult(self.request_id, self.agent, code, message, given=given)
+        return PlanResult(
+            self.request_id, self.agent, code, message, given=bool(self.given_plan),
+            retry_after_s=retry_after_s,
+        )  # fmt: skip
 
 
 SHORTEST_S = 1e-6
@@ -354,9 +365,9 @@ class StreamRequest(Request):
             raise RequestError("a later turn needs the name of its conversation")
         number("words_per_s", self.words_per_s, SLOWEST_WORDS_PER_S, FASTEST_WORDS_PER_S)
 
-    def refused(self, code: ErrorCode, message: str) -> StreamResult:
+    def refused(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> StreamResult:
         """Return the result of a request that ended before it was computed."""
-        return StreamResult(self.request_id, self.agent, code, message)
+        return StreamResult(self.request_id, self.agent, code, message, retry_after_s=retry_after_s)
 
 
 @dataclass(frozen=True)

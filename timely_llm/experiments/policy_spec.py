@@ -20,6 +20,7 @@ WORDS: Mapping[str, str] = {
     "harness": "the limits of the code of Ling et al. 2024: one admission a step, a batch of 8",
     "drops": "requests end when their utility reaches 0, as in the code of Ling et al. 2024",
     "uncached": "prompts are computed whole, without a prompt cache",
+    "gate": "conversations that cannot begin in time are refused at once",
     "open-loop": "robots send no reports, so due times are predictions",
 }
 """Words that may follow a policy's name, beside `option=value` for the policy's own options."""
@@ -55,6 +56,7 @@ class PolicySpec:
         return replace(
             settings,
             drop_late=settings.drop_late or "drops" in self.words,
+            gate=settings.gate or "gate" in self.words,
             reports=settings.reports and "open-loop" not in self.words,
         )
 

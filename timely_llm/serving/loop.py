@@ -35,6 +35,7 @@ from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.admission import Admission
+from timely_llm.serving.busy import BusyGate
 from timely_llm.serving.conversations import Conversations, RetentionLimits
 from timely_llm.serving.failures import Failures
 from timely_llm.serving.given_plans import LEAD_S, GivenPlans
@@ -89,6 +90,7 @@ class Loop:
         robot_clock: how robots' time passes; None: as on `clock`. Conversations live on `clock`.
         explain: ask the policy for reasons of each plan; they are events. A policy without reasons
             is served all the same.
+        busy: refuses requests that cannot begin in time; None: they wait.
     """
 
     def __init__(
@@ -103,8 +105,10 @@ class Loop:
         lead_s: float = LEAD_S,
         robot_clock: RobotClock | None = None,
         explain: bool = False,
+        busy: BusyGate | None = None,
     ) -> None:
         self._engine = engine
+        self._busy = busy
         self._policy = policy
         self._clock = clock
         self._robot_clock = robot_clock
@@ -249,7 +253,8 @@ class Loop:
         try:
             delivery = self._begin(request, now)
         except Rejected as error:
-            self._pool.note_end(request.refused(error.code, str(error)), admitted=False)
+            refused = request.refused(error.code, str(error), error.retry_after_s)
+            self._pool.note_end(refused, admitted=False)
             return
         except Exception:
             self._removals.remove(request.request_id)
@@ -260,6 +265,8 @@ class Loop:
         self._events.append(_begun(delivery.generation))
 
     def _begin(self, request: Request, now: float) -> Delivery:
+        if self._busy is not None:
+            self._busy.check(request, now, self.generations, self.step_time)
         if self._conversations.retained:
             self._conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):

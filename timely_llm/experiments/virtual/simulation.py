@@ -18,6 +18,7 @@ from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, Sim
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.busy import BusyGate
 from timely_llm.serving.limits import Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.skills.skill_set import SkillSet
@@ -47,6 +48,7 @@ class SimulationSettings:
         drop_late: requests are given up when their worth is spent, as the code of Ling et al. 2024
             does.
         learn_step_time: the loop begins with default step times, not with the profile's.
+        gate: conversations that cannot begin in time are refused at once.
         skip: first jobs that do not count in the metrics.
         limits: what the engine takes.
     """
@@ -62,6 +64,7 @@ class SimulationSettings:
     reports: bool = True
     drop_late: bool = False
     learn_step_time: bool = False
+    gate: bool = False
     skip: int = 10
     limits: EngineLimits = LIMITS
 
@@ -78,6 +81,10 @@ class SimulationSettings:
     def timeouts(self) -> Timeouts:
         """Return when requests are given up: never, or when they are worth nothing."""
         return Timeouts(math.inf, math.inf, math.inf, self.drop_late)
+
+    def busy(self) -> BusyGate | None:
+        """Return what refuses conversations, if anything does."""
+        return BusyGate() if self.gate else None
 
     def uncached(self) -> SimulationSettings:
         """Return the same with nothing of a prompt computed before."""
@@ -149,7 +156,10 @@ def simulate_works(
     pieces = script(works, conversations)
     engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
-    loop = Loop(engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain)
+    loop = Loop(
+        engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain,
+        busy=settings.busy(),
+    )  # fmt: skip
     skill_set = workload.skill_set(settings.shared_tokens)
     loop.register(skill_set)
     task = workload.task_text(settings.own_tokens)

@@ -11,7 +11,7 @@ from typing import Protocol
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment, SkillCall
 from timely_llm.robots.plan_epochs import PlanEpochs
-from timely_llm.ros.client.pending import Canceler, Pending, PlanClientError
+from timely_llm.ros.client.pending import Canceler, Pending, PlanClientError, failed
 
 LOOK_S = 0.02
 """Period of looks at a clock that is not the machine's, seconds of the machine."""
@@ -94,7 +94,7 @@ class OpenPlan(Pending[PlanResult]):
         """Return why nothing more of any epoch is to be executed; None: an epoch may be."""
         result = self._result
         if result is not None and result.error_code is not ErrorCode.NONE:
-            return PlanClientError(result.error_msg, result.error_code)
+            return failed(result)
         if self._canceling:
             return PlanClientError("the request was canceled", ErrorCode.CANCELED)
         if self._closed and result is None:

@@ -20,13 +20,22 @@ class PlanClientError(TimelyError):
 
     Attributes:
         code: the server's reason.
+        retry_after_s: with BUSY, seconds after which the same request may be taken; else 0.
         calls: the calls of skills that `execute` had made.
     """
 
-    def __init__(self, message: str, code: ErrorCode = ErrorCode.NONE) -> None:
+    def __init__(
+        self, message: str, code: ErrorCode = ErrorCode.NONE, retry_after_s: float = 0.0
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.retry_after_s = retry_after_s
         self.calls: tuple[MadeCall, ...] = ()
+
+
+def failed(result: Result) -> PlanClientError:
+    """Return the error of a result that is one."""
+    return PlanClientError(result.error_msg, result.error_code, result.retry_after_s)
 
 
 class PlanTimeout(PlanClientError, TimeoutError):

@@ -15,7 +15,7 @@ from timely_llm.core.segment import Segment, SkillCall
 from timely_llm.ros.client.call_log import CallLog
 from timely_llm.ros.client.execution import Executed, Progress
 from timely_llm.ros.client.open_plan import OpenPlan, ReportSender, too_late
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.ros.client.pending import PlanClientError, PlanTimeout, failed
 
 if TYPE_CHECKING:
     from timely_llm.skills.skill_set import SkillSet
@@ -280,7 +280,7 @@ class PlanTask(OpenPlan):
         """Return all lost segments as one, from the whole plan in the result."""
         result = self._ended()
         if result.error_code is not ErrorCode.NONE:
-            raise PlanClientError(result.error_msg, result.error_code)
+            raise failed(result)
         if result.epoch <= self._epochs.failed:
             raise too_late()
         self._follow(result.epoch)

@@ -36,6 +36,7 @@ from timely_llm.ros.client.pending import (
     PlanClientError,
     PlanTimeout,
     ServerLost,
+    failed,
 )
 from timely_llm.ros.client.session import ServerClient, check_sampling
 from timely_llm.ros.conversions import SLO, STREAM_REQUEST
@@ -89,7 +90,7 @@ class Answer(Pending[StreamResult]):
             if not text:
                 result = self._ended()
                 if result.error_code is not ErrorCode.NONE:
-                    raise PlanClientError(result.error_msg, result.error_code)
+                    raise failed(result)
             return text
 
 

@@ -30,6 +30,7 @@ from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.ros.parameters import NodeParameter
 from timely_llm.ros.process import EXECUTOR
 from timely_llm.ros.server.claim import FIND_S
+from timely_llm.serving.busy import GATES
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
@@ -86,6 +87,10 @@ CONFIGURED = (
     NodeParameter("max_requests", 256, "most requests served at a time", 1, 100_000),
     NodeParameter("max_requests_per_agent", 16, "most requests of one agent served at a time",
               1, 100_000),
+    NodeParameter("refuse_when_busy", "off",
+              "refuse requests that the engine cannot begin in time beside the others, with error"
+              " code 18 and the seconds to wait: those of people and machines for answers, or all,"
+              " plans too", choices=tuple(GATES)),
     NodeParameter("max_skill_sets", 64,
                   "most registered skill sets; each keeps its prompt in memory",
               1, 10_000),
@@ -216,6 +221,7 @@ def make_server(
             engine, policy, clock, None, _patience(values), admission,
             RetentionLimits(values["max_conversations"], values["conversation_timeout_s"]),
             _lead_s(values), robot_clock, values["explain"],
+            GATES[values["refuse_when_busy"]](),
         )  # fmt: skip
         return loop
 

@@ -1,0 +1,200 @@
+"""Requests that cannot begin in time are refused at once, with the seconds to wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test.examples import examples
+from test.serving.scripted import FIND, Scene, request
+from test.serving.test_streams import WORDS, ask
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
+from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, StreamRequest
+from timely_llm.core.slo import Slo
+from timely_llm.core.time_utility import TimeUtility
+from timely_llm.policies.fcfs import Stream
+from timely_llm.policies.step_time import StepTime
+from timely_llm.serving.busy import GATES, LONGEST_RETRY_S, UTIL, BusyGate
+
+STEP_TIME = StepTime(base_s=0.1, row_s=0.0, prefill_token_s=0.0)
+"""Ten tokens a second for each of any number of rows."""
+COSTLY = StepTime(base_s=0.0, row_s=0.1, prefill_token_s=0.0)
+"""Ten tokens a second for all rows together."""
+SLOW = Slo(ttft_s=1.0, tpot_s=0.5)
+FAST = Slo(ttft_s=1.0, tpot_s=0.2)
+
+
+def stream(
+    request_id: str, slo: Slo = SLOW, tokens: int = 20, weight: float = 1.0
+) -> StreamRequest:
+    return ask(request_id, slo=slo, max_tokens=tokens, agent=request_id, weight=weight)
+
+
+def answer(asked: StreamRequest, arrival_s: float = 0.0, out: int = 1) -> StreamGeneration:
+    made = StreamGeneration(asked.request_id, asked, arrival_s, 10, 1)
+    made.token_ids = [0] * out
+    made.first_s = made.last_s = arrival_s
+    return made
+
+
+def refusal(
+    asked: StreamRequest | PlanRequest, served: Sequence[Generation], step_time: StepTime = COSTLY,
+    gate: BusyGate | None = None, now: float = 0.0,
+) -> Rejected | None:  # fmt: skip
+    try:
+        (gate or BusyGate()).check(asked, now, served, step_time)
+    except Rejected as error:
+        assert error.code is ErrorCode.BUSY
+        return error
+    return None
+
+
+def test_requests_pass_until_their_rates_fill_the_engine() -> None:
+    served = [answer(stream(str(n))) for n in range(4)]  # two tokens a second each
+    assert refusal(stream("new"), served[:3]) is None
+    error = refusal(stream("new"), served)
+    assert error is not None
+    assert "4 requests" in str(error) and f"try again in {error.retry_after_s:g} s" in str(error)
+
+
+def test_rows_that_share_steps_are_cheap() -> None:
+    served = [answer(stream(str(n))) for n in range(50)]
+    assert refusal(stream("new"), served, STEP_TIME) is None
+
+
+def test_an_idle_engine_takes_all() -> None:
+    impossible = Slo(ttft_s=1e-3, tpot_s=1e-3)
+    assert refusal(stream("new", impossible), []) is None
+    machine = Slo(deadline_s=1e-3)
+    assert refusal(stream("new", machine), [], gate=BusyGate(plans=True)) is None
+
+
+def test_it_is_time_to_ask_again_when_enough_answers_have_ended() -> None:
+    # Five answers take all of the engine; the first two end after 5 and 9 s.
+    served = [answer(stream(str(n), tokens=11 + 8 * n)) for n in range(5)]
+    error = refusal(stream("small"), served)
+    assert error is not None and error.retry_after_s == 9.0  # one is over what UTIL leaves
+    served = [answer(stream(str(n), tokens=4000)) for n in range(5)]
+    error = refusal(stream("new"), served)
+    assert error is not None and error.retry_after_s == LONGEST_RETRY_S
+
+
+def test_an_answer_that_is_worth_more_counts_others_with_a_quarter() -> None:
+    served = [answer(stream(str(n), FAST)) for n in range(2)]  # all of the engine
+    assert refusal(stream("equal", FAST), served) is not None
+    assert refusal(stream("dear", FAST, weight=2.0), served) is None
+    assert refusal(stream("cheap", FAST, weight=0.5), served) is not None
+
+
+def test_prompts_that_are_not_computed_take_their_time() -> None:
+    slow_prompts = StepTime(base_s=0.1, row_s=0.0, prefill_token_s=0.01)
+    waiting = answer(stream("waiting"), out=0)
+    waiting.to_compute = 90  # 0.9 s of the second to the first token
+    assert refusal(stream("new"), [waiting], slow_prompts) is not None
+    waiting.to_compute = 20
+    assert refusal(stream("new"), [waiting], slow_prompts) is None
+
+
+def test_plans_count_until_their_robots_wait_for_no_segment() -> None:
+    plans = [
+        PlanGeneration(f"r{n}", request(f"r{n}", TimeUtility(1.0, -1.0, 1.0)), 0.0, 9, 1)
+        for n in range(2)
+    ]
+    assert refusal(stream("new"), plans) is not None  # ten tokens within a second, twice
+    for plan in plans:
+        plan.state = State.EXECUTING
+    assert refusal(stream("new"), plans) is None
+
+
+def test_plans_are_refused_only_if_asked_for() -> None:
+    urgent = request("plan", TimeUtility(1.0, -1.0, 1.0))  # worth nothing after two seconds
+    served = [answer(stream(str(n), FAST)) for n in range(2)]
+    assert refusal(urgent, served) is None
+    assert refusal(urgent, served, gate=BusyGate(plans=True)) is not None
+    patient = replace(urgent, time_utility=TimeUtility(1.0, 0.0, 1.0))
+    assert refusal(patient, served, gate=BusyGate(plans=True)) is None
+    by_hand = replace(urgent, given_plan="tp();")
+    assert refusal(by_hand, served, gate=BusyGate(plans=True)) is None
+
+
+def test_lengths_of_answers_are_learned() -> None:
+    gate, machine = BusyGate(), Slo(deadline_s=1.0)
+    served: list[Generation] = [answer(stream("other"))]
+    assert refusal(stream("long", machine, tokens=100), served, gate=gate) is not None
+    for n in range(10):  # its class has answers of two tokens
+        short = answer(stream(f"{n}", machine, tokens=100), out=2)
+        refusal(stream("x", machine, tokens=100), [*served, short], gate=gate)
+        short.state = State.ENDED
+    assert refusal(stream("short", machine, tokens=100), served, gate=gate) is None
+
+
+def test_conversations_leave_what_real_time_requests_have_lately_used() -> None:
+    gate, machine = BusyGate(), Slo(deadline_s=1.0)
+    other = answer(stream("other"))
+    for n in range(40):  # half of the engine, all the time
+        one = answer(stream(f"m{n}", machine, tokens=5), arrival_s=float(n), out=0)
+        refusal(stream(f"n{n}", machine, tokens=1), [one], gate=gate, now=float(n))
+    assert refusal(stream("fast", FAST), [other], gate=gate, now=41.0) is not None
+    assert refusal(stream("fast", FAST), [other], gate=BusyGate(), now=41.0) is None
+
+
+@examples(100)
+@given(
+    st.lists(
+        st.tuples(st.floats(0.02, 5.0), st.integers(1, 500), st.floats(0.1, 100.0)), max_size=30
+    ),
+    st.floats(0.02, 5.0),
+)
+def test_a_refusal_says_when_to_ask_again_and_room_only_grows(
+    others: list[tuple[float, int, float]], tpot_s: float
+) -> None:
+    served = [
+        answer(stream(str(n), Slo(tpot_s=tpot_s), tokens, weight=weight))
+        for n, (tpot_s, tokens, weight) in enumerate(others)
+    ]
+    new = stream("new", Slo(tpot_s=tpot_s))
+    error = refusal(new, served)
+    if error is None:
+        assert refusal(new, served[1:]) is None
+    else:
+        assert served and 1.0 <= error.retry_after_s <= LONGEST_RETRY_S
+        assert error.retry_after_s == math.ceil(error.retry_after_s)
+
+
+def test_a_loop_ends_a_refused_request_at_once() -> None:
+    scene = Scene({"a": WORDS, "b": WORDS, "c": WORDS, "r": FIND}, Stream(), busy=BusyGate())
+    everything = Slo(tpot_s=1.02 / UTIL * scene.loop.step_time.predict_s(1))
+    scene.loop.admit(ask("a", slo=everything))
+    scene.loop.admit(ask("b", slo=replace(everything, tpot_s=everything.tpot_s / 2)))
+    refused = scene.sink.answers["b"]
+    assert refused.error_code is ErrorCode.BUSY and refused.retry_after_s >= 1.0
+    scene.loop.admit(request("r"))  # a plan is not
+    scene.run()
+    assert scene.sink.answers["a"].error_code is ErrorCode.NONE
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+def test_a_refused_turn_keeps_its_conversation() -> None:
+    scene = Scene({"a": WORDS, "b": WORDS, "c": WORDS, "d": WORDS}, Stream(), busy=BusyGate())
+    scene.loop.admit(ask("a", conversation="x"))
+    scene.run()
+    everything = Slo(tpot_s=0.5 * scene.loop.step_time.predict_s(1))
+    scene.loop.admit(ask("b", agent="bob", slo=everything))
+    scene.loop.admit(ask("c", "turn", conversation="x", turn=1, slo=everything))
+    assert scene.sink.answers["c"].error_code is ErrorCode.BUSY
+    assert scene.loop.kept_conversations == 1
+    scene.run()
+    scene.loop.admit(ask("d", "turn", conversation="x", turn=1, slo=everything))
+    scene.run()
+    assert scene.sink.answers["d"].error_code is ErrorCode.NONE
+    assert scene.sink.answers["d"].kept_tokens > 0
+
+
+def test_each_name_makes_its_gate() -> None:
+    assert GATES["off"]() is None
+    assert isinstance(GATES["people"](), BusyGate) and isinstance(GATES["all"](), BusyGate)

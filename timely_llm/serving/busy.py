@@ -1,0 +1,205 @@
+"""The busy gate: it refuses a request that cannot begin in time, and says when to ask again.
+
+A client that is refused at once can ask another server, or wait. A request without room
+waits, and makes others wait. The gate knows no policy: it asks whether *any* could serve one more.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
+
+from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
+from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
+from timely_llm.policies.engine_share import EngineShare
+from timely_llm.policies.lengths import AnswerLengths, DecayingMean
+from timely_llm.policies.step_time import StepTime
+
+UTIL = 0.95
+"""Largest share of the engine's time that is given away."""
+BEARABLE = 0.25
+"""Share of its rate that an answer keeps beside requests that are worth more."""
+QUANTILE = 0.7
+"""Quantile of the learned lengths that is assumed for answers."""
+SEGMENT_TOKENS = 10
+"""Tokens of the longest segment (Ling et al. 2024, §7.1)."""
+WINDOW_S = 20.0
+"""Averaging window of the real-time load, seconds."""
+SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
+_MARGIN = 0.5
+_CHARACTERS = 4  # of a token, about: prompts are made tokens only when they are let in
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a request needs of the engine.
+
+    Attributes:
+        need: tokens a second from now on.
+        tokens: expected tokens to its end.
+        prefill_tokens: tokens of its prompt that are not computed yet.
+        begin_s: seconds from now to its first token, at the latest.
+        worth: of an answer in time, relative to others.
+        real_time: the whole answer has a deadline.
+    """
+
+    need: float
+    tokens: float
+    prefill_tokens: int
+    begin_s: float
+    worth: float
+    real_time: bool = False
+
+    @property
+    def end_s(self) -> float:
+        """Seconds from now to its expected end."""
+        return self.tokens / self.need
+
+
+class BusyGate:
+    """Refuses requests for which the engine has no time, whatever the policy.
+
+    A request has time if the needs of all requests together fit into `UTIL` of the engine's time
+    (Eq. 7 of Zhou et al. 2025), after the prompts that are to be computed before its first token.
+    Requests of less worth count with `BEARABLE` of their needs. Requests without a deadline leave
+    the mean real-time load free, and half its standard deviation. An idle engine takes all.
+
+    Args:
+        plans: refuse plan requests too; else they only count.
+    """
+
+    def __init__(self, plans: bool = False) -> None:
+        self._plans = plans
+        self._lengths = AnswerLengths()
+        self._real_time = DecayingMean(WINDOW_S)
+        self._served: dict[str, StreamGeneration] = {}
+
+    def check(
+        self, request: Request, now: float, served: Sequence[Generation], step_time: StepTime
+    ) -> None:
+        """Let a request pass, or refuse it.
+
+        Args:
+            request: the request.
+            now: its arrival, seconds on the loop's clock.
+            served: the requests being served.
+            step_time: seconds of steps.
+
+        Raises:
+            Rejected: the engine has no time for it; `retry_after_s` says when it may have.
+        """
+        self._learn(served)
+        asked = self._asked(request)
+        if asked is None:
+            return
+        wants = list(self._wants(now, served))
+        context = sum(one.context_tokens for one in served) / max(len(served), 1)
+
+        @cache
+        def step_s(rows: int) -> float:
+            return step_time.predict_s(rows, 0, int(rows * context))
+
+        most = UTIL - self._kept_free(now, asked, wants, step_time, step_s(1))
+        token_s = step_time.coefficients[2]
+        counted = sorted(wants, key=attrgetter("end_s"))
+
+        def has_room(ended: int) -> bool:
+            """Return whether the request fits when the first of the others have ended."""
+            left = counted[ended:]
+            needs = [w.need if w.worth >= asked.worth else BEARABLE * w.need for w in left]
+            own = min(asked.need, UTIL / step_s(1))  # one that no engine could serve fits alone
+            share = EngineShare(step_s, [*needs, own]).used
+            prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
+            return share + token_s * prefill_tokens / asked.begin_s <= most
+
+        if not wants or has_room(0):
+            return
+        # From all but the first on, down to none: room only grows.
+        ended = 1 + bisect_left(range(1, len(counted)), True, key=has_room)
+        wait_s = min(max(counted[ended - 1].end_s, SHORTEST_RETRY_S), LONGEST_RETRY_S)
+        raise _busy(len(wants), math.ceil(wait_s))
+
+    def _asked(self, request: Request) -> Want | None:
+        """Return what a new request needs; None: it passes."""
+        if isinstance(request, StreamRequest):
+            slo = request.slo
+            tokens = self._lengths.to_go(_class(request), 0, request.max_tokens, QUANTILE)
+            begin_s = slo.deadline_s if slo.real_time else slo.ttft_s
+            need = tokens / slo.deadline_s if slo.real_time else slo.rate
+            prompt = sum(len(message.content) for message in request.messages) // _CHARACTERS
+            return Want(need, tokens, prompt, begin_s, request.weight, slo.real_time)
+        if not isinstance(request, PlanRequest) or request.given_plan or not self._plans:
+            return None
+        utility = request.time_utility
+        if utility.zero_s == math.inf:
+            return None
+        need, prompt = SEGMENT_TOKENS / utility.zero_s, len(request.task) // _CHARACTERS
+        return Want(need, SEGMENT_TOKENS, prompt, utility.zero_s, utility.beta)
+
+    def _wants(self, now: float, served: Iterable[Generation]) -> Iterator[Want]:
+        """Yield what the requests being served need."""
+        for one in served:
+            prompt = one.to_compute if one.to_compute > 1 else 0
+            if isinstance(one, StreamGeneration):
+                request, slo = one.request, one.request.slo
+                out = len(one.token_ids)
+                tokens = self._lengths.to_go(_class(request), out, request.max_tokens, QUANTILE)
+                left_s = one.due_s - now
+                in_time = slo.real_time and left_s > 0.0
+                need = tokens / left_s if in_time else slo.rate
+                yield Want(need, tokens, prompt, math.inf, request.weight, in_time)
+            elif isinstance(one, PlanGeneration) and one.state not in _EXECUTED:
+                tokens = max(SEGMENT_TOKENS - one.segment_tokens, 1)
+                need = tokens / max(one.due_s - now, 1.0)
+                worth = one.request.time_utility.beta
+                yield Want(need, tokens, prompt, math.inf, worth)
+
+    def _kept_free(
+        self, now: float, asked: Want, wants: Sequence[Want], step_time: StepTime, alone_s: float
+    ) -> float:
+        """Return the share of the engine that a request leaves to real-time ones to come."""
+        real_time = [want.need for want in wants if want.real_time]
+        needs = real_time + [asked.need] * asked.real_time
+        present = EngineShare(step_time.predict_s, [min(n, UTIL / alone_s) for n in needs]).used
+        self._real_time.saw(present, now)
+        if asked.real_time:
+            return 0.0
+        usual = self._real_time.mean + _MARGIN * self._real_time.deviation
+        return max(usual - present, 0.0)
+
+    def _learn(self, served: Iterable[Generation]) -> None:
+        """Learn the lengths of answers that have ended."""
+        before = self._served
+        self._served = {one.key: one for one in served if isinstance(one, StreamGeneration)}
+        for one in before.values():
+            if one.state is State.ENDED and one.token_ids:
+                self._lengths.observe(_class(one.request), len(one.token_ids))
+
+
+_EXECUTED = (State.BLOCKED, State.EXECUTING)
+
+
+def _class(request: StreamRequest) -> tuple[object, float]:
+    return request.slo, request.weight
+
+
+def _busy(served: int, retry_after_s: int) -> Rejected:
+    others = "1 request" if served == 1 else f"{served} requests"
+    return Rejected(
+        ErrorCode.BUSY,
+        f"the server is busy with {others} and cannot begin this one in time: try again in"
+        f" {retry_after_s} s",
+        retry_after_s,
+    )
+
+
+GATES: Mapping[str, Callable[[], BusyGate | None]] = {
+    "off": lambda: None,
+    "people": BusyGate,
+    "all": lambda: BusyGate(plans=True),
+}
+"""Makes a gate by the name of what it refuses: nothing, requests for answers, or plans too."""
