@@ -159,8 +159,8 @@ def test_the_check_is_the_one_of_the_most_urgent_request(
         left = max(10 - one.segment_tokens, 1)
         return end_s - (now + first_s + (left - 1) * later_s)
 
-    key = laxity_s if urgent is MostUrgent.LAXITY else PlanGeneration.zero_s.fget
-    most_urgent = min(protected, key=key)  # type: ignore[arg-type]
+    by_laxity = urgent is MostUrgent.LAXITY
+    most_urgent = min(protected, key=lambda one: laxity_s(one) if by_laxity else one.zero_s)
     assert check.allows(candidate) == (laxity_s(most_urgent) >= 0) or math.isclose(
         laxity_s(most_urgent), 0.0, abs_tol=1e-9
     )

@@ -164,7 +164,7 @@ class Timely(Explains):
         if self.streams is StreamSegments.SENTENCES:
             segmented += self._sentences.of(streams, now)
             generations, streams = segmented, []
-        self.bound.measured.measure(now)
+        self.bound.step_ended(now)
         resting: list[Generation] = [*streams]
         wake_s = math.inf
         why: dict[str, Reason] | None = {} if self.explain else None
@@ -200,8 +200,9 @@ class Timely(Explains):
         if batch and not plan:
             wake_s = math.inf  # the batch needs more than all memory: waiting does not help
         self.segment_length.watch(g for g in running if isinstance(g, PlanGeneration))
-        self._sentences.resume(plan.keys)
-        self.bound.measured.watch((g for g in running if g.key in plan.keys), now)
+        if self.streams is StreamSegments.SENTENCES:
+            self._sentences.resume(plan.keys)
+        self.bound.step_begins((g for g in running if g.key in plan.keys), now)
         return StepPlan(plan.entries, plan.evictable, wake_s, plan.reasons)
 
     def worst_case(

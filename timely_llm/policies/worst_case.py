@@ -57,7 +57,7 @@ class DecodeSpeed:
             self._watched = []
 
     def watch(self, batch: Iterable[Segmented], now: float) -> None:
-        """Watch a batch whose step begins now, unless tokens of the last one are outstanding."""
+        """Watch the batch of a step that begins now, unless the last one's tokens have to come."""
         token_ids = [generation.token_ids for generation in batch]
         if not any(ids is watched for watched, _ in self._watched for ids in token_ids):
             self._watched = [(ids, len(ids)) for ids in token_ids]
@@ -89,6 +89,16 @@ class BatchBound:
     urgent: MostUrgent = MostUrgent.ZERO
     speed: SpeedSource = SpeedSource.PREDICTED
     measured: DecodeSpeed = field(default_factory=DecodeSpeed, init=False, repr=False)
+
+    def step_begins(self, batch: Iterable[Segmented], now: float) -> None:
+        """Take the batch of a step, for the measured speed."""
+        if self.speed is SpeedSource.MEASURED:
+            self.measured.watch(batch, now)
+
+    def step_ended(self, now: float) -> None:
+        """Measure the speed of the last step, if tokens came."""
+        if self.speed is SpeedSource.MEASURED:
+            self.measured.measure(now)
 
     def worst_case(
         self, batch: Collection[Generation], now: float, step_time: StepTime, segment_tokens: int
