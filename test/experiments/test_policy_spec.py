@@ -10,7 +10,8 @@ from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.policies.registry import POLICIES, options_of
-from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely import QueueOrder, Slack, StreamSegments, Timely
+from timely_llm.policies.worst_case import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 
 
 def test_a_policy_takes_words_and_options_of_its_own() -> None:
@@ -19,6 +20,29 @@ def test_a_policy_takes_words_and_options_of_its_own() -> None:
     assert isinstance(policy, Timely)
     assert (policy.rows, policy.lead_s, policy.adaptive) == (4, math.inf, False)
     assert settings == SimulationSettings(seed=3, drop_late=True)
+
+
+def test_an_option_can_be_a_word() -> None:
+    paper = parse("timely:slack=completion:budget=ert:urgent=laxity:speed=measured").make()
+    assert isinstance(paper, Timely)
+    assert paper.slack is Slack.COMPLETION
+    bound = paper.bound
+    assert (bound.budget, bound.urgent) == (BudgetEnd.ERT, MostUrgent.LAXITY)
+    assert bound.speed is SpeedSource.MEASURED
+    chat = parse("timely:order=reading:streams=sentences:segment_tokens=20").make()
+    assert isinstance(chat, Timely)
+    assert (chat.order, chat.streams) == (QueueOrder.READING, StreamSegments.SENTENCES)
+    assert chat.segment_tokens == 20
+
+
+def test_without_words_timely_is_as_before() -> None:
+    made = parse("timely").make()
+    assert isinstance(made, Timely)
+    assert (made.slack, made.order, made.network_s) == (Slack.DUE, QueueOrder.UTILITY, 0.0)
+    assert made.streams is StreamSegments.TOKENS
+    assert vars(made.bound).keys() == vars(BatchBound()).keys()
+    assert (made.bound.budget, made.bound.urgent) == (BudgetEnd.ZERO, MostUrgent.ZERO)
+    assert made.bound.speed is SpeedSource.PREDICTED
 
 
 def test_the_harness_bounds_baselines_as_it_bounds_timely() -> None:
@@ -57,6 +81,9 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         ("fcfs:rows=1.5", "fcfs:rows must be a whole number from 1 on, not '1.5'"),
         ("timely:lead_s=nan", "timely:lead_s must be a number from 0 on or inf, not 'nan'"),
         ("timely:lead_s=-1", "timely:lead_s must be a number from 0 on or inf, not '-1'"),
+        ("timely:slack=late", "timely:slack must be due, completion or exp, not 'late'"),
+        ("timely:streams=", "timely:streams must be tokens or sentences, not ''"),
+        ("timely:kappa=1", "slack=due|completion|exp, order=utility|reading"),
         ("deadline:batch=no", "deadline:batch must be on or off, not 'no'"),
     ],
 )
@@ -74,7 +101,19 @@ def test_no_policy_and_the_same_policy_twice_are_mistakes() -> None:
 
 
 parts = st.lists(
-    st.sampled_from([*WORDS, "rows=2", "rows=0", "kappa=inf", "batch=on", "learn=x", ""])
+    st.sampled_from(
+        [
+            *WORDS,
+            "rows=2",
+            "rows=0",
+            "slack=exp",
+            "budget=late",
+            "kappa=inf",
+            "batch=on",
+            "learn=x",
+            "",
+        ]
+    )
     | st.text(max_size=8),
     max_size=4,
 )

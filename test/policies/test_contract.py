@@ -10,12 +10,29 @@ from timely_llm.conformance.policies.service import check_a_year_later, check_fo
 from timely_llm.policies.registry import POLICIES, make_policy
 
 MILLION = 1_000_000
+OPTIONS: dict[str, dict[str, float | str]] = {
+    "plans of the paper": {
+        "slack": "completion", "budget": "ert", "urgent": "laxity", "speed": "measured",
+    },
+    "released code": {"slack": "exp", "network_s": 0.008, "urgent": "laxity"},
+    "chatbot of the paper": {"order": "reading", "streams": "sentences", "budget": "ert"},
+    "robots and people": {"streams": "sentences", "lead_s": 0.5, "speed": "measured"},
+}  # fmt: skip
+"""Options of `timely` that make it the one of Ling et al. 2024."""
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
 def test_every_policy_keeps_the_contract(policy: str, check: Check[PolicyBench]) -> None:
     check(PolicyBench(partial(make_policy, policy), seed=None))
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
+def test_timely_keeps_the_contract_with_every_option(
+    options: dict[str, float | str], check: Check[PolicyBench]
+) -> None:
+    check(PolicyBench(partial(make_policy, "timely", **options), seed=None))
 
 
 @pytest.mark.long

@@ -6,6 +6,8 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.policies.registry import POLICIES, make_policy, options_of
+from timely_llm.policies.timely import Slack, Timely
+from timely_llm.policies.worst_case import BudgetEnd
 
 
 def test_every_policy_can_be_made() -> None:
@@ -27,6 +29,19 @@ def test_the_options_of_a_part_are_the_policys_own() -> None:
     made = make_policy("deadline", util=0.5, kappa=2.0)
     assert isinstance(made, Deadline)
     assert (made.streams.util, made.streams.room, made.kappa) == (0.5, 0.02, 2.0)
+
+
+def test_an_option_of_words_takes_only_its_words() -> None:
+    made = make_policy("timely", slack="exp", budget="ert")
+    assert isinstance(made, Timely)
+    assert (made.slack, made.bound.budget) == (Slack.EXP, BudgetEnd.ERT)
+    assert make_policy("timely_llm.policies.timely:Timely", order="reading")
+    for name in ("timely", "timely_llm.policies.timely:Timely"):
+        sentence = f"^{name}:slack must be due, completion or exp, not 'late'$"
+        with pytest.raises(ConfigurationError, match=sentence):
+            make_policy(name, slack="late")
+    with pytest.raises(ConfigurationError, match="timely:speed must be predicted or measured, not"):
+        make_policy("timely", speed=3.0)
 
 
 def test_a_policy_of_a_user_s_own_is_made_by_its_module_and_name() -> None:

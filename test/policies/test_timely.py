@@ -3,12 +3,20 @@
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from test.policies.builders import ROOMY, generation, running, suspended
+from timely_llm.conformance.policies.generations import plan_generations, plan_pools
+from timely_llm.core.generation import PlanGeneration
+from timely_llm.core.reason import Cause
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.contract import ask_for_reasons
+from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely import QueueOrder, Slack, Timely
+from timely_llm.policies.worst_case import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 
 G = 0.09
 STEP = StepTime(0.0216, 0.00015, 0.00011)
@@ -30,6 +38,70 @@ def test_a_later_segment_has_the_slack_of_its_robots_execution() -> None:
     # Idle for 0.4 s when the segment would be ready: TUF1 with an expected response time of zero.
     late = suspended("l", robot_free_s=0.0)
     assert policy.priority(late, 0.31, G) == pytest.approx(0.2 / (G * policy.least_slack_s))
+
+
+def test_the_slack_at_the_expected_completion_is_shorter_by_the_generation_time() -> None:
+    policy = Timely(slack=Slack.COMPLETION)
+    assert policy.priority(generation("n"), 0.0, G) == pytest.approx(1.0 / (0.09 * 0.91))
+    urgent = generation("u", utility=URGENT)
+    assert policy.priority(urgent, 0.0, G) == pytest.approx(2.0 / (0.09 * 0.11))
+    busy = suspended("b", robot_free_s=5.0)
+    assert policy.priority(busy, 2.0, G) == pytest.approx(1.0 / (0.09 * 2.91))
+    # 0.05 s late at the completion: the utility is 0.9, the slack has its floor.
+    assert policy.priority(generation("n"), 0.96, G) == pytest.approx(0.9 / (0.09 * 0.01))
+
+
+def test_the_released_form_falls_exponentially_with_the_slack() -> None:
+    policy = Timely(slack=Slack.EXP)
+    assert policy.priority(generation("n"), 0.0, G) == pytest.approx(math.exp(-0.91))
+    urgent = generation("u", utility=URGENT)
+    assert policy.priority(urgent, 0.0, G) == pytest.approx(2.0 * math.exp(-0.11))
+    late = suspended("l", robot_free_s=1.0)
+    assert policy.priority(late, 1.11, G) == pytest.approx(1.0 - 2.0 * 0.2)
+    assert policy.priority(late, 2.0, G) == pytest.approx(1.0 - 2.0 * 1.09)
+
+
+def test_a_network_makes_each_segment_ready_later() -> None:
+    normal = generation("n")
+    near, far = Timely(slack=Slack.EXP), Timely(slack=Slack.EXP, network_s=0.008)
+    assert far.priority(normal, 0.0, G) == pytest.approx(math.exp(-0.902))
+    assert far.priority(normal, 0.0, G) == pytest.approx(near.priority(normal, 0.008, G))
+
+
+def test_the_forms_of_the_slack_disagree_about_the_first_plan() -> None:
+    # Quotients of worth and slack: 2 / 1.1 and 1 / 0.5; products: 2 exp(-1.1) and exp(-0.5).
+    urgent, normal = suspended("u", 1.1, utility=URGENT), suspended("n", 0.5)
+    first = {form: Timely(slack=form).plan(0.0, [urgent, normal], STEP, ROOMY) for form in Slack}
+    assert first[Slack.DUE].keys == first[Slack.COMPLETION].keys == {"n"}
+    assert first[Slack.EXP].keys == {"u"}
+
+
+@given(plan_generations("g"), st.floats(0, 20), st.floats(0.001, 5), st.sampled_from(Slack))
+def test_a_priority_is_bounded_and_never_below_that_of_a_longer_slack(
+    plan: PlanGeneration, now: float, segment_s: float, form: Slack
+) -> None:
+    policy = Timely(slack=form)
+    utility = plan.utility_at(now + segment_s)
+    priority = policy.priority(plan, now, segment_s)
+    if utility <= 0:
+        assert priority == utility
+    elif form is Slack.EXP:
+        assert 0.0 <= priority <= utility
+    else:
+        assert 0.0 < priority <= utility / (segment_s * policy.least_slack_s)
+        assert priority >= Timely(slack=Slack.DUE).priority(plan, now, segment_s)
+
+
+def test_in_order_of_reading_worth_and_generation_time_do_not_count() -> None:
+    policy = Timely(order=QueueOrder.READING)
+    reads, idle = suspended("r", robot_free_s=4.0, utility=URGENT), suspended("i", robot_free_s=3.0)
+    new = generation("n", arrival_s=2.2)  # expected within 1 s
+    assert [policy.priority(g, 2.5, G) for g in (reads, idle, new)] == [-4.0, -3.0, -3.2]
+    assert policy.plan(2.5, [reads, new, idle], STEP, ROOMY).keys == {"i"}
+    ask_for_reasons(policy)
+    why = dict(policy.plan(2.5, [idle], STEP, ROOMY).reasons)
+    assert why["i"].cause is Cause.DEADLINE
+    assert why["i"].number == pytest.approx(0.5)
 
 
 def test_negative_utility_over_a_small_slack_does_not_come_first() -> None:
@@ -64,6 +136,57 @@ def test_no_plan_joins_if_the_most_urgent_running_one_would_miss_its_zero_point(
 def test_a_running_request_past_its_zero_point_bounds_no_batch() -> None:
     hopeless = running("h", utility=URGENT, segment_tokens=1)
     assert Timely().plan(3.0, [hopeless, generation("n", 3.0)], STEP, ROOMY).keys == {"h", "n"}
+
+
+def test_the_papers_bound_ends_at_the_due_time() -> None:
+    # Nine tokens to go at 22 ms make 0.2 s; due after 0.2 s, worth 0 after 0.5 s.
+    urgent, waiting = running("u", utility=URGENT, segment_tokens=1), generation("n")
+    zero, ert = (Timely(bound=BatchBound(budget=budget)) for budget in BudgetEnd)
+    assert zero.plan(0.05, [urgent, waiting], STEP, ROOMY).keys == {"u", "n"}
+    assert ert.plan(0.05, [urgent, waiting], STEP, ROOMY).keys == {"u"}
+    nearly = running("u", utility=URGENT, segment_tokens=6)
+    assert ert.plan(0.05, [nearly, waiting], STEP, ROOMY).keys == {"u", "n"}
+    far = Timely(bound=BatchBound(budget=BudgetEnd.ERT), network_s=0.1)
+    assert far.plan(0.05, [nearly, waiting], STEP, ROOMY).keys == {"u"}
+
+
+def test_the_measured_speed_is_that_of_the_last_step() -> None:
+    bound = BatchBound(speed=SpeedSource.MEASURED)
+    policy = Timely(bound=bound)
+    batch = running("n", segment_tokens=1)
+    assert policy.plan(0.0, [batch], STEP, ROOMY).keys == {"n"}
+    assert math.isnan(bound.measured.token_s)
+    batch.token_ids += [0]
+    batch.segment_tokens = 2
+    # Zero after 1.5 s: eight tokens at 0.16 s make 1.28 s, at 0.22 s more than there is.
+    assert policy.plan(0.16, [batch, generation("m", 0.1)], STEP, ROOMY).keys == {"n", "m"}
+    assert bound.measured.token_s == pytest.approx(0.16)
+    batch.token_ids += [0]
+    batch.segment_tokens = 3
+    assert policy.plan(0.38, [batch, generation("m", 0.1)], STEP, ROOMY).keys == {"n"}
+    assert bound.measured.token_s == pytest.approx(0.22)
+
+
+def test_the_papers_combination_is_one_text_of_options() -> None:
+    made = make_policy(
+        "timely", slack="completion", budget="ert", urgent="laxity", speed="measured"
+    )
+    assert isinstance(made, Timely)
+    assert made.slack is Slack.COMPLETION
+    assert made.bound.budget is BudgetEnd.ERT
+    assert made.bound.urgent is MostUrgent.LAXITY
+    assert made.bound.speed is SpeedSource.MEASURED
+
+
+@given(plan_pools(), st.floats(0, 20))
+def test_the_papers_order_and_bound_admit_one_and_keep_all_that_run(
+    pool: list[PlanGeneration], now: float
+) -> None:
+    paper = {"slack": "completion", "budget": "ert", "urgent": "laxity", "speed": "measured"}
+    plan = make_policy("timely", **paper).plan(now, pool, STEP, ROOMY)
+    runs = {g.key for g in pool if g.state.value == "running"}
+    assert len(plan.keys - runs) <= 1
+    assert len(plan.keys & runs) == min(len(runs), 8)
 
 
 def test_the_batch_never_exceeds_its_rows() -> None:

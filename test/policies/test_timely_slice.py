@@ -17,6 +17,7 @@ from timely_llm.core.request import ErrorCode, Request
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import Timely
 from timely_llm.policies.timely_slice import TimelySlice
@@ -139,6 +140,21 @@ def test_streams_that_wait_give_up_their_memory_before_robots_do() -> None:
     plan = TimelySlice(lead_s=0.5).plan(0.0, [robot, greedy, reader], STEP, full)
     assert plan.keys == {"t"}
     assert plan.evictable[0] == "g"
+
+
+def test_the_rule_of_the_bound_holds_for_streams_too() -> None:
+    # Nine tokens to go, 0.2 s, of which the due time leaves 0.15 s and the zero point 0.45 s.
+    urgent, reader = running("u", utility=URGENT, segment_tokens=1), talking("t", first_s=-9.0)
+    zero, ert = (make_policy("timely+slice", budget=budget) for budget in ("zero", "ert"))
+    assert zero.plan(0.05, [urgent, reader], STEP, ROOMY).keys == {"u", "t"}
+    assert ert.plan(0.05, [urgent, reader], STEP, ROOMY).keys == {"u"}
+
+
+def test_streams_have_no_sentences() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"timely\+slice: streams must be tokens, not sentences"
+    ):
+        make_policy("timely+slice", streams="sentences")
 
 
 def test_a_cycle_takes_time() -> None:

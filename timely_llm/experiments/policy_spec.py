@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.registry import POLICIES, make_policy, options_of
+from timely_llm.policies.registry import POLICIES, make_policy, options_of, word
 
 HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
 """The limits of the code of Ling et al. 2024. It applies them to baselines too."""
@@ -42,7 +43,7 @@ class PolicySpec:
 
     text: str
     name: str
-    values: Mapping[str, float]
+    values: Mapping[str, float | str]
     words: frozenset[str]
 
     def make(self) -> Policy:
@@ -78,7 +79,7 @@ def parse(text: str) -> PolicySpec:
             make_policy(name)
     except ConfigurationError as error:
         raise ExperimentError(str(error)) from error
-    values: dict[str, float] = {}
+    values: dict[str, float | str] = {}
     words = set()
     for part in parts:
         option, given, value = part.partition("=")
@@ -90,7 +91,7 @@ def parse(text: str) -> PolicySpec:
             words.add(part)
         else:
             allowed = [*(w for w in WORDS if w != "harness" or "rows" in known)]
-            allowed += [f"{option}=..." for option in known]
+            allowed += [f"{option}={_possible(default)}" for option, default in known.items()]
             raise ExperimentError(f"{text}: {part!r} is not one of {', '.join(allowed)}")
     return PolicySpec(text, name, values, frozenset(words))
 
@@ -122,12 +123,22 @@ def _is_unbounded(spec: PolicySpec) -> bool:
     return known.keys() >= HARNESS.keys() and all(known[name] is None for name in HARNESS)
 
 
-def _value(what: str, default: object, text: str) -> float:
+def _possible(default: object) -> str:
+    """Return what an option can be: its words, or dots for a number or a switch."""
+    return "|".join(type(default)) if isinstance(default, StrEnum) else "..."
+
+
+def _value(what: str, default: object, text: str) -> float | str:
     """Return an option's value, of the type of its default.
 
     Raises:
         ExperimentError: the text is not such a value.
     """
+    if isinstance(default, StrEnum):
+        try:
+            return word(what, default, text)
+        except ConfigurationError as error:
+            raise ExperimentError(str(error)) from error
     if isinstance(default, bool):
         if text not in _SWITCH:
             raise ExperimentError(f"{what} must be on or off, not {text!r}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
+from enum import StrEnum
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
@@ -34,17 +35,22 @@ POLICIES: dict[str, type[Policy]] = {
 }
 
 
-def make_policy(name: str, **options: float) -> Policy:
+def make_policy(name: str, **options: float | str) -> Policy:
     """Return a new policy.
 
     Args:
         name: one of `POLICIES`, or a user's own, such as `my_module:MyPolicy`.
-        options: the policy's own parameters.
+        options: the policy's own parameters; one with a `StrEnum` as default is one of its words.
 
     Raises:
-        ConfigurationError: there is no policy of that name, or the user's own is none.
+        ConfigurationError: there is no policy of that name, the user's own is none, or an option is
+            not one of its words.
     """
     make = policy_maker(name)
+    known = _options(make)
+    for option, value in options.items():
+        if isinstance(default := known.get(option), StrEnum):
+            options[option] = word(f"{name}:{option}", default, value)
     if name in POLICIES:
         return _made(make, options)
     try:
@@ -88,9 +94,26 @@ def options_of(name: str) -> dict[str, Any]:
     return _options(policy_maker(name))
 
 
+def word(what: str, default: StrEnum, value: object) -> StrEnum:
+    """Return the word that an option has as its value.
+
+    Args:
+        what: name of the option, for the sentence of an error.
+        default: one of the option's words.
+        value: a user's word.
+
+    Raises:
+        ConfigurationError: it is none of the option's words.
+    """
+    *most, last = allowed = [str(one) for one in type(default)]
+    if value not in allowed:
+        raise ConfigurationError(f"{what} must be {', '.join(most)} or {last}, not {quoted(value)}")
+    return type(default)(value)
+
+
 def _options(make: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for option in fields(make) if is_dataclass(make) else ():
+    for option in _init_fields(make):
         if is_dataclass(option.default_factory):
             found |= _options(option.default_factory)
         else:
@@ -98,10 +121,15 @@ def _options(make: Any) -> dict[str, Any]:
     return found
 
 
-def _made(make: Any, options: Mapping[str, float]) -> Policy:
+def _init_fields(make: Any) -> list[Field[Any]]:
+    """Return the fields that a policy or its part is made of; none if it is no dataclass."""
+    return [one for one in fields(make) if one.init] if is_dataclass(make) else []
+
+
+def _made(make: Any, options: Mapping[str, float | str]) -> Policy:
     """Return a policy with its parts, each with its own of the options."""
     own: dict[str, Any] = dict(options)
-    for option in fields(make) if is_dataclass(make) else ():
+    for option in _init_fields(make):
         part = option.default_factory
         if is_dataclass(part):
             names = _options(part).keys() & own.keys()

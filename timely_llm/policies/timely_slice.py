@@ -20,7 +20,7 @@ from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.packing import pack
 from timely_llm.policies.slice import CYCLE_S, SliceTask, by_rate, decode_mask, period_s, select
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.timely import Timely, WorstCase
+from timely_llm.policies.timely import StreamSegments, Timely
 
 _LEAST_CHUNK = 16
 """Least prompt tokens in a step with other streams: fewer cost more than they gain."""
@@ -264,6 +264,10 @@ class TimelySlice(Timely):
             raise ConfigurationError(
                 f"timely+slice: util must be above 0 and at most 1, not {self.util:g}"
             )
+        if self.streams is not StreamSegments.TOKENS:
+            raise ConfigurationError(
+                f"timely+slice: streams must be {StreamSegments.TOKENS}, not {self.streams}"
+            )
         self._used: deque[tuple[float, int, float]] = deque()
         self._known: frozenset[str] = frozenset()
         self._cycle = PacedCycle([], -math.inf, 0.0, 0.0, 0.0, even=self.even)
@@ -441,7 +445,7 @@ class TimelySlice(Timely):
         why: dict[str, Reason] | None,
     ) -> list[StreamGeneration]:
         """Return the streams that pass the worst-case check of the step, prompts last."""
-        bound = WorstCase(batch, now, step_time, self.segment_tokens)
+        bound = self.worst_case(batch, now, step_time)
         joined = []
         for stream in sorted(due, key=lambda stream: stream.to_compute > 1):
             if not self.adaptive or bound.allows(stream):
