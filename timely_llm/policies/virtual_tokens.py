@@ -84,7 +84,7 @@ class VirtualTokens(Explains):
         return plan
 
     def _lift(self, waiting: Iterable[Generation]) -> None:
-        """Lift agents that begin to wait to the lowest counter of those that wait already."""
+        """Lift agents that begin to wait to the lowest counter of the agents that wait already."""
         asking = dict.fromkeys(g.request.agent for g in waiting)
         before = [self._served[agent] for agent in asking if agent in self._waiting]
         floor = min(before, default=math.inf)
@@ -129,7 +129,7 @@ class VirtualTokens(Explains):
                 self._served[agent] = self._served.pop(agent, 0.0) + cost
 
     def _forget(self, present: Collection[str]) -> None:
-        """Keep the counters of agents with requests and of those that were served last."""
+        """Keep the counters of agents with requests and of the last absent ones."""
         absent = [agent for agent in self._served if agent not in present]
         for agent in absent[: max(len(absent) - _MOST_ABSENT, 0)]:
             del self._served[agent]
