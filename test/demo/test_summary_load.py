@@ -32,7 +32,13 @@ def test_each_policy_of_a_demo_is_a_run(tmp_path: Path) -> None:
         assert [lane.agent for lane in one.timelines[0].lanes] == [
             "robot_0", "robot_1", "robot_2", "robot_3", "person_0", "person_1",
         ]  # fmt: skip
-        assert one.document.rows[0]["requests"] == len(
+        (row,) = one.document.rows
+        assert row["share_first"] == row["share_served"]
+        asked = row["requests"]
+        assert isinstance(asked, int)
+        assert row["share_finished"] == pytest.approx(one.completed / asked, abs=1e-4)
+        assert {"share_first", "share_finished"} <= one.document.definitions.keys()
+        assert row["requests"] == len(
             {mark.request for lane in one.timelines[0].lanes[:4] for mark in lane.marks}
             | {bar.request for lane in one.timelines[0].lanes[:4] for bar in lane.bars}
         )

@@ -35,6 +35,14 @@ def test_timely_keeps_the_contract_with_every_option(
     check(PolicyBench(partial(make_policy, "timely", **options), seed=None))
 
 
+@pytest.mark.parametrize(
+    ("policy", "rows"), [("fastserve", 3), ("prio", 1), ("vtc", 1), ("vtc", 3)]
+)
+@pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
+def test_a_batch_with_a_cap_keeps_it_too(policy: str, rows: int, check: Check[PolicyBench]) -> None:
+    check(PolicyBench(partial(make_policy, policy, rows=rows), seed=None))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("policy", POLICIES)

@@ -28,6 +28,8 @@ SLOW = SloClass("slow", Slo(tpot_s=0.4))
 OPTIONS: dict[str, dict[str, float]] = {
     "fcfs": {"rows": 4, "admissions": 1},
     "fastserve": {"rows": 4},
+    "prio": {"rows": 2},
+    "vtc": {"rows": 4},
     "slice": {"fill": True},
     "timely": {"admissions": 2, "lead_s": 0.5},
     "deadline": {"lead_s": 1.0},

@@ -43,8 +43,10 @@ LEARNS = {
     "AnswerLengths._sorted": 4 * 64,
     "SegmentLengths._seen": 8 * 64,
     "SegmentLengths._known": 32 * 64,
+    "VirtualTokens._served": 5 * 64,
 }
-"""What is learned of the last 64 kinds of requests, where each one is of its own kind."""
+"""What is learned of the last 64 kinds of requests, where each one is of its own kind, and the
+counters of the last 256 agents."""
 
 
 @dataclass

@@ -34,6 +34,7 @@ class Cause(Enum):
     PRIORITY = (Outcome.JOINED, "highest priority", ", {}", "")
     DEADLINE = (Outcome.JOINED, "earliest deadline", ", {} left", "s")
     QUEUE_LEVEL = (Outcome.JOINED, "it has run least", ", queue level {}", "")
+    SERVED_LEAST = (Outcome.JOINED, "its agent was served least", ", {}", "weighted tokens")
     WORTH_MOST = (Outcome.JOINED, "worth most", ", {}", "")
     NEEDED = (Outcome.JOINED, "its robot needs it", ", {} left", "s")
     AHEAD = (Outcome.JOINED, "there is room to run ahead", ", its robot is busy for {}", "s")

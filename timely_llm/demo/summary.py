@@ -202,6 +202,10 @@ COUNTS = {
     "segments": "segments that the server published",
     "recomputed_tokens": "tokens with a KV that was computed a second time",
 }
+SHARES = {
+    "share_first": MEASURES["share_served"],
+    "share_finished": "share of the plans that were executed to their end",
+}
 
 
 def is_demo(folder: Path) -> bool:
@@ -236,19 +240,23 @@ def _loaded(folder: Path, policy: str) -> LoadedRun:
     if not (history.asked or history.questions):
         raise DocumentError(f"{folder} has no requests of {policy}: there is nothing to report")
     began_s = written_s - (history.end_s - history.origin_s)
-    completed = sum(bool(r.outcome and r.outcome.outcome == "finished") for r in history.asked)
     return LoadedRun(
         _document(folder, policy, history),
         datetime.fromtimestamp(began_s, UTC),
         (replace(timeline(history, policy), decisions=history.decisions.by_request),),
         True,
-        completed,
+        _finished(history),
     )
+
+
+def _finished(history: History) -> int:
+    """Return the number of plans that were executed to their end."""
+    return sum(bool(r.outcome and r.outcome.outcome == "finished") for r in history.asked)
 
 
 def _document(folder: Path, policy: str, history: History) -> RunDocument:
     row = {"policy": policy, **_row(Summary.of(history), history)}
-    definitions = {**COUNTS, **MEASURES}
+    definitions = {**COUNTS, **MEASURES, **SHARES}
     return RunDocument(
         experiment="demo",
         question="What did robots and people get, and when?",
@@ -264,7 +272,7 @@ def _document(folder: Path, policy: str, history: History) -> RunDocument:
 def _row(summary: Summary, history: History) -> Row:
     """Return what the demo's table shows, in columns that are named as those of experiments."""
     classes = (summary.urgent, summary.normal)
-    talks = summary.conversations.values()
+    talks, asked = summary.conversations.values(), summary.requests
 
     def mean(values: list[tuple[float | None, int]]) -> float | None:
         known = [(value, count) for value, count in values if value is not None and count]
@@ -280,6 +288,8 @@ def _row(summary: Summary, history: History) -> Row:
         "urgent_utility": summary.urgent.utility,
         "normal_utility": summary.normal.utility,
         "share_served": summary.share_served,
+        "share_first": summary.share_served,
+        "share_finished": round(_finished(history) / asked, 4) if asked else None,
         "urgent_response_s": summary.urgent.p50_s,
         "normal_response_s": summary.normal.p50_s,
         "waiting_s": mean([(one.waiting_s, one.served) for one in classes]),

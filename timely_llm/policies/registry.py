@@ -15,8 +15,10 @@ from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fastserve import FastServe
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
 from timely_llm.policies.slice import Slice
+from timely_llm.policies.strict_priority import StrictPriority
 from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 from timely_llm.policies.timely_slice import TimelySlice
+from timely_llm.policies.virtual_tokens import VirtualTokens
 
 DEFAULT_POLICY = "timely+slice"
 """The policy of a server without a setting."""
@@ -29,6 +31,8 @@ POLICIES: dict[str, type[Policy]] = {
     "timely": Timely,
     "orca": Orca,
     "fastserve": FastServe,
+    "prio": StrictPriority,
+    "vtc": VirtualTokens,
     "slice": Slice,
     "timely+slice": TimelySlice,
     "deadline": Deadline,

@@ -14,6 +14,7 @@ from timely_llm.experiments.results.metrics import (
     student_t,
     summary,
     task_rows,
+    total_utility,
 )
 from timely_llm.experiments.virtual.outcome import ExecutedSegment, JobOutcome, Run
 from timely_llm.experiments.virtual.workload import JobInstance
@@ -130,3 +131,28 @@ def test_a_measure_is_compared_with_a_policy_of_the_same_setting_and_seed() -> N
     found = [plain(one)["x_vs_a"] for one in relative(rows, ("load", "policy"), "x", "a")]
     assert found == [1.0, 1.5, None, None, None, None]
     assert relative(rows, ("load", "policy"), "x", "nobody") == rows
+
+
+def test_total_utility_is_the_sum_over_all_segments() -> None:
+    # Normal: 1 until 1 s, then 2 less a second; urgent: 2 until 0.2 s, 0 at 0.5 s.
+    normal = outcome("0", 1.25, 2.5, 3.5)  # 0.5 first, then idle for 0.25 s and 0 s: 0.5 + 1
+    urgent = outcome("7", 0.35, 2.35, utility=URGENT)  # 1 first, then idle for 1 s: 2 - 20 / 3
+    never = outcome("0", finished=False)
+    cut = outcome("9", 0.5, finished=False)
+    ignored = outcome("9", 0.5, measured=False)
+    outcomes = (normal, urgent, never, cut, ignored)
+    expected = [2.0, 1.0 + 2.0 - 20.0 / 3.0, 0.0, 1.0]
+    assert [total_utility(one) for one in outcomes[:4]] == pytest.approx(expected)
+    got = run(*outcomes)
+    assert row(got)["total_utility"] == pytest.approx(sum(expected))
+    assert {one["task"]: one["total_utility"] for one in task_rows(got)} == pytest.approx(
+        {"0": 2.0, "7": expected[1], "9": 1.0}
+    )
+    assert plain(row(run()))["total_utility"] is None
+
+
+def test_shares_of_first_segments_and_of_whole_plans_differ() -> None:
+    got = run(outcome("0", 0.5), outcome("0", 9.0, finished=False), outcome("0", finished=False))
+    for one in (row(got), *task_rows(got)):
+        assert one["share_first"] == pytest.approx(2 / 3)
+        assert one["share_finished"] == one["share_served"] == pytest.approx(1 / 3)

@@ -1,17 +1,27 @@
 import math
+from itertools import accumulate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timely_llm.core.request import ErrorCode, StreamResult
 from timely_llm.core.slo import REAL_TIME, VOICE, SloClass
 from timely_llm.experiments.results.metrics import Row, plain
-from timely_llm.experiments.results.talks import DEFINITIONS, gaps_until, percentile, talk_row
+from timely_llm.experiments.results.talks import (
+    DEFINITIONS,
+    gaps_until,
+    percentile,
+    qoe,
+    talk_row,
+)
 from timely_llm.experiments.virtual.outcome import ConversationOutcome
 from timely_llm.experiments.virtual.slice_workload import talk
+from timely_llm.experiments.virtual.stage import SimulatedPerson
 
 REQUIRED = (
     *("attainment", "rt_attainment", "nrt_attainment", "ttft_attainment", "tpot_attainment"),
+    *("objective", "qoe", "share_first", "share_finished"),
     *("completion_s", "rt_completion_s", "nrt_completion_s", "max_gap_s", "share_served"),
 )
 
@@ -66,6 +76,95 @@ def test_an_answer_that_is_cut_off_misses_its_slo_and_has_no_completion() -> Non
     assert row["stalled_s"] == pytest.approx(0.2), "an answer without a token has no listener"
     assert row["completion_s"] == pytest.approx(0.6)
     assert plain(row)["ttft_p95_s"] is None, "one of three never had a first token"
+
+
+def test_a_refused_answer_did_not_meet_its_service_level() -> None:
+    asked = talk("one", VOICE, 10.0, 8, 160, 60)
+    person = SimulatedPerson(asked)
+    person.result = StreamResult("one", "ann", error_code=ErrorCode.QUEUE_FULL, error_msg="full")
+    row = only(person.outcome, heard(0.5, 0.6))
+    for share in ("attainment", "nrt_attainment", "ttft_attainment", "tpot_attainment"):
+        assert row[share] == 0.5
+    assert (row["share_first"], row["share_finished"]) == (0.5, 0.5)
+    assert (row["objective"], row["qoe"]) == (1.0, 0.5)
+    person.conversation = talk("two", REAL_TIME, 10.0, 8, 160, 60)
+    assert only(person.outcome)["rt_attainment"] == only(person.outcome)["objective"] == 0.0
+
+
+def test_the_objective_is_the_weight_of_all_that_met_their_service_level() -> None:
+    met = [heard(0.5, 0.6), heard(0.1, 1.4, kind=REAL_TIME), heard(0.2, 1.5, kind=REAL_TIME)]
+    missed = [heard(1.1, 1.2), heard(0.1, 1.6, kind=REAL_TIME), heard(0.1, finished=False)]
+    assert only(*met, *missed)["objective"] == 1.0 + 100.0 + 100.0
+
+
+def test_shares_of_first_tokens_and_of_whole_answers_differ() -> None:
+    row = only(heard(0.5), heard(0.5, finished=False), heard(finished=False), heard(9.0))
+    assert (row["share_first"], row["share_finished"]) == (0.75, 0.5)
+
+
+# Tokens are ideally consumed 1 s, 1.125 s, 1.25 s, ... after the question.
+@pytest.mark.parametrize(("times_s", "wanted", "expected"), [
+    ((0.5, 0.6, 0.7), 3, 1.0),                  # early tokens gain nothing
+    ((2.0, 2.125, 2.25), 3, 1 / 9),             # late by 3 x 1 s, of 1.25 + 1.125 + 1
+    ((1.0, 1.5, 1.6), 3, 0.5),                  # by 2 x 0.375 s, of 0.625 + 0.5 + 0.375
+    ((1.0, 1.125), 4, 1 - 0.125 / 0.75),        # the third one never came, 0.125 s to the end
+    ((2.0,), 2, 0.0),                           # by 1 s, and the second one never came
+    ((1.0,), 1, 1.0),
+    ((), 3, 0.0),
+])  # fmt: skip
+def test_quality_of_experience_is_what_is_left_of_the_area_of_timely_words(
+    times_s: tuple[float, ...], wanted: int, expected: float
+) -> None:
+    asked = talk("one", VOICE, 10.0, wanted, 160, 60)
+    came = tuple(10.0 + time_s for time_s in times_s)
+    outcome = ConversationOutcome(asked, len(times_s) == wanted, came, 0.0)
+    assert qoe(outcome) == pytest.approx(expected)
+
+
+def test_quality_of_experience_is_a_mean_over_people() -> None:
+    machine = heard(9.0, 9.1, kind=REAL_TIME)
+    row = only(heard(0.5, 0.6), heard(finished=False), heard(1.0, 1.5, 1.6), machine)
+    assert row["qoe"] == pytest.approx((1.0 + 0.0 + 0.5) / 3)
+
+
+pauses_s = st.lists(st.floats(0.0, 3.0), min_size=1, max_size=12)
+
+
+@given(pauses_s, st.integers(0, 5), st.floats(0.0, 5.0))
+def test_quality_of_experience_lies_in_0_to_1_and_falls_with_a_later_answer(
+    pauses_s: list[float], missing: int, later_s: float
+) -> None:
+    asked = talk("one", VOICE, 10.0, len(pauses_s) + missing, 160, 60)
+    times_s = [10.0 + time_s for time_s in accumulate(pauses_s)]
+    found = qoe(ConversationOutcome(asked, not missing, tuple(times_s), 0.0))
+    assert 0.0 <= found <= 1.0
+    later = ConversationOutcome(asked, not missing, tuple(t + later_s for t in times_s), 0.0)
+    if not missing:
+        assert qoe(later) <= found + 1e-9
+    due = all(t <= 11.0 + place / 8 for place, t in enumerate(times_s))
+    if due and not missing:
+        assert found == 1.0
+
+
+@given(pauses_s, st.data())
+def test_one_token_that_comes_later_without_a_later_end_lowers_it(
+    pauses_s: list[float], data: st.DataObject
+) -> None:
+    times_s = [10.0 + time_s for time_s in accumulate(pauses_s)]
+    place = data.draw(st.integers(0, len(times_s) - 1))
+    following_s = times_s[min(place + 1, len(times_s) - 1)]
+    changed = list(times_s)
+    changed[place] = data.draw(st.floats(times_s[place], following_s))
+    asked = talk("one", VOICE, 10.0, len(times_s), 160, 60)
+    before, after = (
+        ConversationOutcome(asked, True, tuple(each), 0.0) for each in (times_s, changed)
+    )
+    if last_lag_s(changed) <= last_lag_s(times_s):
+        assert qoe(after) <= qoe(before) + 1e-9
+
+
+def last_lag_s(times_s: list[float]) -> float:
+    return max(max(t - 11.0 - place / 8 for place, t in enumerate(times_s)), 0.0)
 
 
 def test_gaps_and_stalls_are_those_of_listeners() -> None:

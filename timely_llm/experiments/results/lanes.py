@@ -12,6 +12,7 @@ from timely_llm.experiments.virtual.outcome import ConversationOutcome, Run
 TALK_COLUMNS: Mapping[str, str] = {
     "requests": "conversations",
     "share_served": "share_answered",
+    "share_first": "share_first_token",
 } | {
     name: name
     for name in (
@@ -20,6 +21,8 @@ TALK_COLUMNS: Mapping[str, str] = {
         "nrt_attainment",
         "ttft_attainment",
         "tpot_attainment",
+        "objective",
+        "qoe",
         "completion_s",
         "ttft_p95_s",
         "max_gap_s",

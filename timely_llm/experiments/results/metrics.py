@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
@@ -55,12 +56,16 @@ Mean = Callable[[JobOutcome], float | None]
 DEFINITIONS: Mapping[str, str] = {
     "requests": "requests asked, without the first ones of the trace",
     "share_served": "share of the requests with a plan that was executed to its end",
+    "share_first": "share of the requests with a first segment that was executed",
+    "share_finished": "share of the requests with a plan that was executed to its end",
     "utility": "time utility of the first response, 0 if late or never: mean over kinds of tasks",
     "urgent_utility": "the same, mean over the kinds of urgent tasks",
     "normal_utility": "the same, mean over the kinds of normal tasks",
     "utility_unclamped": "time utility, below 0 if very late; 0 if there was no response",
     "urgent_utility_unclamped": "the same, mean over the kinds of urgent tasks",
     "normal_utility_unclamped": "the same, mean over the kinds of normal tasks",
+    "total_utility": "sum of the time utilities of all executed segments, below 0 if very late"
+    " (Ling et al. 2024, Eq. 3)",
     "response_s": "from asking to the first action, seconds, of requests that were served",
     "urgent_response_s": "the same, mean over the kinds of urgent tasks",
     "normal_response_s": "the same, mean over the kinds of normal tasks",
@@ -90,6 +95,17 @@ def utility_unclamped(outcome: JobOutcome) -> float:
     return outcome.job.time_utility.value(outcome.response_s)
 
 
+def total_utility(outcome: JobOutcome) -> float:
+    """Return the time utilities of all executed segments of a request (Ling et al. 2024, Eq. 3).
+
+    The first segment has TUF0 of the response time, each later one TUF1 of the time in which the
+    robot was idle before it. Neither is clamped. A segment that never came has no time; it adds 0.
+    """
+    worth = outcome.job.time_utility
+    waits_s = (later.start_s - one.end_s for one, later in pairwise(outcome.segments))
+    return utility_unclamped(outcome) + math.fsum(map(worth.later_value, waits_s))
+
+
 def response_s(outcome: JobOutcome) -> float | None:
     """Return the seconds to the first action of a finished request."""
     return outcome.response_s if outcome.finished else None
@@ -103,10 +119,11 @@ def waiting_s(outcome: JobOutcome) -> float | None:
 def row(run: Run, **names: Any) -> Row:
     """Return one flat row of a run: the columns `names`, and those of `DEFINITIONS`."""
     counted = [o for o in run.outcomes if o.work.measured]
-    made: Row = {**names, "requests": len(counted), "share_served": _share(counted)}
+    made: Row = {**names, "requests": len(counted), **_shares(counted)}
     for name, measure in (("utility", utility), ("utility_unclamped", utility_unclamped)):
         for prefix, belongs in _CLASSES.items():
             made[prefix + name] = _mean_of_means(filter(belongs, counted), measure)
+    made["total_utility"] = math.fsum(map(total_utility, counted)) if counted else math.nan
     for prefix, belongs in _CLASSES.items():
         made[prefix + "response_s"] = _mean_of_means(filter(belongs, counted), response_s)
     responses = (response_s(outcome) for outcome in counted)
@@ -125,9 +142,10 @@ def task_rows(run: Run, **names: Any) -> list[Row]:
                 "task": task,
                 "urgent": outcomes[0].job.urgent,
                 "requests": len(outcomes),
-                "share_served": _share(outcomes),
+                **_shares(outcomes),
                 "utility": _mean(outcomes, utility),
                 "utility_unclamped": _mean(outcomes, utility_unclamped),
+                "total_utility": math.fsum(map(total_utility, outcomes)),
                 "response_s": _mean(outcomes, response_s),
                 "waiting_s": _mean(outcomes, waiting_s),
             }
@@ -239,8 +257,10 @@ def _within(t: float, freedom: int) -> float:
     return sin * total
 
 
-def _share(outcomes: Sequence[JobOutcome]) -> float:
-    return fmean(o.finished for o in outcomes) if outcomes else math.nan
+def _shares(outcomes: Sequence[JobOutcome]) -> Row:
+    finished = fmean(o.finished for o in outcomes) if outcomes else math.nan
+    began = fmean(o.served for o in outcomes) if outcomes else math.nan
+    return {"share_served": finished, "share_first": began, "share_finished": finished}
 
 
 def _by_task(outcomes: Iterable[JobOutcome]) -> dict[str, list[JobOutcome]]:
