@@ -18,8 +18,12 @@ _ROUNDING = 1 + 1e-9  # tolerance for sums of times
 class Slo:
     """Service-level objective of one stream (Zhou et al. 2025, §IV-A).
 
+    Eq. 2 prints `t_TTFT >= T_TTFT` for a met objective, which would reward late tokens. It is read
+    as `t_TTFT <= T_TTFT`.
+
     Attributes:
-        ttft_s: time to first token, seconds after arrival.
+        ttft_s: time to first token, seconds after arrival. The default of 1 s is this package's:
+            the paper names no value.
         tpot_s: time per later output token in the mean, seconds.
         deadline_s: seconds from arrival to the whole answer; infinite: none. With a deadline the
             answer is a real-time task: late, it is worth nothing.
@@ -84,7 +88,10 @@ VOICE = SloClass("voice", Slo(tpot_s=1 / 8))
 TEXT = SloClass("text", Slo(tpot_s=1 / 10))
 REAL_TIME = SloClass("real-time", Slo(tpot_s=1 / 20, deadline_s=1.5), weight=100.0)
 SLO_CLASSES = (VOICE, TEXT, REAL_TIME)
-"""The service levels of Zhou et al. 2025, §VI-A: speech, reading, and tasks of machines."""
+"""The rates and the deadline of Zhou et al. 2025, §VI-A: speech, reading, and tasks of machines.
+
+Their TTFT of 1 s is this package's.
+"""
 
 _FIELDS = ("ttft", "rate", "deadline", "weight")
 

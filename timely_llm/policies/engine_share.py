@@ -42,8 +42,9 @@ class EngineShare:
     """Share of the engine's time that promised rates need together.
 
     The stream with the largest need takes part in every step, the others in as many as they need.
-    Then steps of 1, 2, ... rows take `sum((need[i] - need[i + 1]) * s(i))` of each second. This is
-    Eq. 7 of Zhou et al. 2025 with real rates in place of whole columns, since there is no cycle.
+    Then steps of 1, 2, ... rows take `sum((need[i] - need[i + 1]) * s(i))` of each second. This
+    is this package's rule, after Eq. 7 of Zhou et al. 2025: it has real rates in place of whole
+    columns, since there is no cycle.
 
     Args:
         step_s: seconds of a step by its rows.

@@ -83,7 +83,8 @@ def _victims(everyone: Collection[Generation], entries: Collection[str]) -> tupl
 class Memory:
     """KV memory: free tokens, tokens reserved for the batch, and tokens that evictions could free.
 
-    It answers whether the batch can take one more generation (Ling et al. 2024, §4.4).
+    It answers whether the batch can take one more generation. Ling et al. 2024, §4.4, says that the
+    free memory is monitored for that, and no more. The rules below are this package's.
 
     A generation joins only if there is memory for all tokens until its next boundary, beside those
     that the running generations may still need. So a new generation never evicts a running one.

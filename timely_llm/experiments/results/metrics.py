@@ -4,7 +4,8 @@ Utility is the time-utility function of the first response (Ling et al. 2024, Eq
 requests; a request without a response has utility 0. Response and waiting times are means over the
 requests with a plan that was executed to its end, so `share_served` belongs beside them.
 A mean over several kinds of tasks is the mean of their means, so that a frequent kind does not hide
-a rare one (as in the released code of Ling et al. 2024).
+a rare one. Ling et al. 2024 averages by kind too in Figure 5 (§7.2); the script of its Figure 8
+averages over requests.
 """
 
 from __future__ import annotations
