@@ -18,6 +18,7 @@ EXPERIMENTS = (
     "ablation",
     "timelyllm-arm",
     "timelyllm-chatbot",
+    "timelyllm-memory",
     "timelyllm-overhead",
     "slice-static",
     "slice-dynamic",

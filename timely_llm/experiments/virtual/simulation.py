@@ -12,6 +12,7 @@ from timely_llm.core.request import PlanRequest
 from timely_llm.core.segment import Segment
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, SimulatedEngine
+from timely_llm.engines.swapping import SwappingEngine
 from timely_llm.experiments.virtual import stage, workload
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, SimulatedRobot
@@ -49,6 +50,7 @@ class SimulationSettings:
         learn_step_time: the loop begins with default step times, not with the profile's.
         skip: first jobs that do not count in the metrics.
         limits: what the engine takes.
+        swap: evicted KV goes to host memory and is loaded again; else it is computed again.
     """
 
     load: int = 1
@@ -64,6 +66,7 @@ class SimulationSettings:
     learn_step_time: bool = False
     skip: int = 10
     limits: EngineLimits = LIMITS
+    swap: bool = False
 
     def step_time(self) -> StepTime:
         """Return the step times that the loop begins with."""
@@ -147,7 +150,8 @@ def simulate_works(
     clock = VirtualClock(min(arrivals_s, default=0.0) - _FIRST_AT_S)
     clients = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports, event_log)
     pieces = script(works, conversations)
-    engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
+    made = SwappingEngine if settings.swap else SimulatedEngine
+    engine = made(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
     loop = Loop(engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain)
     skill_set = workload.skill_set(settings.shared_tokens)
