@@ -14,6 +14,7 @@ from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, SimulatedEngine
 from timely_llm.engines.swapping import SwappingEngine
 from timely_llm.experiments.virtual import stage, workload
+from timely_llm.experiments.virtual.durations import NOISY
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, SimulatedRobot
 from timely_llm.experiments.virtual.workload import JobInstance
@@ -44,6 +45,7 @@ class SimulationSettings:
         network_s: seconds of a message, each way.
         prediction_error: standard deviation of the logarithm of predicted over true seconds.
         true_noise: the same, of true seconds over the trace's.
+        durations: where predicted execution times come from, one of `DURATIONS`.
         reports: robots say when they start and finish segments.
         drop_late: requests are given up when their worth is spent, as the code of Ling et al. 2024
             does.
@@ -61,6 +63,7 @@ class SimulationSettings:
     network_s: float = 0.001
     prediction_error: float = 0.2
     true_noise: float = 0.0
+    durations: str = NOISY
     reports: bool = True
     drop_late: bool = False
     learn_step_time: bool = False
@@ -110,7 +113,7 @@ def simulate(
         explain: the event log has the reasons of each step plan.
 
     Raises:
-        TraceError: the segments of a job are not known.
+        TraceError: the segments of a job are not known, or cannot be predicted.
         SimulationError: requests are left that no policy serves.
     """
     settings = settings or SimulationSettings()
@@ -122,6 +125,7 @@ def simulate(
         settings.true_noise,
         settings.skip,
         skill_sets,
+        settings.durations,
     )
     return simulate_works(
         works, policy, settings, trace.conversations, event_log=event_log, progress=progress,
@@ -154,7 +158,7 @@ def simulate_works(
     engine = made(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
     loop = Loop(engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain)
-    skill_set = workload.skill_set(settings.shared_tokens)
+    skill_set = workload.skill_set(settings.shared_tokens, works)
     loop.register(skill_set)
     task = workload.task_text(settings.own_tokens)
     for work in works:

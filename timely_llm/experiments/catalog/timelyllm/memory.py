@@ -1,5 +1,4 @@
-"""`timelyllm-memory`: little KV memory, with swap to the host and without (Ling et al. 2024, §4.1).
-"""
+"""`timelyllm-memory`: little KV memory, with and without swap (Ling et al. 2024, §4.1)."""
 
 from __future__ import annotations
 
@@ -24,8 +23,11 @@ BUDGETS = (42_000, 10_400, 5_200)
 """KV tokens beside the pinned prompt: what an RTX 4090 has left beside 16 GB of weights and 2.5 GB
 of activations, 8 contexts, and 4."""
 
+PRESETS = ("wid1", "wid3")
+"""Short plans of drones, and long plans of arms, of which many are suspended at once."""
+
 SWAP = {False: "off", True: "on"}
-KEYS = ("workload", "load", "kv_tokens", "swap", "policy")
+KEYS = ("workload", "load", "policy", "kv_tokens", "swap")
 MEASURES = (
     "utility",
     "urgent_utility",
@@ -49,7 +51,7 @@ DEFINITIONS = {
 class MemoryOptions(WorkloadOptions):
     """Options of `timelyllm-memory`."""
 
-    policies: tuple[str, ...] = ("fcfs", "timely", "deadline")
+    policies: tuple[str, ...] = ("stream", "timely", "timely:lead_s=0.5", "deadline")
     uncached: bool = field(default=False, init=False)
     explain: bool = field(default=False, init=False)
 
@@ -58,7 +60,7 @@ def run(options: MemoryOptions, progress: Progress) -> RunDocument:
     """Return the results of each policy with each budget, with and without swap."""
     specs = [
         _with_memory(case, kv_tokens, swap)
-        for case in cases(options, ("wid2",))
+        for case in cases(options, PRESETS)
         for kv_tokens in BUDGETS
         for swap in SWAP
     ]
