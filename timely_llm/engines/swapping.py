@@ -19,12 +19,26 @@ from timely_llm.engines.sequences import (
 from timely_llm.engines.simulated import Profile, Script, SimulatedEngine
 
 
+def check_swaps(profile: Profile) -> None:
+    """Check that a profile has times of transfers.
+
+    Raises:
+        EngineError: it has none.
+    """
+    if not profile.swap_token_s:
+        raise EngineError(
+            f"the profile {profile.name} does not say how long KV takes to host memory and back:"
+            " give it a swap_token_s, or choose another profile"
+        )
+
+
 class SwapLedger(KvLedger):
     """A ledger that copies the KV of evicted sequences to host memory (Ling et al. 2024, §4.1).
 
-    The next part of such a sequence begins with a load. The part computes at least one token. Host
-    memory has no limit, and keeps its copy until the sequence is removed: only tokens beyond the
-    copy are copied by the next eviction.
+    The next part of such a sequence begins with a load. An entry of fewer tokens than the sequence
+    lacks loads only into KV that the plan leaves free, and computes the rest. Host memory has no
+    limit, and keeps its copy until the sequence is removed: only tokens beyond the copy are copied
+    by the next eviction.
 
     Args:
         sequences: the engine's sequences.
@@ -55,7 +69,15 @@ class SwapLedger(KvLedger):
         fetch: Callable[[AdmittedSequence, int], AdmittedSequence | None] | None = None,
     ) -> AdmittedStep:
         """Return the part of a plan that fits, with loads from the host; see `KvLedger.admit`."""
-        return super().admit(plan, self._loaded)
+        spare = max(self.spare_tokens(plan), 0)
+
+        def loaded(part: AdmittedSequence, wanted: int) -> AdmittedSequence:
+            nonlocal spare
+            made = self._loaded(part, wanted, spare)
+            spare -= made.stop - part.stop
+            return made
+
+        return super().admit(plan, loaded)
 
     def commit(
         self,
@@ -70,13 +92,22 @@ class SwapLedger(KvLedger):
         loaded = {p.sequence.key: p.loaded for p in admitted.sequences if p.loaded and p.live}
         return super().commit(admitted, new_tokens, duration_s, speculative, loaded, loading)
 
-    def _loaded(self, part: AdmittedSequence, wanted: int) -> AdmittedSequence:
-        """Return a part with as much of its KV loaded from the host as possible."""
-        sequence = part.sequence
-        tokens = min(self._copied.get(sequence, 0) - part.start, part.tokens - 1)
+    def _loaded(self, part: AdmittedSequence, wanted: int, spare: int) -> AdmittedSequence:
+        """Return a part with as much of its KV loaded from the host as fits.
+
+        Args:
+            part: the part, with KV reserved for its tokens.
+            wanted: tokens of its entry.
+            spare: KV tokens that can be taken beyond.
+        """
+        sequence, lacking = part.sequence, self._can_compute(part.sequence)
+        tokens = min(self._copied.get(sequence, 0) - part.start, lacking - 1)
+        if wanted < lacking and tokens + min(wanted, lacking - tokens) > part.tokens + spare:
+            tokens = min(tokens, spare)
         if tokens <= 0:
             return part
-        return AdmittedSequence.of(sequence, part.start + tokens, part.tokens - tokens, tokens)
+        more = min(wanted, lacking - tokens)
+        return AdmittedSequence.of(sequence, part.start + tokens, more, tokens)
 
 
 class SwappingEngine(SimulatedEngine):
@@ -108,11 +139,7 @@ class SwappingEngine(SimulatedEngine):
         in_flight: int = 1,
         async_scheduling: bool = False,
     ) -> None:
-        if not profile.swap_token_s:
-            raise EngineError(
-                f"the profile {profile.name} does not say how long KV takes to host memory and"
-                " back: give it a swap_token_s, or choose another profile"
-            )
+        check_swaps(profile)
         super().__init__(profile, script, clock, limits, in_flight, async_scheduling)
         self._ledger = self._swap = SwapLedger(self._sequences, async_scheduling)
 

@@ -264,8 +264,8 @@ def document(
 
 
 _MODELLED = (
-    "polynomials of the arguments, lower bounds of searches (Ling et al. 2024, §4.3), both corrected"
-    " by the robots' reports"
+    "polynomials of the arguments, lower bounds of searches (Ling et al. 2024, §4.3), both"
+    " corrected by the robots' reports"
 )
 
 

@@ -21,8 +21,8 @@ from timely_llm.experiments.results.document import RunDocument, Value
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.sweep import MEASURES, Scored, document, settings, workloads
 from timely_llm.experiments.virtual import workload
-from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.durations import NOISY
+from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate_works
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.contract import Policy

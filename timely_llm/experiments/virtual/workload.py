@@ -119,9 +119,7 @@ class OneTask(ScriptTokenizer):
         return self._decoded[key]
 
 
-def skill_set(
-    shared_tokens: int = SHARED_TOKENS, works: Sequence[JobInstance] = ()
-) -> SkillSet:
+def skill_set(shared_tokens: int = SHARED_TOKENS, works: Sequence[JobInstance] = ()) -> SkillSet:
     """Return the skill set of all simulations: a skill has its execution time as argument.
 
     Args:
@@ -192,8 +190,8 @@ def works(
         else:
             predicted = [s * _error(rng, prediction_error) for s in true]
             parts = tuple(
-                SegmentSpec(tokens, *seconds)
-                for (tokens, _), *seconds in zip(shape, true, predicted, strict=True)
+                SegmentSpec(tokens, true_s, predicted_s)
+                for (tokens, _), true_s, predicted_s in zip(shape, true, predicted, strict=True)
             )
         made.append(replace(work, parts=parts))
     return sorted(made, key=lambda w: w.arrival_s)

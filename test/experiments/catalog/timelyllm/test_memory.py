@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from test.experiments.bursts import bursts_file
+from timely_llm.core.errors import EngineError
 from timely_llm.experiments.catalog.timelyllm import memory
 from timely_llm.experiments.catalog.timelyllm.memory import CONTEXT_TOKENS, EXPERIMENT
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -49,3 +50,9 @@ def test_swap_loads_what_is_computed_again_without_it(run: RunDocument) -> None:
 def test_the_set_up_says_what_the_memory_holds(run: RunDocument) -> None:
     assert run.setup["prompt tokens computed for each request"] == CONTEXT_TOKENS
     assert "7.3 us" in str(run.setup["host memory"])
+
+
+def test_a_profile_without_times_of_transfers_is_refused_before_anything_runs() -> None:
+    options = EXPERIMENT.options(profile="v100x2-qwen2.5-7b", jobs=1, seeds=1)
+    with pytest.raises(EngineError, match=r"v100x2-qwen2\.5-7b does not say how long KV takes"):
+        EXPERIMENT.run(options, lambda done, total: pytest.fail("it runs"))

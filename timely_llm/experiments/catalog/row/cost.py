@@ -36,9 +36,7 @@ class RowCostOptions(WorkloadOptions):
 
 def run(options: RowCostOptions, progress: Progress) -> RunDocument:
     """Return the results of each policy with each cost of a row."""
-    specs = [
-        _with_rows(case, row_ms) for case in cases(options, ("wid2",)) for row_ms in ROWS_MS
-    ]
+    specs = [_with_rows(case, row_ms) for case in cases(options, ("wid2",)) for row_ms in ROWS_MS]
     return document(
         EXPERIMENT,
         options,

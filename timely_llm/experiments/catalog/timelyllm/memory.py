@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.swapping import check_swaps
 from timely_llm.experiments.contract import Experiment, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -64,6 +66,8 @@ def run(options: MemoryOptions, progress: Progress) -> RunDocument:
         for kv_tokens in BUDGETS
         for swap in SWAP
     ]
+    profile = step_time_profile(options.profile)
+    check_swaps(profile)
     rows = run_all(score, specs, options.jobs, progress)
     made = document(
         EXPERIMENT,
@@ -73,7 +77,6 @@ def run(options: MemoryOptions, progress: Progress) -> RunDocument:
         measures=MEASURES,
         definitions=DEFINITIONS,
     )
-    profile = specs[0].settings.profile
     setup = {
         "prompt tokens, shared and computed once": SHARED,
         "prompt tokens computed for each request": CONTEXT_TOKENS,
