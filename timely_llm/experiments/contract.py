@@ -101,7 +101,7 @@ class WorkloadOptions(PlanOptions):
         durations: where predicted execution times come from, one of `DURATIONS`.
 
     Raises:
-        ExperimentError: `durations` is none of these.
+        ExperimentError: `durations` has another value.
     """
 
     trace: Path | None = None

@@ -50,12 +50,20 @@ def test_segments_of_a_recording_are_predicted_whole() -> None:
     assert [call.seconds for call in found] == pytest.approx([2.1744, 0.784 + 90 * 0.0165, 0.0])
 
 
+def test_a_plan_without_times_takes_what_the_model_says() -> None:
+    whole = executed("mf(50);tc(90);->True;", tokens=())
+    found = works(trace(whole), durations=MODEL, skill_sets=SETS)[0].parts
+    assert [part.predicted_s for part in found] == [part.true_s for part in found]
+    assert DurationModel(SETS).predict(replace(whole, segment_tokens=(5, 5, 4))) == []
+
+
 @pytest.mark.parametrize(
     ("made", "complaint"),
     [
         (job("j"), "job 'j': durations model needs the plan of each job"),
         (replace(job("j", plan="mf(50);"), skill_set="boat"), "for a known skill set"),
         (executed("mf(50);", ("tp", 1.0)), "it executes 'tp', which its plan does not call"),
+        (executed("mf(50);->True;", (SEGMENT, 2.0)), "has 2 segments, but 4 were recorded"),
         (executed("mf(9999);", ("mf", 1.0)), "durations model: its plan: "),
     ],
 )

@@ -63,6 +63,8 @@ class DurationModel:
     def predict(self, job: Job) -> list[Predicted]:
         """Return a prediction for each skill that the job executes, or each of its segments.
 
+        A job with the tokens of its segments and no times of skills executes nothing.
+
         Raises:
             TraceError: the job has no plan, or not one that calls what it executes.
         """
@@ -81,9 +83,15 @@ class DurationModel:
                 raise TraceError(f"job {job.id!r}: durations model: its plan: {error}") from error
             self._cut[kind] = pieces
         pieces = self._cut[kind]
-        if all(time.skill == SEGMENT for time in job.skill_times):
-            return [self._piece(skill_set, piece) for piece in pieces]
-        return self._calls(job, skill_set, [call for piece in pieces for call in piece.calls])
+        if any(time.skill != SEGMENT for time in job.skill_times):
+            return self._calls(job, skill_set, [call for piece in pieces for call in piece.calls])
+        if job.skill_times and len(job.segment_tokens) != len(pieces):
+            raise TraceError(
+                f"job {job.id!r}: durations model: its plan has {len(pieces)} segments, but"
+                f" {len(job.segment_tokens)} were recorded: use durations noisy"
+            )
+        executed = job.skill_times or not job.segment_tokens
+        return [self._piece(skill_set, piece) for piece in pieces] if executed else []
 
     def _calls(self, job: Job, skill_set: SkillSet, calls: list[SkillCall]) -> list[Predicted]:
         """Return a prediction for each executed skill: of the next call of its name.
