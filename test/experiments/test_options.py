@@ -15,7 +15,7 @@ from timely_llm.experiments.contract import ExperimentError, Options
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 
 PLANS = "error harness jobs loads network_s noise policies profile seeds uncached"
-WORKLOADS = f"{PLANS} trace"
+WORKLOADS = f"{PLANS} durations trace"
 TIMELINES = f"{WORKLOADS} explain"
 OF_REAL_TIME = "engine engine_args model own_pace scripted seconds"
 REAL_TIME = f"{TIMELINES} {OF_REAL_TIME}"
@@ -27,8 +27,11 @@ UNDERSTOOD = {
     "timelyllm-batch": WORKLOADS,
     "timelyllm-policies": REAL_TIME,
     "ablation": TIMELINES,
+    "row-cost": WORKLOADS.replace(" profile", ""),
     "timelyllm-arm": REAL_TIME,
     "timelyllm-chatbot": PLANS,
+    "timelyllm-memory": WORKLOADS.replace(" uncached", ""),
+    "timelyllm-phases": ENGINES,
     "timelyllm-overhead": "policies seeds",
     "slice-static": "charged jobs network_s policies profile",
     "slice-dynamic": TASKS,
@@ -45,7 +48,7 @@ GIVEN = {
     "engine": "transformers", "seconds": 9.0, "model": "m", "engine_args": ("a=1",),
     "scripted": True, "own_pace": True, "rates": (4.0,), "ratios": (0.4,), "lengths": ("1-2:3-4",),
     "bounds": (3.0,), "charged": True, "requests": (2,), "tokens": 99, "repeats": 8,
-    "explain": True,
+    "explain": True, "durations": "model",
 }  # fmt: skip
 
 

@@ -8,7 +8,15 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.experiments.contract import Experiment, ExperimentError, Options, WorkloadOptions
 from timely_llm.experiments.results.document import RunDocument, read_run, write_run
 from timely_llm.experiments.results.metrics import plain, row, task_rows
-from timely_llm.experiments.sweep import Scored, compared, document, settings, sweep, workloads
+from timely_llm.experiments.sweep import (
+    Scored,
+    compared,
+    document,
+    settings,
+    setup,
+    sweep,
+    workloads,
+)
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import make_policy
@@ -113,6 +121,17 @@ def test_options_become_settings() -> None:
     assert (made.load, made.seed, made.profile.name) == (4, 2, "millisecond")
     assert (made.prediction_error, made.true_noise, made.network_s) == (0.5, 0.1, 0.008)
     assert settings(WorkloadOptions(), 1, 0) == SimulationSettings()
+
+
+def test_predictions_of_the_model_are_said_in_the_set_up(options: WorkloadOptions) -> None:
+    modelled = replace(options, durations="model", trace=None)
+    assert settings(modelled, 1, 0).durations == "model"
+    assert "lower bounds of searches" in str(setup(modelled)["predicted execution times"])
+    assert "sigma 0.2" in str(setup(options)["predicted execution times"])
+    with pytest.raises(ExperimentError, match="durations must be noisy or model, not 'sure'"):
+        replace(options, durations="sure")
+    with pytest.raises(TimelyError, match="durations model needs the plan of each job"):
+        sweep(replace(options, durations="model", jobs=1), (), quiet)
 
 
 def test_what_is_not_possible_is_a_sentence(options: WorkloadOptions) -> None:

@@ -94,6 +94,7 @@ def test_a_command_that_lacks_its_extra_names_it_in_one_sentence(run: Run, tmp_p
         "experiment timelyllm-drone --engine vllm --duration 5": "vllm",
         "experiment timelyllm-trace --html run.html": "reports",
         "experiment timelyllm-overhead": "server",
+        "experiment timelyllm-phases": "server",
         "experiment engine-overhead": "vllm",
         "benchmark engine": "server",
         "benchmark variants": "vllm",

@@ -22,6 +22,7 @@ from timely_llm.engines.registry import ENGINES
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.experiments.registry import experiment as find
 from timely_llm.experiments.results.document import write_run
+from timely_llm.experiments.virtual.durations import DURATIONS
 
 MOST_LOAD, MOST_RATE, MOST_REQUESTS = 100, 1000, 1024
 
@@ -102,6 +103,9 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--noise", type=click.FloatRange(0, 3), callback=_number,
               help="Sigma of the log-normal ratio of true execution times to the"
               " trace's.")  # fmt: skip
+@click.option("--durations", type=click.Choice(DURATIONS),
+              help="Predicted execution times: noisy, the true ones with --error; model, those of"
+              " the skill sets, searches by their lower bound.")  # fmt: skip
 @click.option("--network", "network_s", type=click.FloatRange(0, 60), callback=_number,
               help="Seconds that a message takes, each way.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES),

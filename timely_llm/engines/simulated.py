@@ -43,6 +43,8 @@ class Profile:
         prefill_s: seconds that a step with a prompt takes longer, whatever the prompt's length.
         table_s: seconds of a step of 1, 2, ... rows; empty: none were measured.
         beyond_s: seconds of each row beyond the table.
+        swap_token_s: seconds for the KV of each token that moves between the device and host
+            memory; 0: not known.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Profile:
     prefill_s: float = 0.0
     table_s: tuple[float, ...] = ()
     beyond_s: float = 0.0
+    swap_token_s: float = 0.0
 
     def step_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
         """Return the seconds of a step.
@@ -86,6 +89,14 @@ class Profile:
 
 DEFAULT_PROFILE = "rtx4090-llama3-8b"
 
+LLAMA3_KV_BYTES = 2 * 32 * 8 * 128 * 2
+"""Bytes of the KV of one token of Llama 3 8B: keys and values of 32 layers, 8 heads of 128 values,
+2 bytes each."""
+
+SWAP_TOKEN_S = 0.0095 / (170.35e6 / LLAMA3_KV_BYTES)
+"""Seconds for the KV of one token from host memory to an RTX 4090: 170.35 MB take 9.5 ms (Ling et
+al. 2024, §4.1), which are 1,300 tokens. The way back is taken to be as fast."""
+
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
@@ -95,6 +106,7 @@ PROFILES: dict[str, Profile] = {
             base_s=0.0216,
             row_s=0.00015,
             prefill_token_s=0.00011,
+            swap_token_s=SWAP_TOKEN_S,
         ),
         Profile(
             "rtx4090-phi3-mini",
@@ -153,6 +165,7 @@ class _Measured(BaseModel):
     prefill_s: _Seconds = 0.0
     table_s: Annotated[tuple[_Seconds, ...], Field(max_length=4096)] = ()
     beyond_s: _Seconds = 0.0
+    swap_token_s: _Seconds = 0.0
 
     @model_validator(mode="after")
     def _takes_time(self) -> _Measured:

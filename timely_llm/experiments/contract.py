@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from timely_llm.core.errors import TimelyError
+from timely_llm.core.text import quoted
 from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.experiments.results.document import RunDocument, Value
+from timely_llm.experiments.virtual.durations import DURATIONS, NOISY
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.resources import EMBEDDED_MODEL, resource
 
@@ -96,10 +98,20 @@ class WorkloadOptions(PlanOptions):
         trace: a file of jobs in place of the experiment's workloads.
         explain: timelines give the reasons of waits; not an option of experiments without
             timelines.
+        durations: where predicted execution times come from, one of `DURATIONS`.
+
+    Raises:
+        ExperimentError: `durations` has another value.
     """
 
     trace: Path | None = None
     explain: bool = False
+    durations: str = NOISY
+
+    def __post_init__(self) -> None:
+        if self.durations not in DURATIONS:
+            allowed = " or ".join(DURATIONS)
+            raise ExperimentError(f"durations must be {allowed}, not {quoted(self.durations)}")
 
 
 @dataclass(frozen=True)

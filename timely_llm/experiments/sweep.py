@@ -27,6 +27,7 @@ from timely_llm.experiments.results.metrics import (
 )
 from timely_llm.experiments.results.timeline import busiest_window, timeline
 from timely_llm.experiments.sources import composed, given, robots, shipped_skill_sets
+from timely_llm.experiments.virtual.durations import MODEL, NOISY
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.experiments.virtual.stage import Progress
@@ -222,6 +223,7 @@ def settings(options: PlanOptions, load: int, seed: int) -> SimulationSettings:
         network_s=options.network_s,
         prediction_error=options.error,
         true_noise=options.noise,
+        durations=options.durations if isinstance(options, WorkloadOptions) else NOISY,
     )
 
 
@@ -261,10 +263,16 @@ def document(
     )
 
 
+_MODELLED = (
+    "polynomials of the arguments, lower bounds of searches (Ling et al. 2024, §4.3), both"
+    " corrected by the robots' reports"
+)
+
+
 def setup(options: PlanOptions) -> dict[str, Value]:
     """Return the conditions of runs in virtual time, for the reader of their numbers."""
     one = settings(options, 1, 0)
-    error = f"log-normal, sigma {one.prediction_error:g}"
+    error = f"true times multiplied by an error, log-normal, sigma {one.prediction_error:g}"
     noise = f"log-normal, sigma {one.true_noise:g}" if one.true_noise else "as in the trace"
     trace = options.trace if isinstance(options, WorkloadOptions) else None
     of_trace = {"robots": robots(given(trace))} if trace else {}
@@ -279,7 +287,7 @@ def setup(options: PlanOptions) -> dict[str, Value]:
         "prompt tokens, shared and computed once": one.shared_tokens,
         "prompt tokens computed for each request": one.own_tokens,
         "execution times": noise,
-        "predicted execution times": f"true times multiplied by an error, {error}",
+        "predicted execution times": _MODELLED if one.durations == MODEL else error,
         "network, each way (s)": one.network_s,
         "first jobs that do not count": one.skip,
         "most rows of a step": one.limits.max_rows,

@@ -158,6 +158,7 @@ def test_too_few_jobs_and_unknown_robots_are_refused(tmp_path: Path) -> None:
     [
         (RealTimeOptions(noise=0.1), "leave out noise, or add scripted"),
         (RealTimeOptions(uncached=True), "in real time prompts are always cached"),
+        (RealTimeOptions(durations="model"), "durations model is for virtual time"),
         (RealTimeOptions(uncached=True, scripted=True), "in real time prompts are always cached"),
     ],
 )

@@ -21,6 +21,7 @@ from timely_llm.experiments.results.document import RunDocument, Value
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.sweep import MEASURES, Scored, document, settings, workloads
 from timely_llm.experiments.virtual import workload
+from timely_llm.experiments.virtual.durations import NOISY
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate_works
 from timely_llm.experiments.virtual.stage import Progress
@@ -83,6 +84,10 @@ def run(
         raise ExperimentError(
             "in real time, execution times are those of the generated plans: leave out noise, or"
             " add scripted"
+        )
+    if options.durations != NOISY:
+        raise ExperimentError(
+            f"durations {options.durations} is for virtual time: leave out engine, or durations"
         )
     cases = [
         (_names(name, load, seed, arm.text), arm, _beginning(trace, options))

@@ -105,6 +105,9 @@ class Run:
         span_s: from the first arrival to the end of the last request.
         generated_tokens: of all requests.
         conversations: one for each conversation, in order of arrival.
+        evictions: how often the KV of a sequence was evicted.
+        recomputed_tokens: tokens with KV that was computed a second time.
+        loaded_tokens: tokens with KV that was loaded from host memory.
     """
 
     outcomes: tuple[JobOutcome, ...]
@@ -113,3 +116,6 @@ class Run:
     span_s: float
     generated_tokens: int
     conversations: tuple[ConversationOutcome, ...] = ()
+    evictions: int = 0
+    recomputed_tokens: int = 0
+    loaded_tokens: int = 0

@@ -12,7 +12,9 @@ from timely_llm.core.request import PlanRequest
 from timely_llm.core.segment import Segment
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, SimulatedEngine
+from timely_llm.engines.swapping import SwappingEngine
 from timely_llm.experiments.virtual import stage, workload
+from timely_llm.experiments.virtual.durations import NOISY
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, SimulatedRobot
 from timely_llm.experiments.virtual.workload import JobInstance
@@ -44,6 +46,7 @@ class SimulationSettings:
         network_s: seconds of a message, each way.
         prediction_error: standard deviation of the logarithm of predicted over true seconds.
         true_noise: the same, of true seconds over the trace's.
+        durations: where predicted execution times come from, one of `DURATIONS`.
         reports: robots say when they start and finish segments.
         drop_late: requests are given up when their worth is spent, as the code of Ling et al. 2024
             does.
@@ -51,6 +54,7 @@ class SimulationSettings:
         gate: conversations that cannot begin in time are refused at once.
         skip: first jobs that do not count in the metrics.
         limits: what the engine takes.
+        swap: evicted KV goes to host memory and is loaded again; else it is computed again.
     """
 
     load: int = 1
@@ -61,12 +65,14 @@ class SimulationSettings:
     network_s: float = 0.001
     prediction_error: float = 0.2
     true_noise: float = 0.0
+    durations: str = NOISY
     reports: bool = True
     drop_late: bool = False
     learn_step_time: bool = False
     gate: bool = False
     skip: int = 10
     limits: EngineLimits = LIMITS
+    swap: bool = False
 
     def step_time(self) -> StepTime:
         """Return the step times that the loop begins with."""
@@ -114,7 +120,7 @@ def simulate(
         explain: the event log has the reasons of each step plan.
 
     Raises:
-        TraceError: the segments of a job are not known.
+        TraceError: the segments of a job are not known, or cannot be predicted.
         SimulationError: requests are left that no policy serves.
     """
     settings = settings or SimulationSettings()
@@ -126,6 +132,7 @@ def simulate(
         settings.true_noise,
         settings.skip,
         skill_sets,
+        settings.durations,
     )
     return simulate_works(
         works, policy, settings, trace.conversations, event_log=event_log, progress=progress,
@@ -154,13 +161,14 @@ def simulate_works(
     clock = VirtualClock(min(arrivals_s, default=0.0) - _FIRST_AT_S)
     clients = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports, event_log)
     pieces = script(works, conversations)
-    engine = SimulatedEngine(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
+    made = SwappingEngine if settings.swap else SimulatedEngine
+    engine = made(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
     engine.tokenizer = workload.OneTask()
     loop = Loop(
         engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain,
         busy=settings.busy(),
     )  # fmt: skip
-    skill_set = workload.skill_set(settings.shared_tokens)
+    skill_set = workload.skill_set(settings.shared_tokens, works)
     loop.register(skill_set)
     task = workload.task_text(settings.own_tokens)
     for work in works:

@@ -189,6 +189,7 @@ class SimulatedClients:
             tuple(robot.outcome for robot in self.robots.values()), self.stats.steps, busy_s,
             self._clock.now() - first_s, self.stats.generated_tokens,
             tuple(talker.outcome for talker in self.people.values()),
+            self.stats.evictions, self.stats.recomputed_tokens, self.stats.loaded_tokens,
         )  # fmt: skip
 
     def _take(self, events: Iterable[RunEvent]) -> None:

@@ -10,8 +10,16 @@ import numpy as np
 
 from timely_llm.engines.contract import Message
 from timely_llm.engines.simulated import ScriptTokenizer
+from timely_llm.experiments.virtual.durations import (
+    MILLISECONDS,
+    MODEL,
+    NOISY,
+    OF_ARGUMENT,
+    DurationModel,
+    Predicted,
+)
 from timely_llm.skills.checkers import cut
-from timely_llm.skills.skill import Argument, Duration, Skill
+from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.traces.model import Job, Trace, TraceError
 
@@ -28,6 +36,7 @@ LOWEST_ERROR, HIGHEST_ERROR = 0.3, 2.5
 LONG = 64
 """Texts of fewer tokens are not worth remembering."""
 
+_RUN = "run"
 _RETURN = "->True;"
 _FILLER = "."  # one token, wherever it stands
 _END = "\n<assistant>\n"  # of every prompt, after the task
@@ -35,11 +44,16 @@ _END = "\n<assistant>\n"  # of every prompt, after the task
 
 @dataclass(frozen=True)
 class SegmentSpec:
-    """A segment of a plan: its tokens, and the seconds that it takes and is predicted to take."""
+    """A segment of a plan: its tokens, and the seconds that it takes and is predicted to take.
+
+    Attributes:
+        call: what it calls, if the prediction is a model's; None: `run`.
+    """
 
     tokens: int
     true_s: float
     predicted_s: float
+    call: Predicted | None = None
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,8 @@ class JobInstance:
         pieces: list[str] = []
         for place, part in enumerate(self.parts):
             busy = place < last or last == 0
-            statement = f"run({max(round(1e3 * part.predicted_s), 1)});" if busy else _RETURN
+            name = part.call.name if part.call else _RUN
+            statement = f"{name}({max(round(1e3 * part.predicted_s), 1)});" if busy else _RETURN
             pieces += split(statement, part.tokens)
         return pieces
 
@@ -104,19 +119,17 @@ class OneTask(ScriptTokenizer):
         return self._decoded[key]
 
 
-def skill_set(shared_tokens: int = SHARED_TOKENS) -> SkillSet:
-    """Return the skill set of all simulations: its one skill has its execution time as argument.
+def skill_set(shared_tokens: int = SHARED_TOKENS, works: Sequence[JobInstance] = ()) -> SkillSet:
+    """Return the skill set of all simulations: a skill has its execution time as argument.
 
     Args:
         shared_tokens: tokens that all prompts begin with, if possible.
+        works: their calls are its skills, beside `run`.
     """
-    milliseconds = Argument(name="ms", type="integer", unit="ms", minimum=0, maximum=86_400_000)
-    run = Skill(
-        description="be busy",
-        arguments=(milliseconds,),
-        duration=Duration(polynomial=(0.0, 0.001)),
-    )
-    made = SkillSet(name="simulated", prompt=_FILLER, skills={"run": run})
+    run = Skill(description="be busy", arguments=(MILLISECONDS,), duration=OF_ARGUMENT)
+    calls = {part.call.name: part.call for work in works for part in work.parts if part.call}
+    skills = {_RUN: run} | {name: call.skill for name, call in sorted(calls.items())}
+    made = SkillSet(name="simulated", prompt=_FILLER, skills=skills)
     messages: list[Message] = [
         {"role": "system", "content": made.prompt_text()},
         {"role": "user", "content": _FILLER},
@@ -144,6 +157,7 @@ def works(
     true_noise: float = 0.0,
     skip: int = 10,
     skill_sets: Mapping[str, SkillSet] | None = None,
+    durations: str = NOISY,
 ) -> list[JobInstance]:
     """Return the requests of a trace's jobs, in order of arrival.
 
@@ -155,10 +169,12 @@ def works(
         true_noise: the same, of true over the trace's seconds.
         skip: number of first jobs that do not count in the metrics.
         skill_sets: by name, to cut the plans of jobs without `segment_tokens`.
+        durations: one of `DURATIONS`; with the model there are no errors to draw.
 
     Raises:
-        TraceError: the segments of a job are not known.
+        TraceError: the segments of a job are not known, or the model cannot predict them.
     """
+    model = DurationModel(skill_sets or {}) if durations == MODEL else None
     rng = np.random.default_rng(seed)
     made = []
     shapes: dict[tuple[str, str, tuple[int, ...], str], list[tuple[int, float]]] = {}
@@ -169,11 +185,14 @@ def works(
             shapes[kind] = _segments(job, skill_sets or {})
         shape = _times(job, shapes[kind])
         true = [s * _error(rng, true_noise) for _, s in shape]
-        predicted = [s * _error(rng, prediction_error) for s in true]
-        parts = tuple(
-            SegmentSpec(tokens, *seconds)
-            for (tokens, _), *seconds in zip(shape, true, predicted, strict=True)
-        )
+        if model:
+            parts = _modelled(shape, true, model.predict(job))
+        else:
+            predicted = [s * _error(rng, prediction_error) for s in true]
+            parts = tuple(
+                SegmentSpec(tokens, true_s, predicted_s)
+                for (tokens, _), true_s, predicted_s in zip(shape, true, predicted, strict=True)
+            )
         made.append(replace(work, parts=parts))
     return sorted(made, key=lambda w: w.arrival_s)
 
@@ -221,6 +240,19 @@ def _times(job: Job, segments: Sequence[tuple[int, float]]) -> list[tuple[int, f
     for place, skill in zip(places, job.skill_times, strict=False):
         made[place] = (made[place][0], max(skill.seconds, INSTANT_S))
     return made
+
+
+def _modelled(
+    segments: Sequence[tuple[int, float]], true: Sequence[float], calls: Sequence[Predicted]
+) -> tuple[SegmentSpec, ...]:
+    """Return segments with the calls that they make, in order, as `_times` gives them out."""
+    made = [
+        SegmentSpec(tokens, seconds, INSTANT_S)
+        for (tokens, _), seconds in zip(segments, true, strict=True)
+    ]
+    for place, call in zip(range(max(len(made) - 1, 1)), calls, strict=False):
+        made[place] = replace(made[place], predicted_s=max(call.seconds, INSTANT_S), call=call)
+    return tuple(made)
 
 
 def _error(rng: np.random.Generator, spread: float) -> float:

@@ -46,6 +46,11 @@ class SuspendedPlan:
         for _ in range(tokens):
             self.until_token()
 
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Token ids of the prompt and of all that was generated."""
+        return tuple(self._token_ids)
+
     def until_token(self) -> int:
         """Make steps until the next token; return the number of recomputed tokens."""
         computed = 0

@@ -1,0 +1,1 @@
+"""What a row of a step costs, and what depends on it."""
