@@ -36,6 +36,7 @@ KEYS = ("robots", "policy")
 MEASURES = (
     "qualified_per_min",
     "qualified_per_server_min",
+    "utility_per_min",
     "utility",
     "slo_attainment",
     "useful_actions",
@@ -115,8 +116,8 @@ def run(options: FleetOptions, progress: Progress) -> RunDocument:
         rows = relative(rows, KEYS, "qualified_per_min", policy)
     rows = list(map(plain, rows))
     known = {**metrics.DEFINITIONS, **DEFINITIONS} | {
-        f"qualified_per_min_vs_{policy}": f"qualified_per_min over that of {what}, with the same"
-        " seed"
+        f"qualified_per_min_vs_{policy}": "qualified plans a minute over those of"
+        f" {what} with the same seed"
         for policy, what in (
             (NO_SCHEDULER, "the shared server without a scheduler"),
             (DEDICATED, "dedicated servers"),

@@ -1,8 +1,8 @@
 """Rows of fleets: metrics that others use for the serving of robots, over this package's plans.
 
-FleetVLA (docs/benchmarking.md of darthjaja6/fleetvla) counts the ticks of a robot's control loop. A
-robot of this package executes segments that take seconds, so time takes the place of ticks: a robot
-is starved while it has a request and executes no segment of it. Jiang et al. 2026 (Rosa) name the
+FleetVLA 2026 (its docs/benchmarking.md) counts the ticks of a robot's control loop. A robot of this
+package executes segments that take seconds, so time takes the place of ticks: a robot is starved
+while it has a request and executes no segment of it. Jiang et al. 2026 (Rosa) name the
 SLO-qualified productivity of a fleet, Dai et al. 2026 (Kairos) the latency of a task from end to
 end.
 """
@@ -16,19 +16,20 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from timely_llm.experiments.results.metrics import Row
+from timely_llm.experiments.results.metrics import Row, utility
 from timely_llm.experiments.results.talks import percentile
 from timely_llm.experiments.virtual.outcome import JobOutcome
 
 DEFINITIONS: Mapping[str, str] = {
     "robots": "robots of the fleet",
     "servers": "servers of the fleet",
-    "slo_attainment": "share of the requests whose first action came within the expected response"
-    " time: 0.2 s for urgent tasks, 1 s for others",
+    "slo_attainment": "share of the requests with a first action within the expected response time:"
+    " 0.2 s for urgent tasks, 1 s for others",
+    "utility_per_min": "time utility of all requests of the window in sum, a minute",
     "tasks_per_min": "plans that were executed to their end in the window, a minute",
-    "qualified_per_min": "plans among them whose first action was in time, a minute: SLO-qualified"
-    " productivity",
-    "qualified_per_server_min": "the same for each server",
+    "qualified_per_min": "plans with a first action in time that were executed to their end in the"
+    " window, a minute: SLO-qualified productivity",
+    "qualified_per_server_min": "qualified plans a minute for each server",
     "useful_actions": "segments that robots began to execute in the window",
     "starvation_frequency": "share of the robots' time with a request in which they executed no"
     " segment",
@@ -47,7 +48,7 @@ DEFINITIONS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class RobotTime:
+class RobotWindow:
     """What a robot did in a window.
 
     Attributes:
@@ -64,7 +65,7 @@ class RobotTime:
         return 1.0 - self.starved_s / self.asked_s if self.asked_s else 1.0
 
 
-def robot_time(outcomes: Sequence[JobOutcome], until_s: float) -> RobotTime:
+def robot_time(outcomes: Sequence[JobOutcome], until_s: float) -> RobotWindow:
     """Return what a robot did before `until_s`, seconds on the trace's clock.
 
     A plan that did not finish keeps its robot starved until its next request, or until the end.
@@ -75,13 +76,13 @@ def robot_time(outcomes: Sequence[JobOutcome], until_s: float) -> RobotTime:
     """
     begins = [outcome.work.arrival_s for outcome in outcomes]
     asked, executed = [], []
-    for outcome, next_s in zip(outcomes, [*begins[1:], math.inf], strict=True):
+    for outcome, next_s in zip(outcomes, [*begins, math.inf][1:], strict=True):
         spans = [(segment.start_s, segment.end_s) for segment in outcome.segments]
         end_s = spans[-1][1] if outcome.finished and spans else next_s
         asked.append(_within(outcome.work.arrival_s, end_s, until_s))
         executed += [_within(*span, until_s) for span in spans]
     asked_s = math.fsum(asked)
-    return RobotTime(asked_s, max(asked_s - math.fsum(executed), 0.0))
+    return RobotWindow(asked_s, max(asked_s - math.fsum(executed), 0.0))
 
 
 def jain(shares: Sequence[float]) -> float:
@@ -131,6 +132,7 @@ def fleet_row(
         **names,
         "servers": servers,
         "slo_attainment": fmean(map(in_time, outcomes)) if outcomes else math.nan,
+        "utility_per_min": 60.0 * math.fsum(map(utility, outcomes)) / until_s,
         "tasks_per_min": 60.0 * len(done) / until_s,
         "qualified_per_min": qualified_per_min,
         "qualified_per_server_min": qualified_per_min / servers,
