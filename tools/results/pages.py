@@ -16,7 +16,7 @@ PAGES = (
             ("qualified_per_min", "slo_attainment", "starvation_frequency"),
             "Plans done in time a minute, the share of requests in time, and starvation over the"
             " number of robots, a line for each policy",
-            without=("timely",),
+            without=("timely", "slice"),
         ),
         tables=(
             PageTable(

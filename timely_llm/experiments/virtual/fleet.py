@@ -86,11 +86,11 @@ def simulate_fleet(
     the last plan has ended.
 
     Args:
-        robots: the plans of each robot, one after the other.
+        robots: the plans of each robot, one after the other, without end.
         policy: a new one.
         settings: of the run; `load`, `seed`, `prediction_error`, `true_noise` and `skip` have no
             effect here.
-        until_s: end of the last request's time, seconds after the first possible request.
+        until_s: end of the window, which begins at 0, on the clock of the first arrivals.
     """
     clock = VirtualClock(0.0)
     clients = _FleetClients(clock, robots, settings, until_s)
