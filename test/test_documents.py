@@ -54,7 +54,7 @@ def test_checks_before_a_commit_use_the_environment_alone() -> None:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *ROOT.glob("models/*/*.md")):
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("models/*/*.md")):
         for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
@@ -63,7 +63,7 @@ def test_files_that_targets_and_documents_name_exist() -> None:
     pages = [ROOT / "Makefile", ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / ".ci/run"]
     named = {
         (page.name, file)
-        for page in (*pages, *(ROOT / "docs").glob("*.md"))
+        for page in (*pages, *(ROOT / "docs").rglob("*.md"))
         for file in re.findall(r"\b(?:test|timely_llm|tools)/[\w/]+\.py\b", page.read_text())
     }
     assert len(named) > 50

@@ -38,6 +38,7 @@ UNDERSTOOD = {
     "slice-ratio": TASKS,
     "slice-rate": TASKS,
     "mixed": f"{WORKLOADS} rates",
+    "fleet": "error jobs network_s policies profile robots seconds seeds",
     "optimal": "jobs policies profile seeds",
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
@@ -48,7 +49,7 @@ GIVEN = {
     "engine": "transformers", "seconds": 9.0, "model": "m", "engine_args": ("a=1",),
     "scripted": True, "own_pace": True, "rates": (4.0,), "ratios": (0.4,), "lengths": ("1-2:3-4",),
     "bounds": (3.0,), "charged": True, "requests": (2,), "tokens": 99, "repeats": 8,
-    "explain": True, "durations": "model",
+    "explain": True, "durations": "model", "robots": (2,),
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ from PIL import Image
 from test.report.runs import HOSTILE, filled_with, loaded, simulated
 from timely_llm.experiments.results.document import DocumentError
 from timely_llm.report.palette import SCHEMES
-from timely_llm.report.png import write_pictures
+from timely_llm.report.png import write_charts, write_pictures
+from timely_llm.report.series import charts
 
 
 def test_each_measure_and_timeline_is_a_picture_in_both_schemes(tmp_path: Path) -> None:
@@ -42,3 +43,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DocumentError, match="cannot write pictures to"):
         write_pictures(loaded(simulated()), tmp_path / "file", ["a"])
+
+
+def test_charts_stand_side_by_side_in_one_picture(tmp_path: Path) -> None:
+    one, *others = [chart for chart in charts(simulated()) if chart.readable]
+    assert others
+    write_charts([one], tmp_path / "one.png")
+    write_charts([one, *others], tmp_path / "all.png")
+    width, height = Image.open(tmp_path / "one.png").size
+    assert Image.open(tmp_path / "all.png").size == (width * (1 + len(others)), height)

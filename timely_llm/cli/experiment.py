@@ -24,7 +24,7 @@ from timely_llm.experiments.registry import experiment as find
 from timely_llm.experiments.results.document import write_run
 from timely_llm.experiments.virtual.durations import DURATIONS
 
-MOST_LOAD, MOST_RATE, MOST_REQUESTS = 100, 1000, 1024
+MOST_LOAD, MOST_RATE, MOST_REQUESTS, MOST_ROBOTS = 100, 1000, 1024, 1000
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -88,6 +88,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               )  # fmt: skip
 @click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
               help="Copies of each job; each number is a run.")  # fmt: skip
+@click.option("--robots", metavar="10,100", callback=_counts(MOST_ROBOTS, "10,100"),
+              help="For fleet: sizes of the fleet; each number is a run.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds, from 0 on.")
 @click.option("--trace", type=click.Path(exists=True, path_type=Path),
               help="Trace with jobs of your own; seeds then change predictions and noise"
@@ -112,7 +114,7 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Engine; a real one serves in real time, with a shorter workload.")  # fmt: skip
 @click.option("--duration", "seconds", cls=Option, formerly=["--seconds"],
               type=click.FloatRange(5, 86_400), callback=_number,
-              help="With a real engine: seconds of each workload.")  # fmt: skip
+              help="Seconds of each workload, with a real engine and for fleet.")  # fmt: skip
 @click.option("--rates", metavar="0.5,1,2", callback=_numbers(0, MOST_RATE, "0.5,1,2"),
               help="Conversations a second, for slice-* and mixed.")  # fmt: skip
 @click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),

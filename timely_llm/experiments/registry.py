@@ -27,6 +27,7 @@ EXPERIMENTS = (
     "slice-ratio",
     "slice-rate",
     "mixed",
+    "fleet",
     "optimal",
     "engine-overhead",
     "engine-resume",

@@ -98,10 +98,15 @@ def composed(preset: str, seed: int) -> Trace:
     if preset not in known:
         raise ExperimentError(f"unknown preset {preset!r}: choose one of {', '.join(known)}")
     recipe = known[preset].model_copy(update={"seed": seed})
-    file = resource("config/traces/lrtrace_tasks.yaml")
-    tasks = load_document(file, TraceTasks, "task set", TraceError)
     source = f"preset {preset}, seed {seed}"
-    return compose(recipe, tasks, shipped_skill_sets(), None, preset, source)
+    return compose(recipe, shipped_tasks(), shipped_skill_sets(), None, preset, source)
+
+
+@lru_cache(maxsize=1)
+def shipped_tasks() -> TraceTasks:
+    """Return the kinds of tasks that come with the package."""
+    file = resource("config/traces/lrtrace_tasks.yaml")
+    return load_document(file, TraceTasks, "task set", TraceError)
 
 
 @lru_cache(maxsize=1)

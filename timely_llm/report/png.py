@@ -46,6 +46,8 @@ HAIRLINE_S = 0.01
 LONGEST_AGENT = 13
 LEGEND_COLUMNS, LEGEND_IN = 10, 0.19
 CHART_IN = (5.2, 3.6)
+PANEL_IN, PANEL_DPI = (3.4, 3.0), 90
+"""Size of one of several charts side by side, and the pixels of an inch there."""
 MARKERS = {
     "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "inverted_triangle": "v",
     "star": "*",
@@ -319,15 +321,47 @@ def _timeline_legend(figure: Figure, timeline: Timeline, scheme: Scheme, y: floa
     )  # fmt: skip
 
 
+def write_charts(drawn: Sequence[Chart], path: Path, scheme: Scheme = LIGHT) -> None:
+    """Write charts side by side as one picture, with one legend.
+
+    Args:
+        drawn: at least one chart; all have the same series.
+        path: the picture; its suffix names its kind.
+        scheme: colours.
+
+    Raises:
+        OutputFileError: the picture cannot be written.
+    """
+    _save(path, partial(_charts, drawn, size_in=PANEL_IN, dpi=PANEL_DPI), scheme)
+
+
 def _chart(chart: Chart, scheme: Scheme) -> Figure:
+    return _charts([chart], scheme, size_in=CHART_IN, dpi=DPI)
+
+
+def _charts(
+    drawn: Sequence[Chart], scheme: Scheme, size_in: tuple[float, float], dpi: int
+) -> Figure:
     figure = Figure(
-        figsize=CHART_IN,
-        dpi=DPI,
+        figsize=(size_in[0] * len(drawn), size_in[1]),
+        dpi=dpi,
         layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08),
         facecolor=scheme.page,
     )
     FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    for axes, chart in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):
+        _draw_chart(axes, chart, scheme)
+    first = drawn[0]
+    if len(first.series) > 1 and not first.named_by_place:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower left", ncols=4 * len(drawn), frameon=False,
+            labelcolor=scheme.ink, fontsize=8,
+        )  # fmt: skip
+    return figure
+
+
+def _draw_chart(axes: Axes, chart: Chart, scheme: Scheme) -> None:
     _style(axes, scheme)
     axes.grid(axis="y", color=scheme.line)
     axes.set_axisbelow(True)
@@ -351,11 +385,6 @@ def _chart(chart: Chart, scheme: Scheme) -> Figure:
                      hatch=2 * look.hatch, label=label)  # fmt: skip
         halves = [point.half if math.isfinite(point.half) else math.nan for point in series.points]
         axes.errorbar(x, y, halves, fmt="none", ecolor=scheme.ink, elinewidth=1, capsize=2.5)
-    if len(chart.series) > 1 and not chart.named_by_place:
-        figure.legend(
-            loc="outside lower left", ncols=4, frameon=False, labelcolor=scheme.ink, fontsize=8
-        )
-    return figure
 
 
 def _boxes(across: Iterable[Span], up: Iterable[Span]) -> list[list[Span]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import VirtualClock
@@ -161,8 +161,40 @@ def simulate_works(
     clock = VirtualClock(min(arrivals_s, default=0.0) - _FIRST_AT_S)
     clients = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports, event_log)
     pieces = script(works, conversations)
+    loop, skill_set = simulated_loop(
+        pieces.__getitem__, policy, settings, clock, works, explain=explain
+    )
+    task = workload.task_text(settings.own_tokens)
+    for work in works:
+        clients.enter(work, request_for(work, skill_set, task, settings))
+    for talk in conversations:
+        clients.enter_person(talk, stage.request_for(talk, MAX_TOKENS))
+    return clients.run(
+        loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), progress
+    )
+
+
+def simulated_loop(
+    pieces: Callable[[str], list[str]],
+    policy: Policy,
+    settings: SimulationSettings,
+    clock: VirtualClock,
+    works: Sequence[JobInstance] = (),
+    *,
+    explain: bool = False,
+) -> tuple[Loop, str]:
+    """Return a serving loop with a simulated engine, and the name of its skill set.
+
+    Args:
+        pieces: the model's output for a request's id, as tokens.
+        policy: a new one.
+        settings: of the run.
+        clock: the loop's; the engine's steps advance it.
+        works: their calls are the skills of the skill set.
+        explain: step plans have reasons.
+    """
     made = SwappingEngine if settings.swap else SimulatedEngine
-    engine = made(settings.profile, lambda key, _: pieces[key], clock, settings.limits)
+    engine = made(settings.profile, lambda key, _: pieces(key), clock, settings.limits)
     engine.tokenizer = workload.OneTask()
     loop = Loop(
         engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain,
@@ -170,14 +202,7 @@ def simulate_works(
     )  # fmt: skip
     skill_set = workload.skill_set(settings.shared_tokens, works)
     loop.register(skill_set)
-    task = workload.task_text(settings.own_tokens)
-    for work in works:
-        clients.enter(work, request_for(work, skill_set.name, task, settings))
-    for talk in conversations:
-        clients.enter_person(talk, stage.request_for(talk, MAX_TOKENS))
-    return clients.run(
-        loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), progress
-    )
+    return loop, skill_set.name
 
 
 def true_seconds(robot: SimulatedRobot, segment: Segment) -> float:

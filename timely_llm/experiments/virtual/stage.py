@@ -165,8 +165,7 @@ class SimulatedClients:
         """
         self.loop = loop
         begin_s, told, busy_s = self._clock.now(), 0, 0.0
-        total = len(self.robots) + len(self.people)
-        while told < total:
+        while told < self._asked:
             self._happen()
             self._take(loop.take_events())
             before_s = self._clock.now()
@@ -175,11 +174,11 @@ class SimulatedClients:
             self._take(turn.events)
             if self._ended > told:
                 told = self._ended
-                progress(told, total)
-            if told < total and not turn.stepped:
+                progress(told, self._asked)
+            if told < self._asked and not turn.stepped:
                 next_s = min(turn.wake_s, self._events[0][0] if self._events else math.inf)
                 if next_s == math.inf:
-                    left = total - self._ended
+                    left = self._asked - self._ended
                     raise SimulationError(f"{left} requests are left, and nothing will ever happen")
                 rest(next_s)
         arrivals_s = [robot.work.arrival_s for robot in self.robots.values()]
@@ -191,6 +190,14 @@ class SimulatedClients:
             tuple(talker.outcome for talker in self.people.values()),
             self.stats.evictions, self.stats.recomputed_tokens, self.stats.loaded_tokens,
         )  # fmt: skip
+
+    def plan_ended(self, robot: SimulatedRobot, at_s: float) -> None:
+        """Do nothing more. In a subclass the robot may ask for its next plan with `enter`."""
+
+    @property
+    def _asked(self) -> int:
+        """Requests that entered."""
+        return len(self.robots) + len(self.people)
 
     def _take(self, events: Iterable[RunEvent]) -> None:
         """Let robots and people take what happened."""
@@ -207,6 +214,7 @@ class SimulatedClients:
                 case EndEvent():
                     self._ended += 1
                     self.robots[event.id].finished = event.code == "none"
+                    self.plan_ended(self.robots[event.id], event.t)
             if self._event_log is not None and is_written(event):
                 self._event_log.write(event)
 

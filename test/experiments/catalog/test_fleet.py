@@ -1,0 +1,55 @@
+"""Fleets of several sizes at one server, and at servers of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely_llm.experiments.catalog.fleet import DEDICATED
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.registry import experiment
+from timely_llm.experiments.results.document import Row, RunDocument
+from timely_llm.report.load import LoadedRun
+from timely_llm.report.page import render
+
+
+def run(**options: object) -> RunDocument:
+    found = experiment("fleet")
+    given = {"robots": (2, 6), "seconds": 15.0, "seeds": 1, "jobs": 1, **options}
+    return found.run(found.options(**given), lambda done, total: None)
+
+
+def of(made: RunDocument, robots: int, policy: str) -> Row:
+    (row,) = (row for row in made.rows if (row["robots"], row["policy"]) == (robots, policy))
+    return row
+
+
+def test_policies_are_measured_beside_dedicated_servers() -> None:
+    made = run(policies=("stream", "deadline"))
+    assert [(row["robots"], row["policy"]) for row in made.rows] == [
+        (robots, policy) for robots in (2, 6) for policy in (DEDICATED, "stream", "deadline")
+    ]
+    assert set(made.keys) | set(made.measures) <= made.rows[0].keys()
+    assert set(made.measures) <= made.definitions.keys()
+    assert of(made, 6, DEDICATED)["servers"] == 6
+    assert of(made, 6, "deadline")["servers"] == 1
+    assert of(made, 6, "stream")["qualified_per_min_vs_stream"] == 1.0
+    assert made == run(policies=("stream", "deadline")), "the same each time"
+    assert "fleet" in render([LoadedRun.of(made)])
+
+
+def test_one_robot_gets_the_same_from_a_server_of_its_own() -> None:
+    made = run(policies=("stream",), robots=(1,))
+    own, shared = of(made, 1, DEDICATED), of(made, 1, "stream")
+    assert {k: v for k, v in own.items() if k != "policy"} == {
+        k: v for k, v in shared.items() if k != "policy"
+    }
+
+
+def test_without_the_baseline_there_is_no_column_of_it() -> None:
+    made = run(policies=("deadline",), robots=(2,))
+    assert "qualified_per_min_vs_stream" not in {*made.rows[0], *made.measures, *made.definitions}
+
+
+def test_a_fleet_beyond_all_measure_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="a fleet of 2000 robots is too large: at most 1000"):
+        run(robots=(2000,))

@@ -1,0 +1,55 @@
+"""Tables of a real run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from test.tools.results.tiny import PAGE, document, rows, run
+from tools.results.page import PageTable, ResultsError
+from tools.results.table import definitions, markdown_table
+
+(TABLE,) = PAGE.tables
+
+
+def test_a_table_has_a_row_for_each_setting() -> None:
+    lines = markdown_table(run(), TABLE).splitlines()
+    assert lines[:4] == [
+        "**Robots**",
+        "",
+        "| robots | policy | utility | useful actions |",
+        "|---|---|---|---|",
+    ]
+    assert [line.split(" | ")[:2] for line in lines[4:]] == [
+        [f"| {robots}", policy]
+        for robots in (1, 2)
+        for policy in ("dedicated", "stream", "deadline")
+    ]
+
+
+def test_means_have_intervals_and_missing_values_a_dash() -> None:
+    made = document(rows("a", [(1.0, 0.1), (1.0, 0.2)], robots=5, late=None))
+    table = PageTable("tiny", ("utility", "starvation_frequency", "late"))
+    assert markdown_table(made, table).splitlines()[2] == (
+        "| 5 | a | 1.000 ± 0.000 | 0.150 ± 0.635 | \N{EN DASH} |"
+    )
+
+
+def test_a_table_may_show_some_settings() -> None:
+    text = markdown_table(run(), replace(TABLE, where={"robots": 2}))
+    assert text.splitlines()[2] == "| policy | utility | useful actions |"
+    assert len(text.splitlines()) == 7
+
+
+def test_what_a_document_lacks_is_named() -> None:
+    with pytest.raises(ResultsError, match="tiny: the document has no column attainment"):
+        markdown_table(run(), replace(TABLE, columns=("attainment",)))
+    with pytest.raises(ResultsError, match="tiny: the document has no rows for this table"):
+        markdown_table(run(), replace(TABLE, where={"robots": 3}))
+
+
+def test_each_column_has_its_meaning() -> None:
+    assert definitions(run(), ("useful_actions",)) == (
+        "- *useful actions*: segments that robots began to execute in the window."
+    )

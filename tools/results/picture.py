@@ -1,0 +1,32 @@
+"""The pictures of pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from timely_llm.experiments.results.document import RunDocument
+from timely_llm.report.png import write_charts
+from timely_llm.report.series import charts
+from tools.results.page import Picture, ResultsError
+
+MOST_BYTES = 60_000
+"""Size of a picture that the repository takes."""
+
+
+def draw(run: RunDocument, picture: Picture, path: Path) -> None:
+    """Write a picture.
+
+    Raises:
+        ResultsError: the document lacks a column, or the picture is too large.
+        OutputFileError: the file cannot be written.
+    """
+    rows = tuple(row for row in run.rows if row.get("policy") not in picture.without)
+    shown = run.model_copy(update={"rows": rows, "measures": picture.measures})
+    by_measure = {chart.measure: chart for chart in charts(shown)}
+    for measure in picture.measures:
+        if measure not in by_measure:
+            raise ResultsError(f"{picture.command}: the document has no chart of {measure}")
+    drawn = [by_measure[measure] for measure in picture.measures]
+    write_charts(drawn, path)
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise ResultsError(f"{path.name} has {size} bytes: at most {MOST_BYTES}")
