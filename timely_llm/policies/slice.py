@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -27,7 +28,8 @@ CYCLE_S = 1.0
 _MOST_COLUMNS = 1000  # bounds the mask of a task with an impossible rate
 
 StepSeconds = Callable[[int], float]
-"""Seconds of a decode step by its rows, l(b) of the paper; it never falls with rows."""
+"""Seconds of a decode step by its rows, l(b) of the paper. Where it falls with rows, `select` finds
+a task that makes the cycle too long, but not always the first one."""
 
 
 class SliceTask:
@@ -235,7 +237,16 @@ def keep_running(utility: float, selected: bool, boost: float) -> float:
 
 
 REAL_TIME_UTILITY = 100.0
-"""Worth of a real-time task relative to a conversation (Zhou et al. 2025 gives no figure)."""
+"""Worth of a real-time task relative to a conversation: the upper end of what Zhou et al. 2025, §I,
+calls typical, "10 to 100 times higher"."""
+
+
+class Restart(StrEnum):
+    """Why a cycle began."""
+
+    TASKS = "a request came or ended"
+    SEGMENTS = "a segment of a plan ended"
+    CYCLE_END = "the cycle before was complete"
 
 
 @dataclass(eq=False)
@@ -265,6 +276,7 @@ class Slice(Explains):
         half_life_tokens: tokens after which a task is worth half; infinite: constant worth.
         keep: factor on the worth of a task that is selected already; 1: none.
         mean_segment_tokens: tokens of a plan's mean segment before any was seen.
+        restarts: how often a cycle began, by cause.
     """
 
     even: bool = False
@@ -286,7 +298,9 @@ class Slice(Explains):
             if not 0.0 < value < math.inf:
                 raise ConfigurationError(f"slice: {name} must be above 0 and finite, not {value:g}")
         self._segment_length = MeanSegmentLength(self.mean_segment_tokens)
+        self.restarts = Counter[Restart]()
         self._known: list[Hashable] = []
+        self._known_keys: list[str] = []
         self._selected: frozenset[str] = frozenset()
         self._refusals: dict[str, Reason] | None = None
         self._columns: Iterator[list[str]] = iter(())
@@ -301,10 +315,11 @@ class Slice(Explains):
     ) -> StepPlan:
         """Return the next column, or the rest of the last one."""
         known = [_deliverable(generation) for generation in generations]
-        if known != self._known:
-            self._known = known
-            self._schedule(now, generations, step_time, capacity)
         by_key = {generation.key: generation for generation in generations}
+        if known != self._known:
+            cause = Restart.SEGMENTS if list(by_key) == self._known_keys else Restart.TASKS
+            self._known, self._known_keys = known, list(by_key)
+            self._schedule(now, generations, step_time, capacity, cause)
         if not self._column and not self._next_column():
             self._schedule(now, generations, step_time, capacity)
             self._next_column()
@@ -356,8 +371,11 @@ class Slice(Explains):
         generations: Collection[Generation],
         step_time: StepTime,
         capacity: Capacity,
+        cause: Restart = Restart.CYCLE_END,
     ) -> None:
         """Select tasks (Algorithm 2) and make their mask (Algorithm 3)."""
+        if generations:
+            self.restarts[cause] += 1
         tasks = self._tasks(now, generations, step_time)
         room = capacity.free_tokens + sum(generation.kv_tokens for generation in generations)
         why: dict[str, Reason] | None = {} if self.explain else None

@@ -35,6 +35,8 @@ DEFINITIONS: Mapping[str, str] = {
     "stalled_s": "time in which a conversation's listener waited for words, seconds, mean;"
     " 0.75 words a token, read at 5 words/s or heard at 3",
     "max_stall_s": "longest time in which one listener waited for words, seconds, in sum",
+    "share_cut": "share of the requests with an answer that ended at the most tokens that the"
+    " request declares; such an answer counts as whole, as it does in a server",
 }
 """The meaning of each column. A column without a request to count has no value."""
 
@@ -79,6 +81,7 @@ def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> Row:
         "stalled_s": fmean(stalls) if stalls else math.nan,
         "max_stall_s": max(stalls, default=math.nan),
         "share_served": share(talks, lambda talk: talk.finished),
+        "share_cut": share(talks, lambda talk: talk.cut),
     }
 
 
