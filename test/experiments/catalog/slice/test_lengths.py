@@ -3,6 +3,7 @@ import pytest
 from timely_llm.experiments.catalog.slice.lengths import CANDIDATES, TARGET, distances
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
+from timely_llm.experiments.results.document import Row
 from timely_llm.experiments.virtual.slice_workload import LengthRange
 
 FOUND = experiment("slice-lengths")
@@ -15,7 +16,7 @@ def test_the_target_is_what_the_paper_says_of_orca() -> None:
 
 def test_the_distance_is_that_of_the_mean_over_the_seeds() -> None:
     low, high = ({name: share + by for name, share in PAPER.items()} for by in (-0.1, 0.1))
-    rows = [{"lengths": "a", **low}, {"lengths": "a", **high}, {"lengths": "b", **high}]
+    rows: list[Row] = [{"lengths": "a", **low}, {"lengths": "a", **high}, {"lengths": "b", **high}]
     assert distances(rows) == {"a": pytest.approx(0.0), "b": pytest.approx(0.1)}
 
 
