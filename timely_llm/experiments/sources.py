@@ -93,7 +93,7 @@ def composed(preset: str, seed: int, minutes: float | None = None) -> Trace:
         minutes: length of the workload; None: as the preset says.
 
     Raises:
-        ExperimentError: no preset has the name, or so short a workload has too few jobs.
+        ExperimentError: no preset has the name, or the workload has too few jobs in these minutes.
     """
     known = presets()
     if preset not in known:

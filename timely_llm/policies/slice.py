@@ -28,8 +28,7 @@ CYCLE_S = 1.0
 _MOST_COLUMNS = 1000  # bounds the mask of a task with an impossible rate
 
 StepSeconds = Callable[[int], float]
-"""Seconds of a decode step by its rows, l(b) of the paper. Where it falls with rows, `select` finds
-a task that makes the cycle too long, but not always the first one."""
+"""Seconds of a decode step by its rows, l(b) of the paper."""
 
 
 class SliceTask:
@@ -121,12 +120,13 @@ def select(
     rows: int | None = None,
     room: float = math.inf,
     taken: Mapping[int, int] | None = None,
+    grows: bool = True,
     why: dict[str, Reason] | None = None,
 ) -> tuple[list[SliceTask], list[SliceTask]]:
     """Return the tasks that share a cycle, and the others, by their utility rate (Algorithm 2).
 
     The first task that makes the cycle too long ends the selection, even if a later task would fit.
-    A cycle grows with each task, so that bisection finds the first one.
+    Where a cycle grows with each task, bisection finds the first one.
 
     Args:
         tasks: in order of arrival, which decides among equals.
@@ -136,6 +136,7 @@ def select(
         room: KV tokens for all tasks; a task that does not fit is skipped. The paper's engine has
             enough.
         taken: columns of other rows, as in `period_s`; None: none.
+        grows: `step_s` never falls with rows; else one task after the other is tried.
         why: takes the reasons of the tasks that are not selected, by key; None: no reasons.
     """
     ranked = sorted(tasks, key=attrgetter("utility_rate"), reverse=True)
@@ -155,7 +156,10 @@ def select(
         return period_s(together, step_s) + prefill_s[number] >= cycle_s
 
     most = len(fitting) if rows is None else min(rows, len(fitting))
-    number = bisect_left(range(1, most + 1), True, key=too_long)
+    if grows:
+        number = bisect_left(range(1, most + 1), True, key=too_long)
+    else:
+        number = next((count for count in range(most) if too_long(count + 1)), most)
     if why is not None:
         why |= {task.key: Reason(Cause.MEMORY, task.kv_tokens - room) for task in passed_over}
         for task in fitting[number:]:
@@ -381,8 +385,9 @@ class Slice(Explains):
         why: dict[str, Reason] | None = {} if self.explain else None
         self._refusals = why
         chosen, left = select(
-            tasks, step_time.predict_s, self.cycle_s, rows=capacity.max_rows, room=room, why=why
-        )
+            tasks, step_time.predict_s, self.cycle_s, rows=capacity.max_rows, room=room,
+            grows=step_time.grows, why=why,
+        )  # fmt: skip
         if not chosen:
             chosen = [task for task in left if task.kv_tokens <= room][:1]
         elif self.fill and len(chosen) < capacity.max_rows:

@@ -15,7 +15,7 @@ from timely_llm.experiments.virtual.slice_workload import Mix, talks
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Conversation, Trace
 
-SIZES = (10, 20, 40)
+SIZES = (20, 40, 60)
 EVERY_S = 30.0
 """Seconds from one burst to the next."""
 

@@ -27,6 +27,8 @@ DEFINITIONS: Mapping[str, str] = {
     "ttft_attainment": "share of the conversations with a first token in time",
     "tpot_attainment": "share of the conversations with a whole answer and a mean time between its"
     " tokens that is not longer than requested",
+    "objective": "worth of the requests that met their SLO, in sum: X times U of Zhou et al. 2025,"
+    " Eq. 1",
     "completion_s": "from asking to the whole answer, seconds, mean over the served requests",
     "rt_completion_s": "the same, of real-time tasks",
     "nrt_completion_s": "the same, of conversations",
@@ -73,6 +75,7 @@ def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> Row:
         "nrt_attainment": share(people, met),
         "ttft_attainment": share(people, lambda t: slo_of(t).met_ttft(t.ttft_s)),
         "tpot_attainment": share(people, lambda t: t.finished and slo_of(t).met_tpot(t.tpot_s)),
+        "objective": _objective(talks),
         "completion_s": _completion_s(talks),
         "rt_completion_s": _completion_s(machines),
         "nrt_completion_s": _completion_s(people),
@@ -102,6 +105,11 @@ def gaps_until(talk: ConversationOutcome, end_s: float) -> list[float]:
     """Return the times between its tokens until a moment, seconds."""
     times_s = [time_s for time_s in talk.times_s if time_s <= end_s]
     return [later - one for one, later in pairwise(times_s)]
+
+
+def _objective(talks: Sequence[ConversationOutcome]) -> float:
+    """Return the sum of Eq. 1 of Zhou et al. 2025; NaN without talks."""
+    return math.fsum(met(t) * t.conversation.weight for t in talks) if talks else math.nan
 
 
 def _completion_s(talks: Iterable[ConversationOutcome]) -> float:

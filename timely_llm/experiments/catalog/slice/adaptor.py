@@ -43,7 +43,9 @@ class AdaptorOptions(TaskOptions):
 
 def run(options: AdaptorOptions, progress: Progress) -> RunDocument:
     """Return what SLICE reaches with and without its adaptors, by rate."""
-    made = document(EXPERIMENT, options, sweep(options, progress), keys=KEYS, measures=MEASURES)
+    made = document(
+        EXPERIMENT, options, sweep(options, progress), keys=KEYS, measures=("objective", *MEASURES)
+    )
     used = [name for name in SETTINGS if name in options.policies]
     notes = [f"`{name}`: {SETTINGS[name]}." for name in used]
     return made.model_copy(update={"notes": (*made.notes, *notes)})

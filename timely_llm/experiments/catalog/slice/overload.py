@@ -25,6 +25,7 @@ from timely_llm.experiments.virtual.stage import Progress
 KEYS = (*(key for key in KEY_DEFINITIONS if key != "rate"), "policy", "rate")
 MEASURES = (
     "attainment",
+    "objective",
     "rt_attainment",
     "nrt_attainment",
     "max_ttft_s",
