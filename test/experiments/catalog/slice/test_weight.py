@@ -31,7 +31,7 @@ def test_slice_orders_alike_from_10_to_100_and_not_without_a_preference() -> Non
         ),
         quiet,
     )  # fmt: skip
-    one, ten, hundred = ({**row, "weight": 0} for row in made.rows)
+    one, ten, hundred = ({**row, "weight": 0, "objective": 0} for row in made.rows)
     assert ten == hundred
     assert float(one["rt_attainment"] or 0) < float(ten["rt_attainment"] or 0)
     assert made.keys[-1] == "weight"
