@@ -28,6 +28,24 @@ def test_a_file_is_a_profile_wherever_a_name_is_one(tmp_path: Path) -> None:
     assert profile.step_s(rows=4, prefill_tokens=10) == pytest.approx(0.03 + 2 * 0.5 + 0.001)
 
 
+def test_the_released_step_times_are_those_of_the_code() -> None:
+    released = step_time_profile("rtx4060ti-released")
+    milliseconds = [round(1e3 * released.step_s(rows), 6) for rows in (1, 7, 8, 9, 10, 15, 200)]
+    assert milliseconds == [14, 83, 125, 126, 123, 124, 124]
+    assert "FindJob" in released.source
+
+
+@pytest.mark.parametrize("profile", PROFILES.values(), ids=list(PROFILES))
+def test_a_profile_says_which_constants_are_read_and_which_are_not(profile: Profile) -> None:
+    if profile.name != "millisecond":
+        assert "read" in profile.source
+        assert (
+            "derived" in profile.source
+            or "this package's" in profile.source
+            or ("as on" in profile.source)
+        )
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -14,12 +14,17 @@ from timely_llm.cli.experiment import experiment as command
 from timely_llm.experiments.contract import ExperimentError, Options
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 
-PLANS = "error harness jobs loads network_s noise policies profile seeds uncached"
+PLANS = (
+    "error first_seed harness jobs loads minutes network_s noise policies profile seeds uncached"
+)
 WORKLOADS = f"{PLANS} durations trace"
 TIMELINES = f"{WORKLOADS} explain"
 OF_REAL_TIME = "engine engine_args model own_pace scripted seconds"
 REAL_TIME = f"{TIMELINES} {OF_REAL_TIME}"
-TASKS = "bounds charged jobs lengths network_s policies profile rates ratios seeds"
+TASKS = (
+    "bounds charged first_seed jobs lengths minutes network_s policies profile rates ratios seeds"
+    " trace ttft_s"
+)
 ENGINES = "engine engine_args model repeats tokens"
 UNDERSTOOD = {
     "timelyllm-drone": REAL_TIME,
@@ -37,9 +42,15 @@ UNDERSTOOD = {
     "slice-dynamic": TASKS,
     "slice-ratio": TASKS,
     "slice-rate": TASKS,
+    "slice-lengths": " ".join(sorted(set(TASKS.split()) - {"policies", "trace"})),
+    "slice-adaptor": TASKS,
+    "slice-weight": f"{TASKS} weights",
+    "slice-overload": TASKS,
+    "slice-restarts": f"{WORKLOADS} rates",
     "mixed": f"{WORKLOADS} rates",
     "fleet": "error jobs network_s policies profile robots seconds seeds",
-    "optimal": "jobs policies profile seeds",
+    "bursts": f"{WORKLOADS} sizes",
+    "optimal": "first_seed jobs policies profile seeds",
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
 }
@@ -49,7 +60,8 @@ GIVEN = {
     "engine": "transformers", "seconds": 9.0, "model": "m", "engine_args": ("a=1",),
     "scripted": True, "own_pace": True, "rates": (4.0,), "ratios": (0.4,), "lengths": ("1-2:3-4",),
     "bounds": (3.0,), "charged": True, "requests": (2,), "tokens": 99, "repeats": 8,
-    "explain": True, "durations": "model", "robots": (2,),
+    "explain": True, "durations": "model", "robots": (2,), "first_seed": 3, "minutes": 2.0,
+    "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,),
 }  # fmt: skip
 
 

@@ -1,7 +1,12 @@
 """`slice-static`, `slice-dynamic`, `slice-ratio` and `slice-rate`."""
 
+import math
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from test.experiments.bursts import bursts_file
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -9,6 +14,7 @@ from timely_llm.experiments.sweep import RunSpec
 from timely_llm.experiments.virtual.slice_sweep import cases, settings
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
+from timely_llm.traces.files import write_trace
 
 COLUMNS = {
     *("policy", "rate", "rt_ratio", "seed", "attainment", "rt_attainment", "nrt_attainment"),
@@ -128,6 +134,75 @@ def test_all_policies_see_the_same_tasks_and_bounds_are_declared() -> None:
     assert all(one.trace is other.trace for one, other in by_bound.values())
     bounds = {talk.max_tokens for talk in by_bound[4.0, 0][0].trace.conversations}
     assert bounds == {100, 640}
+
+
+def test_seeds_follow_the_first_one() -> None:
+    small = {"policies": ("orca",), "lengths": (SHORT,), "rates": (2.0,)}
+    both = run("slice-rate", seeds=2, **small)
+    second = run("slice-rate", seeds=1, first_seed=1, **small)
+    assert [row["seed"] for row in both.rows] == [0, 1]
+    assert second.rows == both.rows[1:]
+    assert (both.setup["seeds"], second.setup["seeds"]) == ("0 to 1", "1 to 1")
+
+
+def test_minutes_are_the_time_in_which_tasks_arrive() -> None:
+    found = experiment("slice-rate")
+    options = {"policies": ("orca",), "rates": (2.0,), "seeds": 1}
+    short, long = (cases(found.options(minutes=m, **options))[0].trace for m in (0.5, 5.0))
+    assert short.conversations == long.conversations[: len(short.conversations)]
+    assert long.conversations[-1].arrival_s <= 300.0 < long.conversations[-1].arrival_s + 10.0
+    assert len(long.conversations) == pytest.approx(600, rel=0.15)
+
+
+def test_conversations_ask_for_the_given_ttft_and_real_time_tasks_do_not() -> None:
+    found = experiment("slice-rate")
+    usual, patient = (
+        cases(found.options(policies=("orca",), rates=(2.0,), seeds=1, **given))[0].trace
+        for given in ({}, {"ttft_s": 9.0})
+    )
+    for one, other in zip(usual.conversations, patient.conversations, strict=True):
+        assert other == (one if one.deadline_s < math.inf else replace(one, ttft_s=9.0))
+    overload = {"policies": ("slice",), "rates": (3.0,), "seeds": 1, "minutes": 1.0}
+    strict = of(run("slice-rate", ttft_s=0.5, **overload), policy="slice")
+    loose = run("slice-rate", ttft_s=60.0, **overload)
+    assert float(of(loose, policy="slice")["ttft_attainment"] or 0) > float(
+        strict["ttft_attainment"] or 0
+    )
+    assert "60 s to the first token (this package's" in str(loose.setup["workload"])
+
+
+def test_answers_longer_than_declared_end_there() -> None:
+    options = {"policies": ("orca", "deadline"), "seeds": 1, "rates": (2.0,), "lengths": (SHORT,)}
+    whole = run("slice-rate", **options)
+    made = run("slice-rate", bounds=(0.5,), **options)
+    assert {row["share_cut"] for row in whole.rows} == {0.0}
+    assert "share_cut" in made.measures and "share_cut" not in whole.measures
+    tasks = cases(experiment("slice-rate").options(bounds=(0.5,), **options))[0].trace
+    longer = [one.output_tokens > one.max_tokens for one in tasks.conversations]
+    for row in made.rows:
+        assert row["share_cut"] == pytest.approx(sum(longer) / len(longer))
+        assert row["share_served"] == 1.0
+
+
+def test_a_trace_stands_in_place_of_the_tasks(tmp_path: Path) -> None:
+    found = experiment("slice-rate")
+    options = {"rates": (2.0,), "lengths": (SHORT,), "seeds": 1, "policies": ("orca",)}
+    (case,) = cases(found.options(**options))
+    file = tmp_path / "asked.jsonl"
+    write_trace(replace(case.trace, name="asked"), file)
+    made = run("slice-rate", trace=file, policies=("orca", "slice"))
+    composed = of(run("slice-rate", **options), policy="orca")
+    recorded = of(made, policy="orca")
+    assert [row["policy"] for row in made.rows] == ["orca", "slice"]
+    named = {"lengths", "bound", "rate", "rt_ratio"}
+    assert {k: v for k, v in recorded.items() if k not in named} == pytest.approx(
+        {k: v for k, v in composed.items() if k not in named}
+    )
+    assert recorded["rate"] == pytest.approx(2.0, rel=0.2)
+    with pytest.raises(ExperimentError, match=r"asked.jsonl has tasks of its own: leave out rates"):
+        run("slice-rate", trace=file, rates=(2.0,))
+    with pytest.raises(ExperimentError, match=r"bursts.jsonl has no conversations"):
+        run("slice-rate", trace=bursts_file(tmp_path))
 
 
 def test_options_that_change_nothing_are_refused() -> None:

@@ -25,6 +25,16 @@ def test_each_seed_has_its_own_arrivals_of_the_same_recipe() -> None:
     assert len(one.agents) <= 25
 
 
+def test_a_workload_of_an_hour_begins_like_a_short_one() -> None:
+    usual, long = composed("wid1", 0), composed("wid1", 0, 60.0)
+    assert 3500.0 < long.jobs[-1].arrival_s <= 3601.0
+    assert [job.arrival_s for job in long.jobs[:20]] == [job.arrival_s for job in usual.jobs[:20]]
+    with pytest.raises(
+        ExperimentError, match=r"0.1 minutes of wid1 have \d+ jobs, and the first 10"
+    ):
+        composed("wid1", 0, 0.1)
+
+
 def test_robots_that_come_with_the_package_are_known() -> None:
     assert {"drone", "arm"} <= shipped_skill_sets().keys()
 

@@ -10,6 +10,7 @@ from timely_llm.experiments.results.document import RunDocument, read_run, write
 from timely_llm.experiments.results.metrics import plain, row, task_rows
 from timely_llm.experiments.sweep import (
     Scored,
+    cases,
     compared,
     document,
     settings,
@@ -66,6 +67,20 @@ def test_rows_are_those_of_the_simulation_in_order(scored: list[Scored]) -> None
     assert scored[-1].row == plain(row(run, **columns))
     assert list(scored[-1].task_rows) == [plain(one) for one in task_rows(run, **columns)]
     assert scored[-1].row["requests"] == 3 * (36 - 10)
+
+
+def test_the_first_seed_and_the_minutes_are_the_users(tmp_path: Path) -> None:
+    made = WorkloadOptions(seeds=2, first_seed=4, minutes=1.5)
+    (short,) = workloads(made, ("wid2",)).values()
+    (usual,) = workloads(replace(made, minutes=None), ("wid2",)).values()
+    assert [case.settings.seed for case in cases(replace(made, policies=("fcfs",)), ("wid2",))] == [
+        4,
+        5,
+    ]
+    assert short[0].jobs[0].arrival_s == usual[0].jobs[0].arrival_s
+    assert short[0].jobs[-1].arrival_s <= 91.0 < usual[0].jobs[-1].arrival_s
+    with pytest.raises(ExperimentError, match="a trace has its own length: leave out minutes"):
+        workloads(replace(made, trace=bursts_file(tmp_path)), ())
 
 
 def test_several_processes_find_the_same_as_one(

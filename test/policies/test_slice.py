@@ -19,7 +19,7 @@ from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.registry import make_policy
-from timely_llm.policies.slice import Slice, SliceTask, decode_mask, select
+from timely_llm.policies.slice import Restart, Slice, SliceTask, decode_mask, select
 from timely_llm.policies.step_time import StepTime
 
 STEP = StepTime(0.0216, 0.00015, 0.00011)
@@ -126,6 +126,15 @@ def test_a_segment_that_is_done_is_a_departure() -> None:
     steps(policy, pool, 2)
     pool[1] = suspended("g", robot_free_s=8.0)
     assert len(steps(policy, pool, 1)[0].entries) == 2, "column 1 again"
+    assert policy.restarts == {Restart.TASKS: 1, Restart.SEGMENTS: 1}
+
+
+def test_a_complete_cycle_is_followed_by_another() -> None:
+    policy = Slice()
+    steps(policy, [talking("t", of_class=of_rate(2))], 5)
+    assert policy.restarts == {Restart.TASKS: 1, Restart.CYCLE_END: 2}
+    assert not steps(policy, [], 1)[0]
+    assert policy.restarts.total() == 3, "no task, no cycle"
 
 
 def test_utilities_change_by_generated_tokens_and_by_selection() -> None:

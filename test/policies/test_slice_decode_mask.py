@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.engines.simulated import PROFILES
 from timely_llm.policies.slice import (
     SliceTask,
     by_rate,
@@ -19,6 +20,7 @@ from timely_llm.policies.slice import (
     shorter_first,
     tpot_of_deadline,
 )
+from timely_llm.policies.step_time import StepTime
 
 TABLE_S = (0.026, 0.035, 0.044, 0.054, 0.063, 0.072, 0.081, 0.095, 0.1286)
 """l(1) to l(9) of the paper's testbed (Figure 1)."""
@@ -74,6 +76,25 @@ def test_the_first_that_does_not_fit_ends_the_selection() -> None:
     wide, narrow = SliceTask("wide", 0.01, 50.0), SliceTask("narrow", 1.0, 0.1)
     chosen, left = select([wide, narrow], lambda rows: 0.02)
     assert (chosen, left) == ([], [wide, narrow])
+
+
+@given(st.lists(st.sampled_from([4, 8, 10, 20]), max_size=16))
+def test_where_step_times_fall_the_first_that_does_not_fit_still_ends_it(rates: list[int]) -> None:
+    released = PROFILES["rtx4060ti-released"].step_s
+    asked = tasks(*rates)
+    ranked = sorted(asked, key=lambda task: task.utility_rate, reverse=True)
+    literal: list[SliceTask] = []
+    for task in ranked:
+        together = Counter(one.columns for one in [*literal, task])
+        if period_s(together, released) >= 1.0:
+            break
+        literal.append(task)
+    assert select(asked, released, grows=False)[0] == literal
+
+
+def test_a_table_that_falls_is_known() -> None:
+    assert not StepTime(table_s=PROFILES["rtx4060ti-released"].table_s).grows
+    assert StepTime(table_s=TABLE_S).grows and StepTime().grows
 
 
 def test_prompts_may_be_charged() -> None:

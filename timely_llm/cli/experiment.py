@@ -25,6 +25,7 @@ from timely_llm.experiments.results.document import write_run
 from timely_llm.experiments.virtual.durations import DURATIONS
 
 MOST_LOAD, MOST_RATE, MOST_REQUESTS, MOST_ROBOTS = 100, 1000, 1024, 1000
+MOST_MINUTES = 1440
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -90,9 +91,13 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Copies of each job; each number is a run.")  # fmt: skip
 @click.option("--robots", metavar="10,100", callback=_counts(MOST_ROBOTS, "10,100"),
               help="For fleet: sizes of the fleet; each number is a run.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds, from 0 on.")
+@click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds.")
+@click.option("--first-seed", type=click.IntRange(0, 2**31 - 1001),
+              help="First seed; the others follow it.")  # fmt: skip
+@click.option("--minutes", type=click.FloatRange(0.1, MOST_MINUTES), callback=_number,
+              help="Minutes in which requests of a composed workload arrive.")  # fmt: skip
 @click.option("--trace", type=click.Path(exists=True, path_type=Path),
-              help="Trace with jobs of your own; seeds then change predictions and noise"
+              help="Trace with requests of your own; seeds then change predictions and noise"
               " only.")  # fmt: skip
 @click.option("--profile", help="Name of a step-time profile.")
 @click.option("--harness", is_flag=True, default=None,
@@ -121,9 +126,20 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Shares of real-time tasks among conversations, for slice-*.")  # fmt: skip
 @click.option("--lengths", metavar="8-25:40-160,...", callback=_words,
               help="Tokens of answers, of real-time tasks and of others, for slice-*.")  # fmt: skip
-@click.option("--bounds", metavar="1,4", callback=_numbers(1, 100, "1,4"),
+@click.option("--bounds", metavar="1,4", callback=_numbers(0.01, 100, "1,4"),
               help="For slice-*: ratios of the declared token limit to the tokens of the longest"
-              " answer.")  # fmt: skip
+              " answer; below 1, longer answers end there.")  # fmt: skip
+@click.option("--ttft", "ttft_s", type=click.FloatRange(0.001, 86_400), callback=_number,
+              help="For slice-*: seconds to the first token that conversations ask for; Zhou et al."
+              " 2025 names no value.")  # fmt: skip
+@click.option(
+    "--weights",
+    metavar="1,10,100",
+    callback=_numbers(0.01, 1e6, "1,10,100"),
+    help="For slice-weight: worth of a real-time task over that of a conversation.",
+)
+@click.option("--sizes", metavar="10,20", callback=_counts(MOST_REQUESTS, "10,20"),
+              help="For bursts: conversations that begin at once.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
               " do not.")  # fmt: skip

@@ -70,12 +70,35 @@ class SimulationOptions(Options):
 
 
 @dataclass(frozen=True)
-class PlanOptions(SimulationOptions):
+class SeedOptions(Options):
+    """Options of experiments that run once for each seed.
+
+    Attributes:
+        seeds: number of seeds.
+        first_seed: the first of them; the others follow it.
+    """
+
+    seeds: int = 5
+    first_seed: int = 0
+
+    @property
+    def each_seed(self) -> range:
+        """The seeds."""
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    @property
+    def named_seeds(self) -> str:
+        """The seeds, for people: "0 to 4"."""
+        return f"{self.first_seed} to {self.each_seed[-1]}"
+
+
+@dataclass(frozen=True)
+class PlanOptions(SeedOptions, SimulationOptions):
     """Options of experiments with plans.
 
     Attributes:
         loads: requests for each job of the trace.
-        seeds: number of seeds, from 0 on.
+        minutes: length of a composed workload; None: as its preset says.
         harness: adds the baselines under the limits of the code of Ling et al. 2024.
         uncached: adds every policy without a prompt cache.
         error: standard deviation of the logarithm of predicted over true execution times.
@@ -83,7 +106,7 @@ class PlanOptions(SimulationOptions):
     """
 
     loads: tuple[int, ...] = (1,)
-    seeds: int = 5
+    minutes: float | None = None
     harness: bool = False
     uncached: bool = False
     error: float = 0.2

@@ -20,7 +20,7 @@ from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from timely_llm.traces.compose import compose
 from timely_llm.traces.files import read_trace
 from timely_llm.traces.model import Job, SkillTime, Trace, TraceError
-from timely_llm.traces.recipes import presets
+from timely_llm.traces.recipes import Recipe, presets
 from timely_llm.traces.recordings.bags import bag_messages
 from timely_llm.traces.tasks import TraceTasks
 
@@ -84,22 +84,35 @@ SKIP = SimulationSettings().skip
 
 
 @lru_cache(maxsize=64)
-def composed(preset: str, seed: int) -> Trace:
+def composed(preset: str, seed: int, minutes: float | None = None) -> Trace:
     """Return the workload of a preset, composed with a seed.
 
     Args:
         preset: its name, such as "wid1" (Ling et al. 2024, Table 3).
         seed: seed of arrivals, tasks and sampled times.
+        minutes: length of the workload; None: as the preset says.
 
     Raises:
-        ExperimentError: no preset has the name.
+        ExperimentError: no preset has the name, or the workload has too few jobs in these minutes.
     """
     known = presets()
     if preset not in known:
         raise ExperimentError(f"unknown preset {preset!r}: choose one of {', '.join(known)}")
-    recipe = known[preset].model_copy(update={"seed": seed})
+    recipe = recipe_of(known[preset], seed, minutes)
     source = f"preset {preset}, seed {seed}"
-    return compose(recipe, shipped_tasks(), shipped_skill_sets(), None, preset, source)
+    made = compose(recipe, shipped_tasks(), shipped_skill_sets(), None, preset, source)
+    if minutes is not None and len(made.jobs) <= SKIP:
+        raise ExperimentError(
+            f"{minutes:g} minutes of {preset} have {len(made.jobs)} jobs, and the first {SKIP} do"
+            " not count: ask for more minutes"
+        )
+    return made
+
+
+def recipe_of(preset: Recipe, seed: int, minutes: float | None) -> Recipe:
+    """Return the recipe of a preset with a seed, and with another length unless it is None."""
+    changed: dict[str, float] = {} if minutes is None else {"duration_s": 60.0 * minutes}
+    return preset.model_copy(update={"seed": seed, **changed})
 
 
 @lru_cache(maxsize=1)

@@ -167,7 +167,7 @@ def cases(options: WorkloadOptions, presets: Sequence[str]) -> list[RunSpec]:
         chosen(options.policies, options.harness, options.uncached),
         workloads(options, presets),
     )
-    drawn = (list(sources)[-1], options.loads[0], 0)
+    drawn = (list(sources)[-1], options.loads[0], options.first_seed)
     return [
         RunSpec(
             trace,
@@ -180,7 +180,7 @@ def cases(options: WorkloadOptions, presets: Sequence[str]) -> list[RunSpec]:
         for workload, traces in sources.items()
         for load in options.loads
         for spec in specs
-        for seed, trace in enumerate(traces)
+        for seed, trace in zip(options.each_seed, traces, strict=True)
     ]
 
 
@@ -195,10 +195,14 @@ def workloads(options: WorkloadOptions, presets: Sequence[str]) -> dict[str, lis
     """Return the traces of all seeds, by workload.
 
     Raises:
-        TimelyError: the user's trace cannot be read, is too short, or too long for the load.
+        TimelyError: the user's trace cannot be read, is too short, or too long for the load, or a
+            composed workload has too few jobs.
     """
     if options.trace is None:
-        made = {p: [composed(p, seed) for seed in range(options.seeds)] for p in presets}
+        made = {p: [composed(p, seed, options.minutes) for seed in options.each_seed]
+                for p in presets}  # fmt: skip
+    elif options.minutes is not None:
+        raise ExperimentError("a trace has its own length: leave out minutes")
     else:
         trace = given(options.trace)
         made = {trace.name or options.trace.stem: [trace] * options.seeds}
@@ -281,8 +285,9 @@ def setup(options: PlanOptions) -> dict[str, Value]:
         "step times": one.profile.source,
         "step times known": not one.learn_step_time,
         "workload": trace.name if trace else "composed anew for each seed",
+        **({} if options.minutes is None else {"minutes of each workload": options.minutes}),
         **of_trace,
-        "seeds": f"0 to {options.seeds - 1}",
+        "seeds": options.named_seeds,
         "load": "requests for each job, 0.2 ms apart, each by another robot",
         "prompt tokens, shared and computed once": one.shared_tokens,
         "prompt tokens computed for each request": one.own_tokens,

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -27,7 +28,7 @@ CYCLE_S = 1.0
 _MOST_COLUMNS = 1000  # bounds the mask of a task with an impossible rate
 
 StepSeconds = Callable[[int], float]
-"""Seconds of a decode step by its rows, l(b) of the paper; it never falls with rows."""
+"""Seconds of a decode step by its rows, l(b) of the paper."""
 
 
 class SliceTask:
@@ -119,12 +120,13 @@ def select(
     rows: int | None = None,
     room: float = math.inf,
     taken: Mapping[int, int] | None = None,
+    grows: bool = True,
     why: dict[str, Reason] | None = None,
 ) -> tuple[list[SliceTask], list[SliceTask]]:
     """Return the tasks that share a cycle, and the others, by their utility rate (Algorithm 2).
 
     The first task that makes the cycle too long ends the selection, even if a later task would fit.
-    A cycle grows with each task, so that bisection finds the first one.
+    Where a cycle grows with each task, bisection finds the first one.
 
     Args:
         tasks: in order of arrival, which decides among equals.
@@ -134,6 +136,7 @@ def select(
         room: KV tokens for all tasks; a task that does not fit is skipped. The paper's engine has
             enough.
         taken: columns of other rows, as in `period_s`; None: none.
+        grows: `step_s` never falls with rows; else one task after the other is tried.
         why: takes the reasons of the tasks that are not selected, by key; None: no reasons.
     """
     ranked = sorted(tasks, key=attrgetter("utility_rate"), reverse=True)
@@ -153,7 +156,10 @@ def select(
         return period_s(together, step_s) + prefill_s[number] >= cycle_s
 
     most = len(fitting) if rows is None else min(rows, len(fitting))
-    number = bisect_left(range(1, most + 1), True, key=too_long)
+    if grows:
+        number = bisect_left(range(1, most + 1), True, key=too_long)
+    else:
+        number = next((count for count in range(most) if too_long(count + 1)), most)
     if why is not None:
         why |= {task.key: Reason(Cause.MEMORY, task.kv_tokens - room) for task in passed_over}
         for task in fitting[number:]:
@@ -235,8 +241,16 @@ def keep_running(utility: float, selected: bool, boost: float) -> float:
 
 
 REAL_TIME_UTILITY = 100.0
-"""Worth of a real-time task relative to a conversation (Zhou et al. 2025, §I: "typically 10 to 100
-times higher")."""
+"""Worth of a real-time task relative to a conversation: the upper end of what Zhou et al. 2025, §I,
+calls typical, "10 to 100 times higher"."""
+
+
+class Restart(StrEnum):
+    """Why a cycle began."""
+
+    TASKS = "a request came or ended"
+    SEGMENTS = "a segment of a plan ended"
+    CYCLE_END = "the cycle before was complete"
 
 
 @dataclass(eq=False)
@@ -266,6 +280,7 @@ class Slice(Explains):
         half_life_tokens: tokens after which a task is worth half; infinite: constant worth.
         keep: factor on the worth of a task that is selected already; 1: none.
         mean_segment_tokens: tokens of a plan's mean segment before any was seen.
+        restarts: how often a cycle began, by cause.
     """
 
     even: bool = False
@@ -287,7 +302,9 @@ class Slice(Explains):
             if not 0.0 < value < math.inf:
                 raise ConfigurationError(f"slice: {name} must be above 0 and finite, not {value:g}")
         self._segment_length = MeanSegmentLength(self.mean_segment_tokens)
+        self.restarts = Counter[Restart]()
         self._known: list[Hashable] = []
+        self._known_keys: list[str] = []
         self._selected: frozenset[str] = frozenset()
         self._refusals: dict[str, Reason] | None = None
         self._columns: Iterator[list[str]] = iter(())
@@ -302,10 +319,11 @@ class Slice(Explains):
     ) -> StepPlan:
         """Return the next column, or the rest of the last one."""
         known = [_deliverable(generation) for generation in generations]
-        if known != self._known:
-            self._known = known
-            self._schedule(now, generations, step_time, capacity)
         by_key = {generation.key: generation for generation in generations}
+        if known != self._known:
+            cause = Restart.SEGMENTS if list(by_key) == self._known_keys else Restart.TASKS
+            self._known, self._known_keys = known, list(by_key)
+            self._schedule(now, generations, step_time, capacity, cause)
         if not self._column and not self._next_column():
             self._schedule(now, generations, step_time, capacity)
             self._next_column()
@@ -357,15 +375,19 @@ class Slice(Explains):
         generations: Collection[Generation],
         step_time: StepTime,
         capacity: Capacity,
+        cause: Restart = Restart.CYCLE_END,
     ) -> None:
         """Select tasks (Algorithm 2) and make their mask (Algorithm 3)."""
+        if generations:
+            self.restarts[cause] += 1
         tasks = self._tasks(now, generations, step_time)
         room = capacity.free_tokens + sum(generation.kv_tokens for generation in generations)
         why: dict[str, Reason] | None = {} if self.explain else None
         self._refusals = why
         chosen, left = select(
-            tasks, step_time.predict_s, self.cycle_s, rows=capacity.max_rows, room=room, why=why
-        )
+            tasks, step_time.predict_s, self.cycle_s, rows=capacity.max_rows, room=room,
+            grows=step_time.grows, why=why,
+        )  # fmt: skip
         if not chosen:
             chosen = [task for task in left if task.kv_tokens <= room][:1]
         elif self.fill and len(chosen) < capacity.max_rows:

@@ -179,6 +179,7 @@ class StepTime:
     Attributes:
         coefficients: seconds for (a step, a decode row, a prefill token, a context token).
         observations: number of steps learned from.
+        grows: in the table, a step of more rows never takes less time.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class StepTime:
         self.observations = 0
         self._jumps = 0  # steps in a row that were much slower; below 0: much faster
         self._table = tuple(table_s)
+        self.grows = list(self._table) == sorted(self._table)
         self._beyond_s = beyond_s
         # With a table, the unit of the first weight is the table's first step.
         self._unit_s = (base_s or self._table[0]) if self._table else 1.0

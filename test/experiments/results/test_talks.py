@@ -63,6 +63,7 @@ def test_a_real_time_task_needs_its_whole_answer_by_its_deadline() -> None:
     late = heard(0.1, 0.2, 1.75, kind=REAL_TIME)
     row = only(late_start, late)
     assert row["attainment"] == row["rt_attainment"] == 0.5
+    assert only(late_start, late, heard(0.5, 0.6))["objective"] == 101.0, "Eq. 1"
     assert row["completion_s"] == row["rt_completion_s"] == pytest.approx(1.625)
 
 

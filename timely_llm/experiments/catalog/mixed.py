@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
@@ -27,6 +28,12 @@ KEYS = ("workload", "load", "policy", "rate")
 MEASURES = ("utility", "urgent_utility", "normal_utility", "waiting_s", "share_served")
 """Measures of plans. The measures of conversations follow them."""
 
+TALKS_ARE = (
+    "half voice chats (8 tokens/s), half questions (10 tokens/s), 1 s to the first token; answers"
+    f" of 40 to 160 tokens, prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, computed"
+    " whole"
+)
+
 
 @dataclass(frozen=True)
 class MixedOptions(WorkloadOptions):
@@ -44,14 +51,7 @@ class MixedOptions(WorkloadOptions):
 
 def run(options: MixedOptions, progress: Progress) -> RunDocument:
     """Return the results of plans and conversations under each policy, by rate."""
-    alone = cases(options, (PRESET,))
-    mixed = [
-        _asked_by_people(case, rate)
-        for load in options.loads
-        for rate in options.rates
-        for case in alone
-        if case.settings.load == load
-    ]
+    mixed = people_beside(cases(options, (PRESET,)), options.loads, options.rates)
     rows = run_all(score, mixed, options.jobs, progress)
     made = sweep_document(
         EXPERIMENT,
@@ -61,12 +61,21 @@ def run(options: MixedOptions, progress: Progress) -> RunDocument:
         measures=MEASURES,
         definitions={"rate": "conversations a second, Poisson"},
     )
-    fewest, most = PROMPT_TOKENS
-    talks_are = (
-        "half voice chats (8 tokens/s), half questions (10 tokens/s), 1 s to the first token;"
-        f" answers of 40 to 160 tokens, prompts of {fewest} to {most} tokens, computed whole"
-    )
-    return made.model_copy(update={"setup": {**made.setup, "conversations": talks_are}})
+    return made.model_copy(update={"setup": {**made.setup, "conversations": TALKS_ARE}})
+
+
+def people_beside(
+    alone: Iterable[RunSpec], loads: Iterable[int], rates: Iterable[float]
+) -> list[RunSpec]:
+    """Return each case with conversations at each rate, by load and rate, without timelines."""
+    alone = list(alone)
+    return [
+        _asked_by_people(case, rate)
+        for load in loads
+        for rate in rates
+        for case in alone
+        if case.settings.load == load
+    ]
 
 
 def with_talks(trace: Trace, rate: float, seed: int) -> Trace:

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.engines.simulated import DEFAULT_PROFILE, Profile, step_time_profile
-from timely_llm.experiments.contract import Experiment, Options
+from timely_llm.experiments.contract import Experiment, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -160,18 +160,16 @@ class InstanceSet:
 
 
 @dataclass(frozen=True)
-class OptimalOptions(Options):
+class OptimalOptions(SeedOptions):
     """Options of `optimal`.
 
     Attributes:
         policies: in the notation of `policy_spec`.
-        seeds: number of seeds, from 0 on.
         profile: name of the step-time profile.
         jobs: processes that run at once.
     """
 
     policies: tuple[str, ...] = _POLICIES
-    seeds: int = 5
     profile: str = DEFAULT_PROFILE
     jobs: int = 2
 
@@ -189,11 +187,11 @@ def run(options: OptimalOptions, progress: Progress) -> RunDocument:
         InstanceSet(specs, replace(settings, own_tokens=burst.prompt_tokens), burst, requests, seed)
         for burst in BURSTS
         for requests in REQUESTS
-        for seed in range(options.seeds)
+        for seed in options.each_seed
     ]
     return EXPERIMENT.document(
         options.profile,
-        {"seeds": options.seeds, "instances": INSTANCES},
+        {"seeds": options.named_seeds, "instances": INSTANCES},
         keys=("prompt_tokens", "requests", "policy"),
         measures=("share_of_best", "worst_share", "utility", "best_utility"),
         definitions=_DEFINITIONS,

@@ -93,7 +93,7 @@ def run(
         (_names(name, load, seed, arm.text), arm, _beginning(trace, options))
         for name, traces in workloads(options, presets).items()
         for load in options.loads
-        for seed, trace in enumerate(traces)
+        for seed, trace in zip(options.each_seed, traces, strict=True)
         for arm in arms
     ]
     total, done = sum(_asked(part, int(names["load"])) for names, _, part in cases), 0

@@ -42,6 +42,8 @@ DEFINITIONS: Mapping[str, str] = {
     "stalled_s": "time in which a conversation's listener waited for words, seconds, mean;"
     " 0.75 words a token, read at 5 words/s or heard at 3",
     "max_stall_s": "longest time in which one listener waited for words, seconds, in sum",
+    "share_cut": "share of the requests with an answer that ended at the most tokens that the"
+    " request declares; such an answer counts as whole, as it does in a server",
 }
 """The meaning of each column. A column without a request to count has no value."""
 
@@ -105,9 +107,7 @@ def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> Row:
         "nrt_attainment": share(people, met),
         "ttft_attainment": share(people, lambda t: slo_of(t).met_ttft(t.ttft_s)),
         "tpot_attainment": share(people, lambda t: t.finished and slo_of(t).met_tpot(t.tpot_s)),
-        "objective": math.fsum(talk.conversation.weight for talk in talks if met(talk))
-        if talks
-        else math.nan,
+        "objective": _objective(talks),
         "qoe": fmean(map(qoe, people)) if people else math.nan,
         "completion_s": _completion_s(talks),
         "rt_completion_s": _completion_s(machines),
@@ -119,6 +119,7 @@ def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> Row:
         "share_served": share(talks, lambda talk: talk.finished),
         "share_first": share(talks, lambda talk: bool(talk.times_s)),
         "share_finished": share(talks, lambda talk: talk.finished),
+        "share_cut": share(talks, lambda talk: talk.cut),
     }
 
 
@@ -139,6 +140,11 @@ def gaps_until(talk: ConversationOutcome, end_s: float) -> list[float]:
     """Return the times between its tokens until a moment, seconds."""
     times_s = [time_s for time_s in talk.times_s if time_s <= end_s]
     return [later - one for one, later in pairwise(times_s)]
+
+
+def _objective(talks: Sequence[ConversationOutcome]) -> float:
+    """Return the sum of Eq. 1 of Zhou et al. 2025; NaN without talks."""
+    return math.fsum(met(t) * t.conversation.weight for t in talks) if talks else math.nan
 
 
 def _completion_s(talks: Iterable[ConversationOutcome]) -> float:

@@ -64,12 +64,14 @@ class ConversationOutcome:
         finished: the whole answer came.
         times_s: when each of its tokens came, on the trace's clock.
         stalled_s: seconds in which its listener had to wait for words.
+        cut: the answer ended at the most tokens that its request declares.
     """
 
     conversation: Conversation
     finished: bool
     times_s: tuple[float, ...]
     stalled_s: float
+    cut: bool = False
 
     @property
     def ttft_s(self) -> float:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from timely_llm.engines.simulated import step_time_profile
-from timely_llm.experiments.contract import Experiment, ExperimentError, SimulationOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    SeedOptions,
+    SimulationOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Paper, Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.talks import DEFINITIONS, talk_row
+from timely_llm.experiments.sources import given
 from timely_llm.experiments.sweep import RunSpec, simulate_run
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.experiments.virtual.slice_workload import (
@@ -23,6 +31,7 @@ from timely_llm.experiments.virtual.slice_workload import (
     tasks,
 )
 from timely_llm.experiments.virtual.stage import Progress
+from timely_llm.traces.model import Trace
 
 PROFILE = "rtx4060ti-chatglm2-6b"
 """The testbed of Zhou et al. 2025."""
@@ -45,13 +54,17 @@ MEASURES = (
 
 KEY_DEFINITIONS: Mapping[str, str] = {
     "lengths": "fewest and most tokens of answers, of real-time tasks : of others, uniform",
-    "bound": "most tokens that a request declares, over those of the longest answer of its kind",
+    "bound": "most tokens that a request declares, over those of the longest answer of its kind;"
+    " below 1, longer answers end there",
     "rate": "tasks a second, Poisson",
     "rt_ratio": "share of real-time tasks among them",
 }
 
 _SELDOM = ("lengths", "bound")
 """Keys of which there is one value by default."""
+
+_OF_TASKS = ("seeds", "minutes", "ttft_s", "rates", "ratios", "lengths", "bounds")
+"""Options that a trace leaves nothing to."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +82,23 @@ class TalkOptions(SimulationOptions):
 
 
 @dataclass(frozen=True)
-class TaskOptions(TalkOptions):
+class TaskOptions(SeedOptions, TalkOptions):
     """Options of experiments with tasks that come and go.
 
     Attributes:
-        seeds: number of seeds, from 0 on.
+        minutes: time in which tasks arrive; None: the time of the first 300.
+        trace: a file of conversations in place of the tasks; nothing is random then.
+        ttft_s: seconds to the first token that conversations ask for. Zhou et al. 2025 names no
+            value: the default is this package's.
         rates: conversations a second.
         ratios: shares of real-time tasks among them.
         lengths: of their answers, in the notation of `slice_workload.LengthRange`.
         bounds: most tokens that they declare, over those of the longest answer of their kind.
     """
 
-    seeds: int = 5
+    minutes: float | None = None
+    trace: Path | None = None
+    ttft_s: float = Mix.ttft_s
     rates: tuple[float, ...] = (1.0,)
     ratios: tuple[float, ...] = (0.7,)
     lengths: tuple[str, ...] = ("8-25:40-160",)
@@ -136,13 +154,16 @@ def cases(options: TaskOptions) -> list[RunSpec]:
         TimelyError: something of it is not possible.
     """
     specs, like = chosen(options.policies), settings(options)
+    if options.trace is not None:
+        trace, names = _recorded(options, options.trace)
+        return [RunSpec(trace, spec, like, {**names, "policy": spec.text}) for spec in specs]
     if not options.lengths:
         raise ExperimentError(f"no lengths are named: they are like {LengthRange()}")
     if min(options.rates) <= 0.0:
         raise ExperimentError("the rate must be above 0: at 0 no request comes")
     return [
         RunSpec(
-            tasks(Mix(rate, ratio, LengthRange.parse(lengths), bound), seed),
+            tasks(_mix(options, rate, ratio, lengths, bound), seed, options.minutes),
             spec,
             replace(like, seed=seed),
             {"lengths": lengths, "bound": bound, "policy": spec.text, "rate": rate,
@@ -153,8 +174,39 @@ def cases(options: TaskOptions) -> list[RunSpec]:
         for rate in options.rates
         for ratio in options.ratios
         for spec in specs
-        for seed in range(options.seeds)
+        for seed in options.each_seed
     ]  # fmt: skip
+
+
+def _mix(options: TaskOptions, rate: float, ratio: float, lengths: str, bound: float) -> Mix:
+    return Mix(rate, ratio, LengthRange.parse(lengths), bound, options.ttft_s)
+
+
+def _recorded(options: TaskOptions, file: Path) -> tuple[Trace, dict[str, Value]]:
+    """Return the conversations of a trace, and the key columns of its rows.
+
+    Raises:
+        TimelyError: the trace cannot be read, has no conversations, or an option is about tasks
+            that it replaces.
+    """
+    usual = type(options)()
+    for name in _OF_TASKS:
+        if getattr(options, name) != getattr(usual, name):
+            raise ExperimentError(f"{file.name} has tasks of its own: leave out {name}")
+    trace = given(file)
+    asked = trace.conversations
+    if not asked:
+        raise ExperimentError(f"{file.name} has no conversations")
+    seconds = asked[-1].arrival_s - asked[0].arrival_s
+    machines = sum(one.deadline_s < math.inf for one in asked)
+    names: dict[str, Value] = {
+        "lengths": trace.name or file.stem,
+        "bound": "the trace's",
+        "rate": round(len(asked) / seconds, 3) if seconds else None,
+        "rt_ratio": round(machines / len(asked), 3),
+        "seed": options.first_seed,
+    }
+    return replace(trace, jobs=()), names
 
 
 def settings(options: TalkOptions) -> SimulationSettings:
@@ -186,6 +238,7 @@ def document(
     Lengths and bound name a setting only if there are several.
     """
     rows = tuple(rows)
+    cut = ("share_cut",) if any(row.get("share_cut") for row in rows) else ()
     seldom = [key for key in _SELDOM if key in keys]
     fixed = {key: rows[0][key] for key in seldom if len({row[key] for row in rows}) == 1}
     known = {**KEY_DEFINITIONS, **DEFINITIONS, **(definitions or {})}
@@ -193,7 +246,7 @@ def document(
         options.profile,
         {**setup(options), **fixed, **(facts or {})},
         keys=tuple(key for key in keys if key not in fixed),
-        measures=tuple(measures),
+        measures=(*measures, *cut),
         definitions={name: known[name] for name in rows[0] if name in known},
         rows=rows,
         papers=tuple(papers),
@@ -203,18 +256,27 @@ def document(
 def setup(options: TalkOptions) -> dict[str, Value]:
     """Return what is needed to understand the numbers."""
     like, (fewest, most) = settings(options), PROMPT_TOKENS
-    seeds = options.seeds if isinstance(options, TaskOptions) else 0
+    tasks_of = options if isinstance(options, TaskOptions) else None
+    trace = tasks_of.trace if tasks_of else None
+    random = tasks_of is not None and trace is None
+    ttft_s = tasks_of.ttft_s if tasks_of else Mix.ttft_s
+    minutes = tasks_of.minutes if tasks_of else None
+    span = f"{TASKS} tasks" if minutes is None else f"{minutes:g} minutes of tasks"
+    made = (
+        f"{span} at Poisson times for each seed; real-time tasks (20 tokens/s,"
+        " 1.5 s for all of the answer, worth 100), voice chats (8 tokens/s) and questions (10"
+        f" tokens/s), as many of each, both with {ttft_s:g} s to the first token (this package's:"
+        " the paper names none), worth 1"
+    )
     free = "take no time: the first token comes from a step with one more row"
     charged = f"{fewest} to {most} tokens, uniform, each of which takes time"
     return {
         "engine": "simulated, in virtual time, with the serving loop itself",
         "step times": like.profile.source,
         "step times known": not like.learn_step_time,
-        "workload": f"{TASKS} tasks at Poisson times for each seed; real-time tasks (20 tokens/s,"
-        " 1.5 s for all of the answer, worth 100), voice chats (8 tokens/s) and questions (10"
-        " tokens/s), as many of each, both with 1 s to the first token, worth 1",
+        "workload": trace.name if trace else made,
         "prompts": charged if options.charged else free,
-        "seeds": f"0 to {seeds - 1}" if seeds else "nothing is random",
+        "seeds": tasks_of.named_seeds if tasks_of and random else "nothing is random",
         "network, each way (s)": like.network_s,
         "most rows of a step": like.limits.max_rows,
     }

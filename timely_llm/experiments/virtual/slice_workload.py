@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -71,7 +71,10 @@ class Mix:
         rt_ratio: probability that a task is a real-time one; half of the other tasks are
             voice chats, half are questions.
         lengths: of answers.
-        bound: most tokens that a request declares, over the longest answer of its kind: 1 or more.
+        bound: most tokens that a request declares, over the longest answer of its kind; below 1,
+            longer answers end there, as in a server.
+        ttft_s: seconds to the first token that a conversation asks for. Zhou et al. 2025 names no
+            value: the default is this package's.
 
     Raises:
         ExperimentError: a request would declare more tokens than are allowed.
@@ -81,6 +84,7 @@ class Mix:
     rt_ratio: float = 0.7
     lengths: LengthRange = LengthRange()
     bound: float = 1.0
+    ttft_s: float = TEXT.slo.ttft_s
 
     def __post_init__(self) -> None:
         most = max(self.lengths.real_time[1], self.lengths.others[1])
@@ -91,10 +95,21 @@ class Mix:
 
 
 @lru_cache(maxsize=512)
-def tasks(mix: Mix, seed: int, count: int = TASKS) -> Trace:
-    """Return the first `count` tasks of a mix, as a workload."""
+def tasks(mix: Mix, seed: int, minutes: float | None = None) -> Trace:
+    """Return the first tasks of a mix, as a workload.
+
+    Args:
+        mix: the mix.
+        seed: seed of arrivals, kinds and lengths.
+        minutes: tasks that arrive in this time; None: the first `TASKS`.
+    """
     name = f"{mix.rate:g}/s, {mix.rt_ratio:.0%} real-time"
-    made = tuple(islice(talks(mix, seed), count))
+    endless = talks(mix, seed)
+    if minutes is None:
+        made = tuple(islice(endless, TASKS))
+    else:
+        end_s = 60.0 * minutes
+        made = tuple(takewhile(lambda one: one.arrival_s <= end_s, endless))
     return Trace(name, f"{name}, {mix.lengths} tokens, seed {seed}", (), made)
 
 
@@ -113,13 +128,20 @@ def talks(mix: Mix, seed: int) -> Iterator[Conversation]:
         span = mix.lengths.real_time if kind is REAL_TIME else mix.lengths.others
         yield talk(
             f"{AGENTS[kind]}-{number}",
-            kind,
+            _asked(kind, mix),
             arrival_s,
             _between(span, length),
             math.ceil(mix.bound * span[1]),
             _between(PROMPT_TOKENS, prompt),
         )
         number += 1
+
+
+def _asked(kind: SloClass, mix: Mix) -> SloClass:
+    """Return a kind of task; a conversation has the time to the first token of the mix."""
+    if kind is REAL_TIME:
+        return kind
+    return replace(kind, slo=replace(kind.slo, ttft_s=mix.ttft_s))
 
 
 def talk(

@@ -73,7 +73,8 @@ class SimulatedPerson:
         result = self.result
         finished = result is not None and result.error_code == 0
         stalled_s = result.stalled_s if result else 0.0
-        return ConversationOutcome(self.conversation, finished, tuple(self.times_s), stalled_s)
+        cut = result is not None and result.cut
+        return ConversationOutcome(self.conversation, finished, tuple(self.times_s), stalled_s, cut)
 
 
 Progress = Callable[[int, int], None]

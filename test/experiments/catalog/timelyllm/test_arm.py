@@ -19,8 +19,8 @@ def quiet(done: int, total: int) -> None:
 def rows() -> dict[tuple[object, object], Row]:
     """What comes of the first jobs of the paper's workload, by task and policy."""
 
-    def first(preset: str, seed: int) -> Trace:
-        trace = composed(preset, seed)
+    def first(preset: str, seed: int, minutes: float | None) -> Trace:
+        trace = composed(preset, seed, minutes)
         return replace(trace, jobs=trace.jobs[:100])
 
     options = EXPERIMENT.options(policies=("fcfs", "stream", "timely"), loads=(1,), seeds=1, jobs=1)

@@ -18,8 +18,8 @@ def quiet(done: int, total: int) -> None:
 def run() -> RunDocument:
     """What comes of the first stories of one seed on Phi 3."""
 
-    def first(rule: Rule, seed: int) -> Trace:
-        trace = stories(rule, seed)
+    def first(rule: Rule, seed: int, minutes: float | None) -> Trace:
+        trace = stories(rule, seed, minutes)
         return replace(trace, jobs=trace.jobs[:40])
 
     options = EXPERIMENT.options(
@@ -68,3 +68,8 @@ def test_several_profiles_may_be_named_and_each_must_be_known() -> None:
         EXPERIMENT.run(EXPERIMENT.options(profile=f"{PHI}, abacus"), quiet)
     with pytest.raises(ExperimentError, match="has no option trace"):
         EXPERIMENT.options(trace="x")
+
+
+def test_minutes_are_the_time_in_which_stories_are_asked_for() -> None:
+    short, long = (stories("sentence", 0, minutes).jobs for minutes in (1.0, 10.0))
+    assert short[-1].arrival_s <= 60.0 < 500.0 < long[-1].arrival_s <= 600.0

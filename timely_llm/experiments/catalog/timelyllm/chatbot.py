@@ -18,6 +18,7 @@ from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import Paper, RunDocument
 from timely_llm.experiments.results.metrics import UNBOUNDED, definition, gains
+from timely_llm.experiments.sources import recipe_of
 from timely_llm.experiments.sweep import (
     GAIN_BASELINE,
     GAIN_MEASURES,
@@ -71,7 +72,7 @@ _TEXTS = 1  # stream of random numbers for texts
 
 
 @lru_cache(maxsize=64)
-def stories(rule: Rule, seed: int) -> Trace:
+def stories(rule: Rule, seed: int, minutes: float | None = None) -> Trace:
     """Return requests for stories as jobs. Readers read the segments one after the other.
 
     The preset `chatbot` gives people, prompts, arrivals and lengths of stories. Texts are synthetic
@@ -80,9 +81,10 @@ def stories(rule: Rule, seed: int) -> Trace:
     Args:
         rule: the boundary of segments.
         seed: seed of arrivals, prompts and texts.
+        minutes: length of the workload; None: as the preset says.
     """
     rng = np.random.default_rng([seed, _TEXTS])
-    jobs = tuple(_job(talk, rule, story(rng, talk.output_tokens)) for talk in _talks(seed))
+    jobs = tuple(_job(talk, rule, story(rng, talk.output_tokens)) for talk in _talks(seed, minutes))
     return Trace(f"stories by the {rule}", f"preset {PRESET}, seed {seed}", jobs)
 
 
@@ -109,9 +111,9 @@ def segment_tokens(pieces: list[Piece], late_tokens: int) -> tuple[int, ...]:
     return tuple(max(end - begin, 1) for begin, end in pairwise(seen))
 
 
-def _talks(seed: int) -> tuple[Conversation, ...]:
+def _talks(seed: int, minutes: float | None) -> tuple[Conversation, ...]:
     """Return the requests for stories: people, arrivals and lengths."""
-    recipe = presets()[PRESET].model_copy(update={"seed": seed})
+    recipe = recipe_of(presets()[PRESET], seed, minutes)
     prompts = load_document(
         resource("config/traces/story_prompts.yaml"), PromptSet, "prompts", TraceError
     )
@@ -217,13 +219,14 @@ def run(options: ChatbotOptions, progress: Progress) -> RunDocument:
     names = [name.strip() for name in options.profile.split(",")]
     profiles = {name: step_time_profile(name) for name in names}
     cases = [
-        RunSpec(stories(rule or RULES[0], seed), spec, _settings(options, profile, load, seed),
+        RunSpec(stories(rule or RULES[0], seed, options.minutes), spec,
+             _settings(options, profile, load, seed),
              {"profile": profile, "policy": spec.text, "rule": rule or WHOLE, "load": load,
               "seed": seed})
         for profile in profiles
         for load in options.loads
         for spec, rule in _pairs(options)
-        for seed in range(options.seeds)
+        for seed in options.each_seed
     ]  # fmt: skip
     scored = run_all(score, cases, options.jobs, progress)
     rows = gains((row for one in scored for row in one.task_rows), KEYS[:-1], GAIN_BASELINE)
