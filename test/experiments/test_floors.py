@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from timely_llm.core.documents.read import load_document
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.policy_spec import parse
-from timely_llm.experiments.results.document import Row
 from timely_llm.experiments.results.lanes import talk_columns
-from timely_llm.experiments.results.metrics import row
+from timely_llm.experiments.results.metrics import Row, row
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.resources import resource
 from timely_llm.traces.files import read_jsonl
