@@ -56,15 +56,15 @@ class Timely(Explains):
     priorities of the queue. The best generation joins the running batch if the memory can hold it,
     and if the most urgent running generation still makes its time budget then.
 
-    The paper's plans are `timely:slack=completion:budget=ert:urgent=laxity:speed=measured`, its
-    chatbot `timely:order=reading:streams=sentences` with the same bound. `slack=exp` is the formula
-    of the authors' released code.
+    The paper serves robots by `slack=completion:budget=ert:urgent=laxity:speed=measured`, and
+    chatbots by `order=reading:streams=sentences` with the same bound, since §7.1 names no other
+    change. `slack=exp` is the formula of the authors' released code.
 
     Attributes:
         rows: most generations in the batch (8 in the paper's harness).
         admissions: most generations that join at one step (1 in the paper's harness).
         segment_tokens: tokens of the longest segment, for the worst case (10 in Ling et al. 2024,
-            §7.1).
+            §7.1); sentences are longer.
         mean_segment_tokens: tokens of the mean segment before any was seen. Times the seconds of a
             step it is G, the time to generate a segment (90 ms at the paper's 21.8 ms a token).
         prior_segments: weight of `mean_segment_tokens`, in seen segments; infinite: G is not

@@ -11,6 +11,7 @@ from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.experiments.virtual.stage import answer, request_for
 from timely_llm.policies.fcfs import Stream
+from timely_llm.skills.prose import SentenceChecker
 from timely_llm.traces.model import Conversation, Trace
 
 TALK = Conversation("c", 1.0, "ann", prompt_tokens=20, output_tokens=30, max_tokens=64)
@@ -27,6 +28,12 @@ def test_an_answer_has_as_many_tokens_as_the_trace_says() -> None:
     assert talk.finished
     assert len(talk.times_s) == 30
     assert len(answer(30)) == 29  # and the token that ends it
+
+
+def test_an_answer_has_sentences_of_15_words() -> None:
+    said = "".join(answer(81))
+    pieces = SentenceChecker(words_per_s=5.0).feed(said + " ")
+    assert [len(piece.text.split()) for piece in pieces] == [15] * 4
 
 
 def test_times_are_those_at_the_person() -> None:

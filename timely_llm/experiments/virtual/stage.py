@@ -35,8 +35,8 @@ from timely_llm.serving.publisher import Stats
 from timely_llm.traces.model import Conversation
 from timely_llm.traces.streams import request_of
 
-_WORDS = (" so", " fa", "r", " so")
-"""The texts of tokens, again and again: three words in four tokens."""
+_WORDS = (*4 * (" so", " fa", "r", " so"), " so", " fa", "r", " so.")
+"""The texts of tokens, again and again: three words in four tokens, sentences of 15 words."""
 
 
 def answer(tokens: int) -> list[str]:
