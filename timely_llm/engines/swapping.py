@@ -16,7 +16,7 @@ from timely_llm.engines.sequences import (
     Sequences,
     SequenceState,
 )
-from timely_llm.engines.simulated import Profile, Script, SimulatedEngine
+from timely_llm.engines.simulated import PROFILES, Profile, Script, SimulatedEngine
 
 
 def check_swaps(profile: Profile) -> None:
@@ -26,9 +26,10 @@ def check_swaps(profile: Profile) -> None:
         EngineError: it has none.
     """
     if not profile.swap_token_s:
+        known = ", ".join(name for name, one in PROFILES.items() if one.swap_token_s)
         raise EngineError(
             f"the profile {profile.name} does not say how long KV takes to host memory and back:"
-            " give it a swap_token_s, or choose another profile"
+            f" choose one of {known}, or measured:FILE with a swap_token_s"
         )
 
 
