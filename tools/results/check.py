@@ -66,7 +66,9 @@ def problem_of(command: Command) -> str:
 
 def _unknown_commands(page: Page) -> Iterator[str]:
     known = {command.name for command in page.commands}
-    shown = [page.picture, *page.tables, *page.rankings]
-    for name in dict.fromkeys(one.command for one in shown):
+    shown = [page.picture.command]
+    shown += [table.command for table in page.tables]
+    shown += [ranking.command for ranking in page.rankings]
+    for name in dict.fromkeys(shown):
         if name not in known:
             yield f"{page.name}: no command of the page has the name {name}"
