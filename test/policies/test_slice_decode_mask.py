@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timely_llm.core.errors import ConfigurationError
@@ -78,7 +78,8 @@ def test_the_first_that_does_not_fit_ends_the_selection() -> None:
     assert (chosen, left) == ([], [wide, narrow])
 
 
-@given(st.lists(st.sampled_from([4, 8, 10, 20]), max_size=16))
+@given(st.lists(st.sampled_from([4, 8, 10, 20]), max_size=24))
+@example([8] * 19)  # all of them would fit again, but the eighth does not
 def test_where_step_times_fall_the_first_that_does_not_fit_still_ends_it(rates: list[int]) -> None:
     released = PROFILES["rtx4060ti-released"].step_s
     asked = tasks(*rates)

@@ -57,7 +57,10 @@ class Slo:
         return 1.0 / self.tpot_s
 
     def met(self, ttft_s: float, tpot_s: float, completion_s: float) -> bool:
-        """Return whether an answer with these times, in seconds, met the objective."""
+        """Return whether an answer with these times, in seconds, met the objective (Eq. 2).
+
+        The paper prints a TTFT of at least the requested one, which is taken as a misprint.
+        """
         if self.real_time:
             return completion_s <= self.deadline_s * _ROUNDING
         return self.met_ttft(ttft_s) and self.met_tpot(tpot_s)
