@@ -63,7 +63,7 @@ def too_small(trace: Path, setting: Setting) -> dict[str, float]:
     found = {}
     for more, than, measure, margin in setting.margins:
         values = (measured(trace, setting, policy)[measure] for policy in (more, than))
-        difference = next(values) - next(values)
+        difference = float(next(values) or 0.0) - float(next(values) or 0.0)
         if not difference >= margin:
             found[f"{measure} of {more} over {than}: at least {margin:g}"] = difference
     return found
