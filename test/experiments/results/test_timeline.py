@@ -3,7 +3,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from test.experiments.workloads import job, trace
@@ -93,6 +93,7 @@ CROWD = simulated(*(job(f"j{i}", i / 3, seconds=(0.5, 0.2)) for i in range(12)),
 
 
 @given(start_s=st.floats(-1, 8), length_s=st.floats(0.01, 8))
+@example(start_s=4.17e-15, length_s=1.0)
 @settings(deadline=None)
 def test_a_window_shows_what_happened_in_it_and_nothing_else(
     start_s: float, length_s: float

@@ -227,10 +227,10 @@ def _label(outcome: JobOutcome, index: int, known: PlanHistory) -> str:
 
 
 def _cut(pieces: Iterable[RequestSpan], start_s: float, end_s: float) -> Iterator[RequestSpan]:
-    """Yield the parts of pieces inside of a window that last at all."""
+    """Yield the parts of pieces inside of a window that last at all in a document."""
     for piece in pieces:
         first_s, last_s = max(piece.start_s, start_s), min(piece.end_s, end_s)
-        if first_s < last_s:
+        if round(first_s, _DIGITS) < round(last_s, _DIGITS):
             yield RequestSpan(piece.kind, first_s, last_s, piece.label)
 
 
