@@ -86,9 +86,9 @@ class Bag:
         self, at_s: float, name: str, code: ErrorCode = ErrorCode.NONE, epoch: int = 0
     ) -> None:
         self.say(
-            at_s, "results", "PlanResult", error_code=int(code), error_msg="", request_id=name,
-            agent="r", plan="", given=False, segments=0, epoch=epoch, response_time=0.0,
-            waiting_time=0.0, utility=0.0, prompt_tokens=100, generated_tokens=9,
+            at_s, "results", "PlanResult", error_code=int(code), error_msg="", retry_after=0.0,
+            request_id=name, agent="r", plan="", given=False, segments=0, epoch=epoch,
+            response_time=0.0, waiting_time=0.0, utility=0.0, prompt_tokens=100, generated_tokens=9,
             recomputed_tokens=0,
         )  # fmt: skip
 
@@ -135,8 +135,8 @@ class TalkBag(Bag):
     ) -> None:
         self.say(
             at_s, "stream_results", "StreamResult", error_code=int(code), error_msg="",
-            request_id=name, agent="p", text="", cut=False, ttft=0.0, tpot=0.0, largest_gap=0.0,
-            completion=0.0, stalled=0.0, slo_met=False, prompt_tokens=40,
+            retry_after=0.0, request_id=name, agent="p", text="", cut=False, ttft=0.0, tpot=0.0,
+            largest_gap=0.0, completion=0.0, stalled=0.0, slo_met=False, prompt_tokens=40,
             generated_tokens=tokens, recomputed_tokens=0, kept_tokens=10,
         )  # fmt: skip
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import HARNESS, WORDS, chosen, parse
 from timely_llm.experiments.virtual.simulation import SimulationSettings
+from timely_llm.policies.batch_bound import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.policies.registry import POLICIES, options_of
 from timely_llm.policies.timely import QueueOrder, Slack, StreamSegments, Timely
-from timely_llm.policies.worst_case import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 
 
 def test_a_policy_takes_words_and_options_of_its_own() -> None:
@@ -73,8 +73,11 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
     [
         ("best", "unknown policy 'best': choose one of fcfs, stream, fcfs-segments, edf, timely"),
         ("", "unknown policy ''"),
-        ("fcfs:", "fcfs:: '' is not one of harness, drops, uncached, open-loop, rows=..., admi"),
-        ("deadline:harness", "'harness' is not one of drops, uncached, open-loop, util=...,"),
+        (
+            "fcfs:",
+            "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop, rows=...",
+        ),
+        ("deadline:harness", "'harness' is not one of drops, uncached, gate, open-loop, util=...,"),
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),

@@ -3,11 +3,11 @@
 import pytest
 
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.policies.batch_bound import BudgetEnd
 from timely_llm.policies.deadline.plans import Deadline
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.policies.registry import POLICIES, make_policy, options_of
 from timely_llm.policies.timely import Slack, Timely
-from timely_llm.policies.worst_case import BudgetEnd
 
 
 def test_every_policy_can_be_made() -> None:

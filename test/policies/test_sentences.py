@@ -14,10 +14,9 @@ from timely_llm.core.generation import Generation, PlanGeneration, State, Stream
 from timely_llm.core.reason import Cause
 from timely_llm.core.slo import REAL_TIME, TEXT, Slo, SloClass
 from timely_llm.policies.contract import ask_for_reasons
-from timely_llm.policies.lengths import MeanSegmentLength
 from timely_llm.policies.sentences import SentenceGeneration, Sentences
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.timely import QueueOrder, StreamSegments, Timely
+from timely_llm.policies.timely import MeanSegmentLength, QueueOrder, StreamSegments, Timely
 from timely_llm.skills.prose import SentenceChecker
 
 STEP = StepTime(0.02, 0.0, 0.001)
@@ -36,7 +35,7 @@ def say(stream: StreamGeneration, now: float, *tokens: str) -> None:
 
 
 def sentence_of(stream: StreamGeneration, now: float) -> SentenceGeneration:
-    [made] = Sentences(MeanSegmentLength(4.0)).of([stream], now)
+    [made] = Sentences(MeanSegmentLength(4.0).observe).of([stream], now)
     return made
 
 
@@ -70,7 +69,8 @@ def test_an_answer_with_a_deadline_is_one_response() -> None:
 
 
 def test_a_sentence_ends_where_the_stop_checker_for_prose_ends_it() -> None:
-    sentences, reader = Sentences(MeanSegmentLength(4.0, weight=1.0)), stream("s")
+    length = MeanSegmentLength(4.0, weight=1.0)
+    sentences, reader = Sentences(length.observe), stream("s")
     states = []
     for token in ("Mr.", " Fox", " ran", ".", " He", " hid", "."):
         say(reader, 1.0, token)
@@ -82,11 +82,11 @@ def test_a_sentence_ends_where_the_stop_checker_for_prose_ends_it() -> None:
         (running, 1), (running, 2), (running, 3), (running, 4), (suspended, 0),
         (running, 1), (running, 2),
     ]  # fmt: skip
-    assert sentences.length.mean_tokens == pytest.approx((4 + 5) / 2)
+    assert length.mean_tokens == pytest.approx((4 + 5) / 2)
 
 
 def test_an_answer_that_no_step_took_stays_suspended() -> None:
-    sentences, reader = Sentences(MeanSegmentLength(4.0)), stream("s")
+    sentences, reader = Sentences(MeanSegmentLength(4.0).observe), stream("s")
     say(reader, 1.0, "Go.", " ")
     for taken in ((), (), {"s"}):
         assert sentences.of([reader], 1.1)[0].state is State.SUSPENDED
@@ -96,7 +96,7 @@ def test_an_answer_that_no_step_took_stays_suspended() -> None:
 
 
 def test_what_is_no_longer_served_is_forgotten() -> None:
-    sentences = Sentences(MeanSegmentLength(4.0))
+    sentences = Sentences(MeanSegmentLength(4.0).observe)
     sentences.of([stream(f"s{n}") for n in range(9)], 0.0)
     sentences.of([], 0.0)
     assert not sentences._answers
@@ -174,7 +174,7 @@ def test_plans_alone_are_served_as_without_sentences(
 
 @given(st.text(alphabet="ab. !?\n", max_size=60), st.integers(1, 4))
 def test_sentences_do_not_depend_on_the_tokens_in_which_they_come(text: str, size: int) -> None:
-    sentences, reader = Sentences(MeanSegmentLength(4.0)), stream("s")
+    sentences, reader = Sentences(MeanSegmentLength(4.0).observe), stream("s")
     sentences.of([reader], 0.0)
     ends, said = [], 0
     for begin in range(0, len(text), size):

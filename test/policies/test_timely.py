@@ -12,11 +12,11 @@ from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.reason import Cause
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.batch_bound import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 from timely_llm.policies.contract import ask_for_reasons
 from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import QueueOrder, Slack, Timely
-from timely_llm.policies.worst_case import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 
 G = 0.09
 STEP = StepTime(0.0216, 0.00015, 0.00011)

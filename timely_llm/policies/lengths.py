@@ -7,7 +7,7 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Hashable, Iterable
 
-from timely_llm.core.generation import PlanGeneration, State
+from timely_llm.core.generation import PlanGeneration
 
 
 class DecayingMean:
@@ -190,50 +190,3 @@ def _class(generation: PlanGeneration) -> Hashable:
 def _delivered(generation: PlanGeneration) -> int:
     """Return the tokens of all segments so far."""
     return len(generation.token_ids) - generation.segment_tokens
-
-
-_WINDOW = 500
-"""Segments beyond which the mean forgets."""
-
-
-class MeanSegmentLength:
-    """The mean tokens of a segment.
-
-    Times the seconds of a step it is G of Ling et al. 2024, Eq. 4, "the average generation time
-    calculated from profiling data". Here the segments since the start replace the profile.
-
-    Args:
-        mean_tokens: the mean before any segment was seen.
-        weight: weight of that mean, in segments; infinite: nothing is learned.
-
-    Attributes:
-        mean_tokens: the mean so far; beyond 500 segments the newest count more.
-    """
-
-    def __init__(self, mean_tokens: float, weight: float = 20.0) -> None:
-        self.mean_tokens = mean_tokens
-        self._weight = weight
-        self._most = max(weight, _WINDOW)
-        self._watched: list[tuple[PlanGeneration, int, int]] = []
-
-    def observe(self, tokens: int, segments: int = 1) -> None:
-        """Learn from `segments` segments with `tokens` tokens together."""
-        self._weight = min(self._weight + segments, self._most)
-        self.mean_tokens += (tokens - segments * self.mean_tokens) / self._weight
-
-    def watch(self, batch: Iterable[PlanGeneration]) -> None:
-        """Learn from the segments of the last batch, and remember the state of this one.
-
-        Only generations of a batch make segments, so only these are watched.
-        """
-        for generation, segments, tokens in self._watched:
-            made = len(generation.segments) - segments
-            if made > 0 and (said := _tokens(generation) - tokens) > 0:
-                self.observe(said, made)
-        self._watched = [(g, len(g.segments), _tokens(g)) for g in batch]
-
-
-def _tokens(generation: PlanGeneration) -> int:
-    """Return the tokens of all segments so far; the end of a plan belongs to the last one."""
-    tokens = len(generation.token_ids)
-    return tokens if generation.state is State.ENDED else tokens - generation.segment_tokens

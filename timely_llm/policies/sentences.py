@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import StreamRequest
 from timely_llm.core.time_utility import NORMAL, TimeUtility
-from timely_llm.policies.lengths import MeanSegmentLength
 from timely_llm.skills.prose import SentenceChecker
 
 
@@ -66,12 +65,12 @@ class Sentences:
 
     An answer is suspended after a sentence and returns to the queue, like a plan after a segment.
 
-    Attributes:
-        length: mean tokens of a sentence that another one followed.
+    Args:
+        observe: takes the tokens of sentences that others followed, and their number.
     """
 
-    def __init__(self, length: MeanSegmentLength) -> None:
-        self.length = length
+    def __init__(self, observe: Callable[[int, int], object]) -> None:
+        self._observe = observe
         self._answers: dict[str, _Answer] = {}
 
     def of(self, streams: Iterable[StreamGeneration], now: float) -> list[SentenceGeneration]:
@@ -83,7 +82,7 @@ class Sentences:
             if answer is None or answer.stream is not stream:
                 answer = _Answer(stream)
             else:
-                answer.read(self.length)
+                answer.read(self._observe)
             self._answers[stream.key] = answer
             made.append(answer.sentence(now))
         return made
@@ -117,15 +116,14 @@ class _Answer:
         self._begin = 0  # tokens before the present sentence
         self.read()
 
-    def read(self, length: MeanSegmentLength | None = None) -> None:
-        """Read the new tokens; `length` learns from the sentences that they end."""
+    def read(self, observe: Callable[[int, int], object] = lambda tokens, sentences: None) -> None:
+        """Read the new tokens; `observe` takes the sentences that they end."""
         for text in self.stream.pieces[self._read :]:
             self._read += 1
             ended = len(self._checker.feed(text))
             self.at_end = ended > 0
-            if ended and length is not None:
-                length.observe(self._read - self._begin, ended)
             if ended:
+                observe(self._read - self._begin, ended)
                 self._begin = self._read
 
     def sentence(self, now: float) -> SentenceGeneration:

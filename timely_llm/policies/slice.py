@@ -18,9 +18,9 @@ from timely_llm.core.generation import Generation, PlanGeneration, StreamGenerat
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
-from timely_llm.policies.lengths import MeanSegmentLength
 from timely_llm.policies.packing import pack
 from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.timely import MeanSegmentLength
 
 CYCLE_S = 1.0
 """Limit of a cycle, seconds: a cycle has the tokens of each task that are due in a second."""

@@ -20,7 +20,7 @@ from timely_llm.policies.step_time import StepTime
 class StrictPriority(Explains):
     """Requests of the highest class first, by arrival within a class, at each step anew.
 
-    The baseline of the simulator BLIS (inference-sim 2026): a static weight for each class, by
+    The baseline of the simulator inference-sim (BLIS 2026): a static weight for each class, by
     arrival within a class, and a waiting request that takes the row of a request of a lower class.
     BLIS preempts at most three requests a step and computes a preempted request anew. Here a step
     preempts as many as it must, and a preempted sequence keeps its KV while there is memory: the

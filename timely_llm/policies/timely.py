@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -18,12 +18,136 @@ from timely_llm.core.generation import (
 )
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.policies.batch_bound import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 from timely_llm.policies.contract import Explains
-from timely_llm.policies.lengths import MeanSegmentLength
 from timely_llm.policies.packing import Memory, pack
-from timely_llm.policies.sentences import Segmented, Sentences
+from timely_llm.policies.sentences import Segmented, SentenceGeneration, Sentences
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.worst_case import BatchBound, WorstCase
+
+
+class WorstCase:
+    """Worst-case check of a batch: its most urgent running segment must still make its budget.
+
+    The check assumes the longest segment for that request; see `BatchBound` for the rule.
+
+    Args:
+        batch: generations of the batch so far.
+        now: start of the step, seconds.
+        step_time: predicted seconds of steps.
+        segment_tokens: tokens of the longest segment.
+        budget: end of a segment's time budget.
+        urgent: which request is the most urgent one.
+        token_s: measured seconds of a token; NaN: as predicted for the larger batch.
+    """
+
+    def __init__(
+        self,
+        batch: Iterable[Generation],
+        now: float,
+        step_time: StepTime,
+        segment_tokens: int,
+        budget: BudgetEnd = BudgetEnd.ZERO,
+        urgent: MostUrgent = MostUrgent.ZERO,
+        token_s: float = math.nan,
+    ) -> None:
+        self._now = now
+        self._step_time = step_time
+        self._segment_tokens = segment_tokens
+        self._budget = budget
+        self._urgent = urgent
+        self._token_s = token_s
+        self._zero_s = math.inf
+        self._protected: list[tuple[float, int]] = []  # (end of the budget, tokens left)
+        self._rows = self._prefill = self._context = 0
+        for generation in batch:
+            self.add(generation)
+
+    def add(self, generation: Generation) -> None:
+        """Add a generation to the batch."""
+        self._rows += 1
+        self._context += generation.context_tokens
+        if generation.to_compute > 1:
+            self._prefill += generation.to_compute
+        if not isinstance(generation, PlanGeneration | SentenceGeneration):
+            return
+        zero_s = generation.zero_s
+        end_s = zero_s if self._budget is BudgetEnd.ZERO else generation.due_s
+        protected = end_s, max(self._segment_tokens - generation.segment_tokens, 1)
+        if self._urgent is MostUrgent.LAXITY:
+            self._protected.append(protected)
+        elif self._now < zero_s < self._zero_s:
+            self._zero_s = zero_s
+            self._protected = [protected]
+
+    @property
+    def refusal(self) -> Reason:
+        """Why `allows` is false: the time that the most urgent request has."""
+        end_s = min((end_s for end_s, _ in self._protected), default=math.inf)
+        return Reason(Cause.WORST_CASE, end_s - self._now)
+
+    def allows(self, candidate: Generation) -> bool:
+        """Return whether the batch can take one more generation."""
+        if not self._protected:
+            return True
+        first_s = later_s = self._token_s
+        if math.isnan(later_s):
+            context = self._context + candidate.context_tokens
+            prefill = self._prefill + (candidate.to_compute if candidate.to_compute > 1 else 0)
+            first_s = self._step_time.predict_s(self._rows + 1, prefill, context)
+            later_s = self._step_time.predict_s(self._rows + 1, 0, context + prefill)
+        # Seconds of a token are the same for all: if the least laxity suffices, all others do.
+        return all(
+            self._now + first_s + (left - 1) * later_s <= end_s for end_s, left in self._protected
+        )
+
+
+_WINDOW = 500
+"""Segments beyond which the mean forgets."""
+
+
+class MeanSegmentLength:
+    """The mean tokens of a segment.
+
+    Times the seconds of a step it is G of Ling et al. 2024, Eq. 4, "the average generation time
+    calculated from profiling data". Here the segments since the start replace the profile.
+
+    Args:
+        mean_tokens: the mean before any segment was seen.
+        weight: weight of that mean, in segments; infinite: nothing is learned.
+
+    Attributes:
+        mean_tokens: the mean so far; beyond 500 segments the newest count more.
+    """
+
+    def __init__(self, mean_tokens: float, weight: float = 20.0) -> None:
+        self.mean_tokens = mean_tokens
+        self._weight = weight
+        self._most = max(weight, _WINDOW)
+        self._watched: list[tuple[PlanGeneration, int, int]] = []
+
+    def observe(self, tokens: int, segments: int = 1) -> None:
+        """Learn from `segments` segments with `tokens` tokens together."""
+        self._weight = min(self._weight + segments, self._most)
+        self.mean_tokens += (tokens - segments * self.mean_tokens) / self._weight
+
+    def watch(self, batch: Iterable[Generation]) -> None:
+        """Learn from the segments of the last batch, and remember the state of this one.
+
+        Only plans of a batch make segments, so only these are watched.
+        """
+        for generation, segments, tokens in self._watched:
+            made = len(generation.segments) - segments
+            if made > 0 and (said := _tokens(generation) - tokens) > 0:
+                self.observe(said, made)
+        self._watched = [
+            (g, len(g.segments), _tokens(g)) for g in batch if isinstance(g, PlanGeneration)
+        ]
+
+
+def _tokens(generation: PlanGeneration) -> int:
+    """Return the tokens of all segments so far; the end of a plan belongs to the last one."""
+    tokens = len(generation.token_ids)
+    return tokens if generation.state is State.ENDED else tokens - generation.segment_tokens
 
 
 class Slack(StrEnum):
@@ -105,9 +229,9 @@ class Timely(Explains):
 
     def __post_init__(self) -> None:
         self.segment_length = MeanSegmentLength(self.mean_segment_tokens, self.prior_segments)
-        self._sentences = Sentences(
-            MeanSegmentLength(self.mean_segment_tokens, self.prior_segments)
-        )
+        self._sentence_length = MeanSegmentLength(self.mean_segment_tokens, self.prior_segments)
+        self._sentences = Sentences(self._sentence_length.observe)
+        self._measures = self.bound.speed is SpeedSource.MEASURED
 
     def priority(self, generation: Segmented, now: float, segment_s: float) -> float:
         """Return Eq. 4: the utility of a start now, over G times the slack L.
@@ -164,7 +288,8 @@ class Timely(Explains):
         if self.streams is StreamSegments.SENTENCES:
             segmented += self._sentences.of(streams, now)
             generations, streams = segmented, []
-        self.bound.step_ended(now)
+        if self._measures:
+            self.bound.step_ended(now)
         resting: list[Generation] = [*streams]
         wake_s = math.inf
         why: dict[str, Reason] | None = {} if self.explain else None
@@ -186,9 +311,14 @@ class Timely(Explains):
             why |= {g.key: Reason(Cause.ROWS, self.rows) for g in queue}
         if queue and len(running) < self.rows:
             step_s = step_time.predict_s(rows=1)
-            queue.sort(
-                key=lambda g: self.priority(g, now, self._segment_s(g, step_s)), reverse=True
-            )
+            plan_s = self.segment_length.mean_tokens * step_s
+            sentence_s = self._sentence_length.mean_tokens * step_s
+
+            def priority(one: Segmented) -> float:
+                segment_s = plan_s if isinstance(one, PlanGeneration) else sentence_s
+                return self.priority(one, now, segment_s)
+
+            queue.sort(key=priority, reverse=True)
             memory = Memory(running, resting, capacity, step_time, self.segment_tokens)
             self._fill(running, queue, memory, now, step_time, why)
             if not running:
@@ -199,22 +329,28 @@ class Timely(Explains):
         plan = pack(batch, generations, capacity, self.rows, why)
         if batch and not plan:
             wake_s = math.inf  # the batch needs more than all memory: waiting does not help
-        self.segment_length.watch(g for g in running if isinstance(g, PlanGeneration))
+        self.segment_length.watch(running)
         if self.streams is StreamSegments.SENTENCES:
             self._sentences.resume(plan.keys)
-        self.bound.step_begins((g for g in running if g.key in plan.keys), now)
+        if self._measures:
+            self.bound.step_begins((g for g in running if g.key in plan.keys), now)
         return StepPlan(plan.entries, plan.evictable, wake_s, plan.reasons)
 
     def worst_case(
         self, batch: Collection[Generation], now: float, step_time: StepTime
     ) -> WorstCase:
         """Return the worst-case check of a batch."""
-        return self.bound.worst_case(batch, now + self.network_s, step_time, self.segment_tokens)
+        bound = self.bound
+        token_s = bound.token_s(batch, step_time) if self._measures else math.nan
+        now += self.network_s
+        return WorstCase(
+            batch, now, step_time, self.segment_tokens, bound.budget, bound.urgent, token_s
+        )
 
     def _segment_s(self, generation: Segmented, step_s: float) -> float:
         """Return G, seconds to generate a segment at `step_s` a token."""
         of_plan = isinstance(generation, PlanGeneration)
-        return (self.segment_length if of_plan else self._sentences.length).mean_tokens * step_s
+        return (self.segment_length if of_plan else self._sentence_length).mean_tokens * step_s
 
     def _fill(
         self,

@@ -121,7 +121,7 @@ class BusyGate:
         # From all but the first on, down to none: room only grows.
         ended = 1 + bisect_left(range(1, len(counted)), True, key=has_room)
         wait_s = min(max(counted[ended - 1].end_s, SHORTEST_RETRY_S), LONGEST_RETRY_S)
-        raise _busy(len(wants), math.ceil(wait_s))
+        raise _busy(len(wants), float(math.ceil(wait_s)))
 
     def _asked(self, request: Request) -> Want | None:
         """Return what a new request needs; None: it passes."""
@@ -187,12 +187,12 @@ def _class(request: StreamRequest) -> tuple[object, float]:
     return request.slo, request.weight
 
 
-def _busy(served: int, retry_after_s: int) -> Rejected:
+def _busy(served: int, retry_after_s: float) -> Rejected:
     others = "1 request" if served == 1 else f"{served} requests"
     return Rejected(
         ErrorCode.BUSY,
         f"the server is busy with {others} and cannot begin this one in time: try again in"
-        f" {retry_after_s} s",
+        f" {retry_after_s:g} s",
         retry_after_s,
     )
 

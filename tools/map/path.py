@@ -47,7 +47,7 @@ STATIONS = (
     Station("admit", "engines/ledger_engine.py", "LedgerEngine.add"),
     Station("step", "serving/loop.py", "Loop.turn"),
     Station("step", "policies/timely_slice.py", "TimelySlice.plan"),
-    Station("step", "policies/worst_case.py", "WorstCase.allows"),
+    Station("step", "policies/timely.py", "WorstCase.allows"),
     Station("step", "policies/packing.py", "pack"),
     Station("step", "serving/step.py", "Stepper.step"),
     Station("step", "engines/ledger_engine.py", "KvLedger.admit"),

@@ -23,7 +23,7 @@ class Place:
 
 PLACES = (
     Place("the rule that bounds a batch in time (`timely`)",
-          (("timely_llm/policies/worst_case.py", "WorstCase.allows"),)),
+          (("timely_llm/policies/timely.py", "WorstCase.allows"),)),
     Place("the rule that bounds a batch in time (`deadline`)",
           (("timely_llm/policies/deadline/plan_step.py", "best_batch_size"),)),
     Place("the rule that bounds a batch in memory",

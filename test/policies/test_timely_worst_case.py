@@ -10,15 +10,15 @@ from test.policies.builders import generation, running, suspended, talking
 from timely_llm.conformance.policies.generations import plan_pools, step_times
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.worst_case import (
+from timely_llm.policies.batch_bound import (
     BatchBound,
     BudgetEnd,
     DecodeSpeed,
     MostUrgent,
     SpeedSource,
-    WorstCase,
 )
+from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.timely import Timely, WorstCase
 
 STEP = StepTime(0.02, 0.0, 0.001)
 ERT = BatchBound(budget=BudgetEnd.ERT)
@@ -59,11 +59,11 @@ def test_a_plan_that_joins_is_protected_from_then_on() -> None:
 def test_the_budget_of_the_paper_is_the_time_to_the_due_time() -> None:
     one = talking("s")
     urgent = running("u", utility=URGENT, segment_tokens=4)  # six to go, 0.12 s; due at 0.2 s
-    assert ERT.worst_case([urgent], 0.07, STEP, 10).allows(one)
-    assert not ERT.worst_case([urgent], 0.09, STEP, 10).allows(one)
+    assert Timely(bound=ERT).worst_case([urgent], 0.07, STEP).allows(one)
+    assert not Timely(bound=ERT).worst_case([urgent], 0.09, STEP).allows(one)
     later = suspended("l", 1.0, state=State.RUNNING)  # ten to go, 0.2 s; its robot is idle at 1 s
-    assert ERT.worst_case([later], 0.79, STEP, 10).allows(one)
-    assert not ERT.worst_case([later], 0.81, STEP, 10).allows(one)
+    assert Timely(bound=ERT).worst_case([later], 0.79, STEP).allows(one)
+    assert not Timely(bound=ERT).worst_case([later], 0.81, STEP).allows(one)
 
 
 def test_the_least_laxity_is_not_the_earliest_zero_point() -> None:
@@ -74,20 +74,22 @@ def test_the_least_laxity_is_not_the_earliest_zero_point() -> None:
     both = [running("s", utility=URGENT, segment_tokens=9), long]
     laxity = BatchBound(urgent=MostUrgent.LAXITY)
     one = talking("t")
-    assert laxity.worst_case([soon], 0.2, STEP, 10).allows(one)
-    assert not laxity.worst_case(both, 0.2, STEP, 10).allows(one)
+    assert Timely(bound=laxity).worst_case([soon], 0.2, STEP).allows(one)
+    assert not Timely(bound=laxity).worst_case(both, 0.2, STEP).allows(one)
     # The zero point of the short one is the earlier one if the long one has 0.55 s.
     long.robot_free_s = 0.05
     nearly = [running("s", utility=URGENT, segment_tokens=9), long]
-    assert BatchBound().worst_case(nearly, 0.4, STEP, 10).allows(one)
-    assert not laxity.worst_case(nearly, 0.4, STEP, 10).allows(one)
+    assert Timely().worst_case(nearly, 0.4, STEP).allows(one)
+    assert not Timely(bound=laxity).worst_case(nearly, 0.4, STEP).allows(one)
 
 
 def test_a_request_past_its_budget_has_the_least_laxity() -> None:
     hopeless, fresh = running("h", utility=URGENT), running("f", arrival_s=2.9)
     one = talking("t")
-    assert BatchBound().worst_case([hopeless, fresh], 3.0, STEP, 10).allows(one)
-    check = BatchBound(urgent=MostUrgent.LAXITY).worst_case([hopeless, fresh], 3.0, STEP, 10)
+    assert Timely().worst_case([hopeless, fresh], 3.0, STEP).allows(one)
+    check = Timely(bound=BatchBound(urgent=MostUrgent.LAXITY)).worst_case(
+        [hopeless, fresh], 3.0, STEP
+    )
     assert not check.allows(one)
     assert check.refusal.number == pytest.approx(0.5 - 3.0)
 
@@ -96,11 +98,11 @@ def test_the_measured_speed_knows_neither_the_candidate_nor_a_profile() -> None:
     bound = BatchBound(speed=SpeedSource.MEASURED)
     urgent = running("u", utility=URGENT, segment_tokens=1)  # nine to go
     prompt = generation("n", to_compute=2000)  # 2 s more by the profile
-    check = bound.worst_case([urgent], 0.1, STEP, 10)
+    check = Timely(bound=bound).worst_case([urgent], 0.1, STEP)
     assert check.allows(prompt), "as predicted without it: 0.18 s"
     bound.measured.token_s = 0.04  # 0.36 s
-    assert bound.worst_case([urgent], 0.13, STEP, 10).allows(prompt)
-    assert not bound.worst_case([urgent], 0.15, STEP, 10).allows(prompt)
+    assert Timely(bound=bound).worst_case([urgent], 0.13, STEP).allows(prompt)
+    assert not Timely(bound=bound).worst_case([urgent], 0.15, STEP).allows(prompt)
 
 
 def test_the_speed_is_the_seconds_of_the_newest_tokens() -> None:

@@ -8,8 +8,7 @@ from test.policies.builders import generation
 from test.serving.scripted import Scene, request
 from timely_llm.core.generation import State
 from timely_llm.core.segment import Segment
-from timely_llm.policies.lengths import MeanSegmentLength
-from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely import MeanSegmentLength, Timely
 
 
 def test_what_is_believed_at_first_counts_for_some_segments() -> None:
