@@ -18,11 +18,11 @@ from timely_llm.policies.lengths import (
     ANSWER_CLASSES,
     AnswerLengths,
     DecayingMean,
-    MeanSegmentLength,
     SegmentLengths,
     mean,
 )
 from timely_llm.policies.step_time import StepTime
+from timely_llm.policies.timely import MeanSegmentLength
 
 YEAR_S = 366 * 86_400.0
 
