@@ -115,14 +115,14 @@ footprint:
 release-check:
 	$(PYTHON) -m tools.release
 
-# What the working tree does otherwise than a commit, and its size beside it: make same BASE=e71a825;
-# some minutes. Of some kinds of behaviour: make same BASE=e71a825 ONLY=help,config.
+# What the working tree does otherwise than a commit, and its size beside it: make same BASE=da21afc;
+# some minutes. Of some kinds of behaviour: make same BASE=da21afc ONLY=help,config.
 same: $(if $(BASE),install,no-base)
 	python -m tools.shape $(BASE)
 	python -m tools.same_behaviour $(BASE) $(if $(ONLY),--only $(ONLY))
 
 no-base:
-	$(error name a commit: make same BASE=e71a825)
+	$(error name a commit: make same BASE=da21afc)
 
 # --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
 $(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared

@@ -1,8 +1,8 @@
 """The size and the shape of the package, of commits side by side.
 
     python -m tools.shape                  # the working tree as it is
-    python -m tools.shape e71a825          # a commit beside the working tree, with the ratio
-    python -m tools.shape e71a825 HEAD --json FILE
+    python -m tools.shape da21afc          # a commit beside the working tree, with the ratio
+    python -m tools.shape da21afc HEAD --json FILE
 
 Lines are those of the Python files of timely_llm/ that git tracks. A circle is a set of modules
 that reach each other by the imports at their top. The files and calls of a decode turn and of a

@@ -4,8 +4,8 @@
     python -m tools.same_behaviour BASE HEAD            # two commits
     python -m tools.same_behaviour BASE --only help,config
     python -m tools.same_behaviour BASE --keep FOLDER   # also write what was recorded
-    python -m tools.same_behaviour FOLDER/e71a825.json  # a kept record in place of its commit
-    make same BASE=e71a825
+    python -m tools.same_behaviour FOLDER/da21afc.json  # a kept record in place of its commit
+    make same BASE=da21afc
 
 Six kinds of behaviour are recorded of each commit:
 
