@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable
 from itertools import accumulate
-from operator import neg
+from operator import mul, neg
 
 _MOST_ROWS = 32
 
@@ -49,10 +49,14 @@ class EngineShare:
     Args:
         step_s: seconds of a step by its rows.
         needs: rates that are promised already, tokens a second.
+
+    Attributes:
+        used: the share.
     """
 
     def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
         self._step_s = step_s
+        self._rows_s: list[float] = []  # seconds that each further row adds to a step
         self._needs = sorted(needs, reverse=True)
         self.used = self._period_s(self._needs)
         self._refused = (float("inf"), 0.0)
@@ -72,9 +76,7 @@ class EngineShare:
         return True
 
     def _period_s(self, needs: list[float]) -> float:
-        total = before_s = 0.0
-        for rows, need in enumerate(needs, start=1):
-            rows_s = self._step_s(rows)
-            total += need * (rows_s - before_s)
-            before_s = rows_s
-        return total
+        known = self._rows_s
+        for rows in range(len(known), len(needs)):
+            known.append(self._step_s(rows + 1) - (self._step_s(rows) if rows else 0.0))
+        return sum(map(mul, needs, known))

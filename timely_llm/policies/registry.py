@@ -11,7 +11,7 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference, load, raised
 from timely_llm.core.text import quoted
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.deadline.plans import Deadline
+from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fastserve import FastServe
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
 from timely_llm.policies.slice import Slice
