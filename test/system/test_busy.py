@@ -15,11 +15,9 @@ WAIT_S = 30.0
 
 
 def test_a_client_sees_when_to_ask_again(start: Start, domain: int) -> None:
-    everything = "['text:rate=100000']"
+    everything = "['text:rate=4.7']"  # a step takes 0.201 s
     with (
-        serving(
-            start, Talker, domain, **SLOW, refuse_when_busy="people", slo_classes=everything
-        ) as server,
+        serving(start, Talker, domain, **SLOW, slo_classes=everything) as server,
         TalkClient("ann", domain=domain, find_s=WAIT_S) as client,
     ):
         first = client.converse("Hi.", conversation="kept")
@@ -31,5 +29,7 @@ def test_a_client_sees_when_to_ask_again(start: Start, domain: int) -> None:
         assert refused.value.retry_after_s >= 1.0
         assert second.result(WAIT_S).retry_after_s == refused.value.retry_after_s
         assert server.ended(second.request_id).retry_after == refused.value.retry_after_s
+        with pytest.raises(PlanClientError, match="there was none, or it is forgotten"):
+            client.result_of(second.request_id)
         assert first.cancel(WAIT_S)
         assert client.converse("Hi.", max_tokens=1).result(WAIT_S).error_code is ErrorCode.NONE
