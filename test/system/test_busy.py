@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from test.system.conftest import Start
@@ -14,10 +16,12 @@ from timely_llm.ros.client.talk import TalkClient
 WAIT_S = 30.0
 
 
-def test_a_client_sees_when_to_ask_again(start: Start, domain: int) -> None:
-    everything = "['text:rate=4.7']"  # a step takes 0.201 s
+def test_a_client_sees_when_to_ask_again(start: Start, domain: int, tmp_path: Path) -> None:
+    costly_rows = tmp_path / "costly.yaml"
+    costly_rows.write_text("name: costly\nsource: this test\nbase_s: 0.1\nrow_s: 0.1\n")
+    most = {"pace": f"measured:{costly_rows}", "slo_classes": "['text:rate=4']"}
     with (
-        serving(start, Talker, domain, **SLOW, slo_classes=everything) as server,
+        serving(start, Talker, domain, **SLOW | most) as server,
         TalkClient("ann", domain=domain, find_s=WAIT_S) as client,
     ):
         first = client.converse("Hi.", conversation="kept")
