@@ -21,8 +21,21 @@ from timely_llm.traces.model import Trace
 PRESET = "wid2"
 """The robots' workload: drones at high load (Ling et al. 2024, Table 3)."""
 
-RATES = (0.0, 0.3, 1.0, 2.0)
-POLICIES = ("fcfs", "stream", "timely", "slice", "timely+slice", "deadline")
+RATES = (0.0, 1.0, 2.0)
+POLICIES = (
+    "fcfs",
+    "stream",
+    "stream:gate",
+    "prio:rows=4",
+    "vtc",
+    "timely",
+    "timely:streams=sentences",
+    "slice",
+    "slice:gate",
+    "timely+slice",
+    "deadline",
+    "deadline:gate",
+)
 KEYS = ("workload", "load", "policy", "rate")
 
 MEASURES = ("utility", "urgent_utility", "normal_utility", "waiting_s", "share_served")
@@ -45,6 +58,7 @@ class MixedOptions(WorkloadOptions):
 
     policies: tuple[str, ...] = POLICIES
     loads: tuple[int, ...] = (1, 2)
+    seeds: int = 3
     rates: tuple[float, ...] = RATES
     explain: bool = field(default=False, init=False)
 
