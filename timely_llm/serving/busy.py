@@ -33,6 +33,7 @@ WINDOW_S = 20.0
 """Averaging window of the real-time load, seconds."""
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 _MARGIN = 0.5
+_PLAN_S = 3.0  # a plan needs its next segment about that often
 _CHARACTERS = 4  # of a token, about: prompts are made tokens only when they are let in
 
 
@@ -170,7 +171,7 @@ class BusyGate:
                 yield Want(need, tokens, prompt, math.inf, request.weight, in_time)
             elif isinstance(one, PlanGeneration) and one.state not in _EXECUTED:
                 tokens = max(SEGMENT_TOKENS - one.segment_tokens, 1)
-                need = tokens / max(one.due_s - now, 1.0)
+                need = tokens / max(one.due_s - now, _PLAN_S)
                 worth = one.request.time_utility.beta
                 yield Want(need, tokens, prompt, math.inf, worth)
 
