@@ -1,4 +1,4 @@
-"""A plan being executed by a robot's callables, as its segments come: no ROS, in one thread."""
+"""A plan being executed by a robot's callables, as its segments come, in one thread."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from timely_llm.core.errors import ConfigurationError, SkillFailed, TimelyError
 from timely_llm.core.request import PlanResult
 from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.text import quoted
+from timely_llm.robots.client.call_log import CallLog, LoggedCall
+from timely_llm.robots.client.execution import Executed, Kind, MadeCall, Progress
+from timely_llm.robots.client.open_plan import Execution, OpenPlan, too_late
+from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.epoch_run import EpochRun, ExecutionEvent
 from timely_llm.robots.plan_follower import PlanFollower
-from timely_llm.ros.client.call_log import CallLog, LoggedCall
-from timely_llm.ros.client.execution import Executed, Kind, MadeCall, Progress
-from timely_llm.ros.client.open_plan import Execution, OpenPlan, too_late
-from timely_llm.ros.client.pending import PlanClientError, ServerLost
 from timely_llm.skills.callables import Callables
 from timely_llm.skills.minispec.interpreter import Do
 from timely_llm.skills.skill_set import SkillSet, load_skill_set, one_line
