@@ -101,6 +101,11 @@ def sentence(words: object) -> str:
     return echoed(" ".join(clipped(str(words), 4 * SENTENCE).split()), SENTENCE)
 
 
+def count_of(count: int, one: str, many: str = "") -> str:
+    """Return a number and its noun: "1 robot", "3 robots"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def listed(names: list[str], most: int = 16) -> str:
     """Return names with commas between them: at most `most`, and the number of further ones."""
     shown = ", ".join(echoed(name) for name in names[:most])

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from timely_llm.core.text import count_of
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row as Average
 from timely_llm.report.series import ANSWERED, SHARE, averages, results, subject, varying
 from timely_llm.report.tables import Table, direction, number, summary_table
 from timely_llm.report.timeline import Bar, Lane, Mark, Timeline
-from timely_llm.report.words import count_of, heading, listed, short, text
+from timely_llm.report.words import heading, listed, short, text
 
 MOST_NAMED = 6
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from timely_llm.core.errors import ConfigurationError, SkillFailed
 from timely_llm.core.segment import SkillCall, Value
-from timely_llm.core.text import listed
+from timely_llm.core.text import count_of, listed
 from timely_llm.skills.rules import Rule
 from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import SkillSet
@@ -155,7 +155,7 @@ def _fitting(what: str, found: Any, arguments: list[str]) -> _Made:
         signature.bind(*arguments, **({EXECUTION: None} if asks else {}))
     except TypeError:
         named = f" ({', '.join(arguments)})" if arguments else ""
-        count = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'} by position{named}"
+        count = f"{count_of(len(arguments), 'argument')} by position{named}"
         raise ConfigurationError(f"{what} must take {count}, not {signature}") from None
     return _Made(found, asks)
 

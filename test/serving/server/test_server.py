@@ -113,7 +113,7 @@ def test_requests_from_many_threads_are_all_served() -> None:
             "unknown skill set 'boat': registered are drone",
         ),
         ("twice", ErrorCode.DUPLICATE_REQUEST, "a request 'r' is being served already"),
-        ("full", ErrorCode.QUEUE_FULL, "1 requests are being served, the most allowed"),
+        ("full", ErrorCode.QUEUE_FULL, "1 request is being served, the most allowed"),
         ("closed", ErrorCode.SHUTTING_DOWN, "the server stops"),
     ],
 )

@@ -6,6 +6,7 @@ event's class, or the one in `_KIND_NAMES`; the other keys are its fields.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -30,7 +31,7 @@ class EventError(TimelyError):
 def as_json(event: RunEvent) -> dict[str, Any]:
     """Return an event as a line of an event log has it.
 
-    A field with its default value is left out.
+    A field with its default value is left out. A number that is not finite is None: JSON has none.
 
     Raises:
         KeyError: event logs have no such event.
@@ -111,6 +112,11 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _finite(value: float | None) -> float | None:
+    """Return a number; None: there is none, or it is not finite."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -138,6 +144,8 @@ def _reasons(value: Any) -> Reasons:
     return tuple((key, reason_from_json(reason)) for key, reason in value.items())
 
 
+_number = _a("a number", _is_number)
+
 _KIND_NAMES: Mapping[type[RunEvent], str] = {
     PlanRequestEvent: "request",
     StepPlanEvent: "plan",
@@ -152,9 +160,9 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         _same,
         _a("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     ),
-    "float": (_same, _a("a number", _is_number)),
+    "float": (_finite, lambda value: math.nan if value is None else _number(value)),
     "float | None": (
-        _same,
+        _finite,
         _a("a number or null", lambda value: value is None or _is_number(value)),
     ),
     "tuple[str, ...]": (list, _texts),

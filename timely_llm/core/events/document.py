@@ -106,7 +106,8 @@ first_s = [event.t for event in events if isinstance(event, SegmentEvent) and ev
 `last_life` drops the events of earlier lives. The reader skips kinds and fields that it does not
 know, since a newer version may have written them. It refuses a line that is no event, or that lacks
 a field of its kind, with the number of the line. It skips the torn last line of a writer that was
-killed. [explain.md](explain.md) has the causes of the kind `plan`.
+killed. A number that is not finite is null, and is read as NaN. [explain.md](explain.md) has the
+causes of the kind `plan`.
 
 ## Kinds
 
