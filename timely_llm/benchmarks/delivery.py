@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from timely_llm.benchmarks.server import start_server
+from timely_llm.core.events.probe_events import FeedbackEvent, TopicEvent
 from timely_llm.core.events.reader import LogReader
-from timely_llm.core.events.schema import FeedbackEvent, SegmentEvent, TopicEvent
+from timely_llm.core.events.schema import SegmentEvent
 from timely_llm.processes.children import Children, Interrupts, wait
 from timely_llm.processes.nodes import PROBE, local_environment, random_domain, ros_command
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from test.core.events.lines import written
 from timely_llm.core.events.codec import (
+    EVENTS,
     EventError,
     _Written,
     as_json,
@@ -22,18 +23,17 @@ from timely_llm.core.events.codec import (
     is_written,
     kind_of,
 )
+from timely_llm.core.events.probe_events import ProbeFailedEvent
 from timely_llm.core.events.schema import (
-    EVENTS,
     CallEvent,
     EndEvent,
     KvWaitEvent,
     PlanRequestEvent,
-    ProbeFailedEvent,
     RunEvent,
     StepEvent,
     StepPlanEvent,
     StreamEvent,
-    _event,
+    run_event,
 )
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.request import ErrorCode, PlanResult
@@ -81,7 +81,7 @@ def test_keys_of_a_newer_version_are_ignored(event: RunEvent, newer: dict[str, i
 
 
 def test_a_field_of_a_new_type_needs_a_form() -> None:
-    @_event
+    @run_event
     class NewEvent(RunEvent):
         words: str | None
 

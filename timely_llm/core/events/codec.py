@@ -13,15 +13,13 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.events.schema import (
-    EVENTS,
-    PlanRequestEvent,
-    ProbeFailedEvent,
-    RunEvent,
-    StepPlanEvent,
-)
+from timely_llm.core.events.probe_events import PROBE_EVENTS, ProbeFailedEvent
+from timely_llm.core.events.schema import RUN_EVENTS, PlanRequestEvent, RunEvent, StepPlanEvent
 from timely_llm.core.reason import Reasons, reason_from_json
 from timely_llm.core.text import quoted
+
+EVENTS = (*RUN_EVENTS, *PROBE_EVENTS)
+"""The events that event logs have."""
 
 
 class EventError(TimelyError):

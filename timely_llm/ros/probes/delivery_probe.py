@@ -9,7 +9,7 @@ from typing import Any
 from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.events.log import FileEventLog
-from timely_llm.core.events.schema import FeedbackEvent, TopicEvent
+from timely_llm.core.events.probe_events import FeedbackEvent, TopicEvent
 from timely_llm.ros import qos
 from timely_llm.ros.goal_client import GoalClient
 from timely_llm.ros.guarded import Guarded
