@@ -34,10 +34,10 @@ from timely_llm.serving.busy import GATES
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.registration import read_apart
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
 from timely_llm.skills.prose import PROSE_GRAMMAR
-from timely_llm.skills.reader import read_apart
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 EMBEDDED_SKILL_SETS = "config/skill_sets"
