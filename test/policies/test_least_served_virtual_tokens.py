@@ -15,7 +15,7 @@ from timely_llm.core.slo import TEXT
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Orca
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.virtual_tokens import VirtualTokens
+from timely_llm.policies.least_served import VirtualTokens
 
 STEP = StepTime(0.01, 0.0, 0.001)
 
