@@ -12,8 +12,8 @@ from timely_llm.core.object_reference import is_reference, load, raised
 from timely_llm.core.text import quoted
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.deadline.plans import Deadline
-from timely_llm.policies.least_served import FastServe, VirtualTokens
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
+from timely_llm.policies.least_served import FastServe, VirtualTokens
 from timely_llm.policies.slice import Slice
 from timely_llm.policies.strict_priority import StrictPriority
 from timely_llm.policies.timely import Edf, FcfsSegments, Timely
