@@ -17,6 +17,8 @@ from timely_llm.processes.children import Children, Interrupts, wait
 from timely_llm.processes.nodes import PROBE, local_environment, random_domain, ros_command
 
 LIMIT_S = 600.0
+COUNTED = "probe-"
+"""Beginning of the request ids that count. Others come before the topic is discovered."""
 Delivered = SegmentEvent | TopicEvent | FeedbackEvent
 """A segment that was published, or received."""
 Place = tuple[str, int]
@@ -104,7 +106,7 @@ def _delivered(path: Path, kind: type[Delivered]) -> list[Delivered]:
 
 
 def _counted(event: Delivered) -> bool:
-    return event.id.startswith("probe-")
+    return event.id.startswith(COUNTED)
 
 
 def _place(event: Delivered) -> Place:

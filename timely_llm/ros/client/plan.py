@@ -189,11 +189,12 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
             PlanTimeout, PlanClientError: as in `submit` and `PlanTask.execute`. Skills without a
                 callable are refused before the request is sent.
         """
-        from timely_llm.robots.client.plan_run import callables_of, check_execution, fitting
+        from timely_llm.robots.client.plan_run import check_execution, fitting
+        from timely_llm.skills.callables import Callables
 
         check_execution(on_progress, absent, skill_set, timeout_s, log)
         known = fitting(skill_set, self._skill_set, self.skill_set)
-        callables_of(known, skills, absent, otherwise)
+        Callables(known, skills, absent, otherwise, PlanClientError)  # refuses what does not fit
         asked = self.submit(
             task, time_utility, max_tokens=max_tokens, temperature=temperature, seed=seed,
             request_id=request_id, plan=plan,
