@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.core.text import MOST, SENTENCE, clipped, count_of, echoed, listed, quoted, sentence
+from timely_llm.core.text import (
+    MOST,
+    SENTENCE,
+    clipped,
+    count_of,
+    echoed,
+    joined,
+    listed,
+    quoted,
+    sentence,
+)
 
 ANYTHING = st.text(st.characters(codec=None), max_size=300)
 
@@ -75,3 +85,9 @@ def test_a_noun_is_as_many_as_its_number() -> None:
     assert count_of(1, "robot") == "1 robot"
     assert count_of(3000, "robot") == "3,000 robots"
     assert count_of(2, "plan was", "plans were") == "2 plans were"
+
+
+def test_words_are_joined_like_in_a_sentence() -> None:
+    assert joined([]) == ""
+    assert joined(["a"]) == "a"
+    assert joined(["a", "b", "c"]) == "a, b and c"

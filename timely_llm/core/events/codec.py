@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
+from timely_llm.core.arguments import is_number
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.probe_events import PROBE_EVENTS, ProbeFailedEvent
 from timely_llm.core.events.schema import RUN_EVENTS, PlanRequestEvent, RunEvent, StepPlanEvent
@@ -59,7 +60,7 @@ def from_json(line: Mapping[str, Any]) -> RunEvent | None:
     if known is None:
         return None
     t = line["t"]
-    if not _is_number(t):
+    if not is_number(t):
         raise EventError(f"t of the event {kind!r} must be seconds, not {quoted(t)}")
     values = []
     for one in _WRITTEN[known][1]:
@@ -106,10 +107,6 @@ class _Written:
         return cls(one.name, one.default, *form)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _finite(value: float | None) -> float | None:
     """Return a number; None: there is none, or it is not finite."""
     return value if value is not None and math.isfinite(value) else None
@@ -142,7 +139,7 @@ def _reasons(value: Any) -> Reasons:
     return tuple((key, reason_from_json(reason)) for key, reason in value.items())
 
 
-_number = _a("a number", _is_number)
+_number = _a("a number", is_number)
 
 _KIND_NAMES: Mapping[type[RunEvent], str] = {
     PlanRequestEvent: "request",
@@ -161,7 +158,7 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "float": (_finite, lambda value: math.nan if value is None else _number(value)),
     "float | None": (
         _finite,
-        _a("a number or null", lambda value: value is None or _is_number(value)),
+        _a("a number or null", lambda value: value is None or is_number(value)),
     ),
     "tuple[str, ...]": (list, _texts),
     "Reasons": (lambda why: {key: reason.as_json() for key, reason in why}, _reasons),
