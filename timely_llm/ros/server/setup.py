@@ -236,7 +236,7 @@ def make_server(
             meanwhile()
         server.wait_ready()
         for path, text in skill_sets:
-            name, tokens = server.register(text, str(path), parse_skill_set).result()
+            name, tokens = server.skill_sets.register(text, str(path), parse_skill_set).result()
             logger.info(
                 f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
             )

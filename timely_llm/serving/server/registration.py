@@ -259,8 +259,12 @@ class SkillSets:
             raise unknown_skill_set(name, self._texts)
         return self._texts[name]
 
-    def register(self, text: str, source: str, read: Read | None) -> Registered:
+    def register(
+        self, text: str, source: str = "skill set", read: Read | None = None
+    ) -> Registered:
         """Read a skill set in a thread of its own, then pre-store it between steps.
+
+        The future has its name and the tokens of the shared prompt.
 
         Args:
             text: the skill set as YAML; the first text of a name is kept.
