@@ -247,10 +247,9 @@ class VllmCore:
 
     def ask(self, key: str, known: int) -> tuple[int, bool]:
         """Return the KV that a begun sequence can load or find; see `Offers.ask`."""
-        offers = self._scheduler.offers
-        if offers is None:
+        if self._scheduler.offers is None:
             return max(self._scheduler.prefix_hit(self._request(key)) - known, 0), False
-        return offers.ask(self._request(key), known)
+        return self._scheduler.offers.ask(self._request(key), known)
 
     def take(self, key: str, tokens: int, later: bool) -> None:
         """Let a begun sequence load or use the KV of `ask`."""
