@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
+from timely_llm.core.text import count_of
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.lengths import AnswerLengths, DecayingMean
 from timely_llm.policies.step_time import StepTime
@@ -222,11 +223,10 @@ def _class(request: StreamRequest) -> tuple[object, float]:
 
 
 def _busy(served: int, retry_after_s: float) -> Rejected:
-    others = "1 request" if served == 1 else f"{served} requests"
     return Rejected(
         ErrorCode.BUSY,
-        f"the server is busy with {others} and cannot begin this one in time: try again in"
-        f" {retry_after_s:g} s",
+        f"the server is busy with {count_of(served, 'request')} and cannot begin this one in time:"
+        f" try again in {retry_after_s:g} s",
         retry_after_s,
     )
 

@@ -298,11 +298,12 @@ class Streams:
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.rate = 0.0
+        alone = not any(state.late and state.begun for state in states)
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            if not share.offer(need, SPARE if need * row_s > ROOM else most):
+            if not (alone or share.offer(need, SPARE if need * row_s > ROOM else most)):
                 break
-            state.rate = state.need
+            state.rate, alone = state.need, False
         return held
 
     def join(self, now: float, step: SharedStep) -> None:
