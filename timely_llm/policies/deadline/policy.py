@@ -20,6 +20,7 @@ from timely_llm.policies.step_time import StepTime
 LONGEST_SEGMENT = 16
 LOOK_AT = 32
 GATHER_S = 0.002
+MOST_URGENT = 10.0
 _FIRST_GUESS = 8
 _EXPENSIVE = 2.0
 _TICK_S = 1e-6
@@ -37,6 +38,9 @@ class Deadline(Explains):
         late_rate: share of its rate that an answer keeps when the engine has no time for more.
         people: worth of a person's answer in the units of robots' plans.
         urgent: exponent of the worth of plans: 1 as requests say, 0 all alike, 2 squares ratios.
+
+    Raises:
+        ConfigurationError: an option is out of its range.
     """
 
     kappa: float = 0.1
@@ -48,10 +52,17 @@ class Deadline(Explains):
     whole_plans = False
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.quantile < 1.0:
-            raise ConfigurationError(
-                f"deadline: quantile must be from 0 on and below 1, not {self.quantile:g}"
-            )
+        for name, possible, allowed in (
+            ("kappa", 0.0 <= self.kappa < math.inf, "finite and from 0 on"),
+            ("lead_s", self.lead_s >= 0.0, "from 0 on"),
+            ("quantile", 0.0 <= self.quantile < 1.0, "from 0 on and below 1"),
+            ("late_rate", 0.0 < self.late_rate <= 1.0, "above 0 and at most 1"),
+            ("people", 0.0 <= self.people < math.inf, "finite and from 0 on"),
+            ("urgent", 0.0 <= self.urgent <= MOST_URGENT, f"from 0 to {MOST_URGENT:g}"),
+        ):
+            if not possible:
+                value = getattr(self, name)
+                raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
         self.streams = Streams(self.quantile, self.late_rate, self.people)
 
