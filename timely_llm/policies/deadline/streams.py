@@ -238,6 +238,7 @@ class Streams:
         self._late_rate = late_rate
         self._people = people
         self._states: dict[str, StreamState] = {}
+        self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._urgent = DecayingMean(WINDOW_S)
         self._plans = DecayingMean(WINDOW_S)
 
@@ -308,7 +309,7 @@ class Streams:
 
     def join(self, now: float, step: SharedStep) -> None:
         """Let streams join a step."""
-        states = list(self._states.values())
+        states = self._present
         promised = [state for state in states if state.rate]
         promised.sort(key=_urgency)
         longest_s = math.inf
@@ -334,11 +335,11 @@ class Streams:
 
     def unpromised(self) -> set[str]:
         """Return the keys of streams without a promise: they are evicted first."""
-        return {key for key, state in self._states.items() if not state.rate}
+        return {state.generation.key for state in self._present if not state.rate}
 
     def needs(self) -> Iterable[tuple[str, float]]:
         """Yield keys and needs of streams."""
-        return ((key, state.need) for key, state in self._states.items())
+        return ((state.generation.key, state.need) for state in self._present)
 
     def _look(
         self, now: float, streams: Sequence[StreamGeneration], step_s: Callable[[int], float]
@@ -352,7 +353,7 @@ class Streams:
                     before[stream.key] = state
                 state = StreamState(stream, self._late_rate)
             self._states[stream.key] = state
-        states = list(self._states.values())
+        self._present = states = list(self._states.values())
         for key, state in before.items():
             if state.generation.state is State.ENDED:
                 state.ended(self.lengths)
