@@ -107,15 +107,16 @@ class Deadline(Explains):
         number = len(line)
         if expensive or any(one.prompt_s for one in line):
             number = best_prefix(line, now, step_time)
-        if why is not None:
-            for place, one in enumerate(line):
-                cause = Cause.WORTH_MOST if place < number else Cause.WORTH_LESS
-                why[one.generation.key] = Reason(cause, one.expected(now, one_s))
-            why |= {one.generation.key: Reason(Cause.WORTH_LESS, one.expected(now, one_s)) for one in held}
-            why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
         wave = line[:number]
         if not expensive:  # then a row costs less than what it saves
             wave += [one for one in line[number:] if not one.prompt_s]
+        if why is not None:
+            joining = set(wave)
+            for one in line:
+                cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
+                why[one.generation.key] = Reason(cause, one.expected(now, one_s))
+            why |= {one.generation.key: Reason(Cause.WORTH_LESS, one.expected(now, one_s)) for one in held}
+            why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
         batch: list[Generation] = [one.generation for one in wave]
         batch.sort(key=_to_compute)
         if not batch and not ahead and needed:
