@@ -200,7 +200,7 @@ class SharedStep:
         else:
             token_s = self.step_time.coefficients[2]
             if token_s * tokens > limit_s - seconds:
-                tokens = int(max(limit_s - seconds, 0.0) / token_s)
+                tokens = int(max(limit_s - seconds, 0.0) / token_s) if token_s else 0
                 self.chunked = True
             if tokens < min(_LEAST_CHUNK, generation.to_compute):
                 tokens = _LEAST_CHUNK
