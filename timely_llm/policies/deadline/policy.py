@@ -119,7 +119,7 @@ class Deadline(Explains):
             why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
         batch: list[Generation] = [one.generation for one in wave]
         batch.sort(key=_to_compute)
-        if not batch and not ahead and needed:
+        if not (batch or ahead or held) and needed:
             batch, alone_s = self._alone(needed, generations, now, step_time, capacity)
             wake_s = min(wake_s, alone_s)
             if why is not None:
