@@ -77,7 +77,10 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop, rows=...",
         ),
-        ("deadline:harness", "'harness' is not one of drops, uncached, gate, open-loop, kappa=...,"),
+        (
+            "deadline:harness",
+            "'harness' is not one of drops, uncached, gate, open-loop, kappa=...,",
+        ),
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),

@@ -29,6 +29,4 @@ def test_what_is_promised_fits_and_is_the_same_in_any_order(
 
 def test_a_stream_costs_a_row_of_its_steps_and_alone_whole_steps() -> None:
     assert EngineShare(SLOW.predict_s, [10.0]).used == pytest.approx(10.0 * 0.026)
-    assert EngineShare(SLOW.predict_s, [10.0, 4.0]).used == pytest.approx(
-        6.0 * 0.026 + 4.0 * 0.035
-    )
+    assert EngineShare(SLOW.predict_s, [10.0, 4.0]).used == pytest.approx(6.0 * 0.026 + 4.0 * 0.035)

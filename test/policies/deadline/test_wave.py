@@ -31,9 +31,7 @@ def keys(line: Sequence[Deliverable]) -> list[str]:
     return [one.generation.key for one in line]
 
 
-def total_worth(
-    line: Sequence[Deliverable], number: int, now: float, step_time: StepTime
-) -> float:
+def total_worth(line: Sequence[Deliverable], number: int, now: float, step_time: StepTime) -> float:
     """Return the worth of a line whose first `number` share the next wave, one by one."""
     step_s, later_s = step_time.predict_s(number), step_time.predict_s(len(line) - number)
     begin_s = now + sum(one.prompt_s for one in line[:number])
@@ -180,7 +178,7 @@ wanted = st.tuples(
     st.sampled_from([NORMAL, URGENT]),
     st.floats(-1.0, 0.0),
     st.integers(1, 16),
-    st.sampled_from([0.0, 0.012, 0.3]),
+    st.sampled_from([0.0, 0.012]),
     st.none() | st.floats(-2.0, 1.0),
 )
 
