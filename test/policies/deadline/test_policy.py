@@ -127,7 +127,7 @@ def test_no_plan_runs_ahead_beside_a_full_step_of_plans_that_are_needed() -> Non
     assert "busy" in Deadline().plan(0.1, [busy], DEAR, ROOMY).keys
 
 
-def test_a_plan_whose_robot_is_idle_soon_is_needed_as_much_as_a_first_segment() -> None:
+def test_a_plan_of_a_robot_that_is_idle_soon_is_needed_as_much_as_a_first_segment() -> None:
     soon = suspended("soon", robot_free_s=0.2)
     others = [suspended(f"s{i}", robot_free_s=100.0 + i) for i in range(5)]
     entries = Deadline().plan(0.1, [*others, soon], STEP, ROOMY).entries

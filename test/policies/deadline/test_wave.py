@@ -75,7 +75,7 @@ def test_a_request_without_worth_waits_at_the_price_of_a_normal_one() -> None:
     assert normal.expected(9.0, 0.02) == none.expected(9.0, 0.02) < 0.0
 
 
-def test_a_robot_whose_time_runs_twice_as_fast_is_idle_for_twice_as_long() -> None:
+def test_a_robot_with_time_twice_as_fast_is_idle_for_twice_as_long() -> None:
     same = deliverable(suspended("same", robot_free_s=5.0))
     fast = suspended("fast", robot_free_s=5.0)
     fast.robot_time = RobotTime(rate=2.0)
