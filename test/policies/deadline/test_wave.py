@@ -32,7 +32,7 @@ def keys(line: Sequence[Deliverable]) -> list[str]:
 
 
 def total_worth(line: Sequence[Deliverable], number: int, now: float, step_time: StepTime) -> float:
-    """Return the worth of a line whose first `number` share the next wave, one by one."""
+    """Return the worth of a line with its first `number` in the next wave, one by one."""
     step_s, later_s = step_time.predict_s(number), step_time.predict_s(len(line) - number)
     begin_s = now + sum(one.prompt_s for one in line[:number])
     after_s = now + sum(one.prompt_s for one in line)

@@ -183,7 +183,7 @@ class Deadline(Explains):
         capacity: Capacity,
         why: dict[str, Reason] | None,
     ) -> list[Deliverable]:
-        """Return a line without the waiting plans whose KV the memory cannot hold."""
+        """Return a line without the waiting plans that do not fit into the KV memory."""
         if not any(one.prompt_s for one in line):
             return list(line)
         running = [one.generation for one in line if one.generation.to_compute <= 1]

@@ -83,7 +83,7 @@ class StreamState:
         slo = generation.request.slo
         self.generation = generation
         self.real_time, self.tpot_s = slo.real_time, slo.tpot_s
-        # Nobody listens to a late real-time answer, so it only must end.
+        # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
         self.need = self.floor = self.rate = self.density = 0.0
