@@ -7,12 +7,13 @@ import pytest
 
 from test.experiments.bursts import bursts_file
 from test.published import TRACE, needs_published
-from timely_llm.experiments.catalog.ablation import WITHOUT
+from timely_llm.experiments.catalog.ablation import CHANGED
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 from timely_llm.experiments.results.document import Row
 from timely_llm.policies.batch_bound import SpeedSource
+from timely_llm.policies.registry import options_of
 from timely_llm.policies.timely import Timely
 from timely_llm.traces.files import write_trace
 from timely_llm.traces.imported.lrtrace import read_lrtrace
@@ -57,13 +58,12 @@ def test_an_unknown_experiment_is_a_mistake() -> None:
         experiment("x")
 
 
-def test_each_ingredient_is_turned_off_by_an_option_that_changes_something() -> None:
-    defaults = vars(parse("deadline").make())
-    for text in WITHOUT:
-        spec = parse(text)
-        changed = {name for name, value in vars(spec.make()).items() if name in spec.values}
-        assert changed or spec.words
-        assert all(spec.values[name] != defaults[name] for name in changed)
+def test_each_option_of_deadline_is_tried_at_another_value() -> None:
+    defaults = options_of("deadline")
+    specs = [parse(text) for text in CHANGED]
+    assert {name for spec in specs for name in spec.values} == defaults.keys()
+    for spec in specs:
+        assert all(value != defaults[name] for name, value in spec.values.items())
 
 
 def test_the_papers_numbers_stand_beside_settings_that_are_run() -> None:

@@ -82,7 +82,7 @@ def test_each_policy_serves_the_whole_shipped_workload(setting: Setting) -> None
 
 
 def test_a_policy_that_loses_its_worth_is_found() -> None:
-    weak = ("deadline:batch=off", "timely", "utility", 0.05)
+    weak = ("fcfs", "timely", "utility", 0.05)
     assert weak[1:] in {margin[1:] for margin in FLOORS[0].margins}
     assert too_small(TRACE, FLOORS[0].model_copy(update={"margins": (weak,)}))
 

@@ -8,7 +8,7 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import HARNESS, WORDS, chosen, parse
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.batch_bound import BatchBound, BudgetEnd, MostUrgent, SpeedSource
-from timely_llm.policies.deadline.plans import Deadline
+from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.policies.registry import POLICIES, options_of
 from timely_llm.policies.timely import QueueOrder, Slack, StreamSegments, Timely
@@ -77,7 +77,10 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop, rows=...",
         ),
-        ("deadline:harness", "'harness' is not one of drops, uncached, gate, open-loop, util=...,"),
+        (
+            "deadline:harness",
+            "'harness' is not one of drops, uncached, gate, open-loop, kappa=...,",
+        ),
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),
@@ -87,7 +90,9 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         ("timely:slack=late", "timely:slack must be due, completion or exp, not 'late'"),
         ("timely:streams=", "timely:streams must be tokens or sentences, not ''"),
         ("timely:kappa=1", "slack=due|completion|exp, order=utility|reading"),
-        ("deadline:batch=no", "deadline:batch must be on or off, not 'no'"),
+        ("timely:adaptive=no", "timely:adaptive must be on or off, not 'no'"),
+        ("deadline:batch=off", "'batch=off' is not one of drops"),
+        ("deadline:kappa=inf", "deadline: kappa must be finite and from 0 on, not inf"),
     ],
 )
 def test_a_mistake_is_one_sentence_that_says_what_is_allowed(text: str, complaint: str) -> None:
@@ -112,8 +117,8 @@ parts = st.lists(
             "slack=exp",
             "budget=late",
             "kappa=inf",
-            "batch=on",
-            "learn=x",
+            "quantile=1",
+            "adaptive=x",
             "",
         ]
     )

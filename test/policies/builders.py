@@ -59,12 +59,13 @@ def stream(
     tokens: int = 0,
     first_s: float = math.nan,
 ) -> StreamGeneration:
-    """Return a stream that has `tokens` tokens, the first one at `first_s`."""
+    """Return a stream that has `tokens` tokens at its rate, the first one at `first_s`."""
     asked = (ChatMessage("user", "hello"),)
     request = StreamRequest(key, f"agent-{key}", asked, of_class.slo, of_class.weight)
     made = StreamGeneration(key, request, arrival_s, 40, to_compute, context, state=state)
     made.token_ids = [0] * tokens
     made.first_s = first_s
+    made.last_s = first_s + max(tokens - 1, 0) * of_class.slo.tpot_s
     return made
 
 

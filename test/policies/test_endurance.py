@@ -12,7 +12,7 @@ from timely_llm.conformance.policies.service import sizes
 from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.core.slo import TEXT, VOICE
 from timely_llm.core.time_utility import TimeUtility
-from timely_llm.policies.deadline.plans import Deadline
+from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.least_served import FastServe
 from timely_llm.policies.lengths import (
     ANSWER_CLASSES,
@@ -101,7 +101,7 @@ def test_what_has_ended_is_not_kept_without_requests() -> None:
     answering(policy, talk)
     talk.state = State.ENDED
     answering(policy)
-    assert not sizes(policy.streams)["Streams._talks"]
+    assert not sizes(policy.streams)["Streams._states"]
 
 
 @endurance.steps

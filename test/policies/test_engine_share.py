@@ -1,7 +1,11 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from test.policies.deadline.test_streams import SLOW
-from timely_llm.policies.engine_share import EngineShare, TokenCost
+from timely_llm.policies.engine_share import EngineShare
+
+needs = st.lists(st.floats(0.5, 40.0), max_size=12)
 
 
 def test_shares_add_up_as_in_table_ii() -> None:
@@ -12,18 +16,17 @@ def test_shares_add_up_as_in_table_ii() -> None:
     assert share.used == pytest.approx(0.939, abs=0.001)
 
 
-def test_a_token_that_can_wait_for_company_is_cheap() -> None:
-    cost = TokenCost(SLOW.predict_s, rows=20, util=0.95)
-    assert (cost.alone_s, cost.most) == (0.026, 0.95 / 0.026)
-    assert cost.seconds(1 / 0.0261) == 0.026, "no other stream has time in its steps"
-    assert cost.seconds(1 / 0.060) == pytest.approx(0.054 / 4)
-    assert cost.seconds(1 / 0.099) == pytest.approx(0.081 / 7), "cheaper than the eighth"
-    assert cost.seconds(1 / 10.0) == pytest.approx((0.1286 + 11 * 0.0004) / 20)
+@given(needs, st.floats(0.2, 1.0))
+def test_what_is_promised_fits_and_is_the_same_in_any_order(
+    offered: list[float], most: float
+) -> None:
+    share = EngineShare(SLOW.predict_s)
+    kept = [need for need in offered if share.offer(need, most)]
+    assert share.used <= most
+    for order in (kept, kept[::-1], sorted(kept)):
+        assert EngineShare(SLOW.predict_s, order).used == pytest.approx(share.used)
 
 
-def test_a_token_that_comes_too_late_even_alone_costs_a_whole_step() -> None:
-    assert TokenCost(SLOW.predict_s, rows=20, util=0.95).seconds(1000.0) == 0.026
-
-
-def test_company_is_never_more_than_there_is() -> None:
-    assert TokenCost(SLOW.predict_s, rows=2, util=0.95).seconds(1.0) == pytest.approx(0.035 / 2)
+def test_a_stream_costs_a_row_of_its_steps_and_alone_whole_steps() -> None:
+    assert EngineShare(SLOW.predict_s, [10.0]).used == pytest.approx(10.0 * 0.026)
+    assert EngineShare(SLOW.predict_s, [10.0, 4.0]).used == pytest.approx(6.0 * 0.026 + 4.0 * 0.035)

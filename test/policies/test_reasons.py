@@ -175,9 +175,9 @@ def test_timely_slice_defers_streams_that_are_ahead() -> None:
 
 
 def test_deadline_says_what_is_worth_most() -> None:
-    policy = explaining("deadline", gather_s=0.0)
+    policy = explaining("deadline")
     said = reasons(policy, [running("r"), generation("a")], 0.5)
-    assert said["r"].cause is Cause.NEEDED
+    assert said["r"].cause is Cause.WORTH_MOST
     assert said["a"].cause in (Cause.WORTH_MOST, Cause.WORTH_LESS)
     assert said["a"].number is not None
     said = reasons(explaining("deadline"), [generation("a", 1.0), stream("s", 1.0)], 1.0)

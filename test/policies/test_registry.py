@@ -1,10 +1,12 @@
 """Policies by name."""
 
+import math
+
 import pytest
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.batch_bound import BudgetEnd
-from timely_llm.policies.deadline.plans import Deadline
+from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.policies.registry import POLICIES, make_policy, options_of
 from timely_llm.policies.timely import Slack, Timely
@@ -23,12 +25,19 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_the_options_of_a_part_are_the_policys_own() -> None:
-    known = options_of("deadline")
-    assert (known["util"], known["kappa"]) == (0.95, 1.7)
-    assert "streams" not in known
-    made = make_policy("deadline", util=0.5, kappa=2.0)
-    assert isinstance(made, Deadline)
-    assert (made.streams.util, made.streams.room, made.kappa) == (0.5, 0.02, 2.0)
+    known = options_of("timely")
+    assert (known["budget"], known["adaptive"]) == (BudgetEnd.ZERO, True)
+    assert "bound" not in known
+    made = make_policy("timely", budget="ert", rows=3)
+    assert isinstance(made, Timely)
+    assert (made.bound.budget, made.rows) == (BudgetEnd.ERT, 3)
+
+
+def test_the_policy_of_this_package_has_six_options() -> None:
+    known = {"kappa": 0.1, "lead_s": math.inf, "quantile": 0.7, "late_rate": 0.25}
+    assert options_of("deadline") == known | {"people": 1.0, "urgent": 1.0}
+    made = make_policy("deadline", kappa=2.0)
+    assert isinstance(made, Deadline) and made.kappa == 2.0
 
 
 @pytest.mark.parametrize(

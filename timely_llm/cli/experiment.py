@@ -84,7 +84,7 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_listed,
               help="List the experiments with their questions.")  # fmt: skip
 @click.option("--policies", metavar="A,B", callback=_words,
-              help="Policies to compare, such as fcfs,timely:drops,deadline:batch=off, or"
+              help="Policies to compare, such as fcfs,timely:drops,deadline:kappa=0, or"
               " my_module:MyPolicy of your own."
               )  # fmt: skip
 @click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
@@ -166,7 +166,7 @@ def experiment(name: str, json_file: Path | None, html_file: Path | None, **opti
     """Run the experiment NAME and print its tables beside the paper's.
 
     A policy may carry variants and options: timely:drops, fcfs:harness, timely:rows=6,
-    deadline:defer=off. An option that is not given has the experiment's own default.
+    deadline:urgent=0. An option that is not given has the experiment's own default.
     """
     if html_file is not None:
         need("a report", "reports")

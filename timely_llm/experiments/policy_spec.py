@@ -102,7 +102,12 @@ def parse(text: str) -> PolicySpec:
             allowed = [*(w for w in WORDS if w != "harness" or "rows" in known)]
             allowed += [f"{option}={_possible(default)}" for option, default in known.items()]
             raise ExperimentError(f"{text}: {part!r} is not one of {', '.join(allowed)}")
-    return PolicySpec(text, name, values, frozenset(words))
+    spec = PolicySpec(text, name, values, frozenset(words))
+    try:
+        spec.make()
+    except ConfigurationError as error:
+        raise ExperimentError(str(error)) from error
+    return spec
 
 
 def chosen(

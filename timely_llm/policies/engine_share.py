@@ -1,41 +1,10 @@
-"""The share of the engine that streams can be promised, and what their tokens cost it."""
+"""The share of the engine that can be promised."""
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections.abc import Callable, Iterable
-from itertools import accumulate
 from operator import mul, neg
-
-_MOST_ROWS = 32
-
-
-class TokenCost:
-    """Engine time of a token, by the need of its stream.
-
-    The cheapest step that is short enough for a need shares its time among most rows. So a stream
-    with a small need shares steps with many others, and one with a large need takes most of a step.
-
-    Args:
-        step_s: seconds of a step by its rows.
-        rows: most rows.
-        util: share of the engine's time that may be promised.
-
-    Attributes:
-        alone_s: seconds of a step of one row.
-        most: most tokens a second that may be promised to one stream.
-    """
-
-    def __init__(self, step_s: Callable[[int], float], rows: int, util: float) -> None:
-        self._steps_s = [step_s(count) for count in range(1, min(rows, _MOST_ROWS) + 1)]
-        shares_s = (step / count for count, step in enumerate(self._steps_s, start=1))
-        self._costs_s = list(accumulate(shares_s, min))
-        self.alone_s = self._steps_s[0]
-        self.most = util / self.alone_s
-
-    def seconds(self, need: float) -> float:
-        """Return the engine's seconds for a token at a need of `need` tokens a second."""
-        return self._costs_s[max(bisect_right(self._steps_s, 1.0 / need) - 1, 0)]
 
 
 class EngineShare:

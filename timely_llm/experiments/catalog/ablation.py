@@ -1,54 +1,107 @@
-"""`ablation`: the policy `deadline` without each of its ingredients."""
+"""`ablation`: the policy `deadline` with each of its options at other values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from timely_llm.experiments.catalog.mixed import people_beside
 from timely_llm.experiments.contract import Experiment, WorkloadOptions
+from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.sweep import MEASURES, compared, document, sweep
+from timely_llm.experiments.sweep import (
+    MEASURES,
+    RunSpec,
+    cases,
+    compared,
+    document,
+    score,
+)
+from timely_llm.experiments.virtual import slice_sweep
 from timely_llm.experiments.virtual.stage import Progress
 
-WITHOUT: Mapping[str, str] = {
-    "deadline:open-loop": "robots' reports do not correct due times",
-    "deadline:feasible=off": "requests that can earn no more utility do not yield to others",
-    "deadline:urgent_first=off": "waiting requests join in order of arrival",
-    "deadline:batch=off": "one request joins a step",
-    "deadline:defer=off": "all requests join at once, at any step time",
+CHANGED: Mapping[str, str] = {
+    "deadline:kappa=0": "an idle robot costs nothing, so requests may starve",
+    "deadline:kappa=1": "an idle robot costs ten times as much",
     "deadline:lead_s=0.5": "plans are suspended until 0.5 s before their robot will be idle",
-    "deadline:lead_s=0.5:open-loop": "plans are suspended as above, and robots send no reports",
-    "deadline:drops": "late requests are dropped, not deferred",
-    "deadline:kappa=0:age_s=inf": "waiting has no price, so requests may starve",
-    "deadline:learn=off": "lengths of segments are not learned",
-    "deadline:gather_s=0": "an idle engine does not wait for the rest of a burst",
+    "deadline:quantile=0.5": "real-time answers are taken to be shorter",
+    "deadline:quantile=0.9": "real-time answers are taken to be longer",
+    "deadline:late_rate=0.01": "an answer that cannot have its rate gets the least one",
+    "deadline:late_rate=1": "every answer that has begun keeps its whole rate",
+    "deadline:people=0.5": "people are worth half as much beside robots",
+    "deadline:people=2": "people are worth twice as much beside robots",
+    "deadline:urgent=0": "all plans are worth the same",
+    "deadline:urgent=2": "ratios of plans' worth are squared",
 }
+DRONES, TASKS, PEOPLE = "wid2", "slice", "wid1"
+"""Robots alone; the tasks of Zhou et al. 2025 alone; robots with people on its slow device."""
+
+RATES = (2.0, 5.0)
+"""Tasks a second."""
+
+TASK_MINUTES = 0.75
+
+PEOPLE_RATE = 0.5
+"""Conversations a second."""
+
+KEYS = ("workload", "load", "rate", "policy")
 
 
 @dataclass(frozen=True)
 class AblationOptions(WorkloadOptions):
     """Options of `ablation`."""
 
-    policies: tuple[str, ...] = ("deadline", *WITHOUT)
+    policies: tuple[str, ...] = ("deadline", *CHANGED)
     loads: tuple[int, ...] = (1, 2, 4)
+    seeds: int = 2
 
 
 def run(options: AblationOptions, progress: Progress) -> RunDocument:
-    """Return the results of the policy without each of its ingredients."""
-    scored = compared(sweep(options, ("wid2",), progress), "utility", "deadline")
+    """Return the results of the policy with each option at other values."""
+    chosen = [_named(case) for case in cases(options, (DRONES,))]
+    if options.trace is None:
+        chosen = [*_people(options), *chosen, *_tasks(options)]
+    scored = run_all(score, chosen, options.jobs, progress)
     used = {one.row["policy"] for one in scored}
     return document(
         EXPERIMENT,
         options,
-        scored,
+        compared(scored, "utility", "deadline"),
+        keys=KEYS,
         measures=(*MEASURES, "longest_response_s", "utility_vs_deadline"),
-        notes=[f"`{policy}`: {what}." for policy, what in WITHOUT.items() if policy in used],
+        definitions={
+            "rate": "conversations a second, Poisson; 0: robots alone",
+            "load": "requests for each job; 0: people alone",
+        },
+        notes=[f"`{policy}`: {what}." for policy, what in CHANGED.items() if policy in used],
     )
+
+
+def _named(case: RunSpec, **names: str | float) -> RunSpec:
+    return replace(case, names={"rate": 0.0, **case.names, **names})
+
+
+def _tasks(options: AblationOptions) -> list[RunSpec]:
+    """Return the policies with conversations alone, on the testbed of Zhou et al. 2025."""
+    asked = slice_sweep.TaskOptions(
+        policies=options.policies,
+        rates=RATES,
+        minutes=TASK_MINUTES,
+        seeds=options.seeds,
+        first_seed=options.first_seed,
+    )
+    return [_named(case, workload=TASKS, load=0) for case in slice_sweep.cases(asked)]
+
+
+def _people(options: AblationOptions) -> list[RunSpec]:
+    """Return the policies with robots and people on a slow device."""
+    slow = replace(options, profile=slice_sweep.PROFILE, loads=(1,))
+    return people_beside(cases(slow, (PEOPLE,)), slow.loads, (PEOPLE_RATE,))
 
 
 EXPERIMENT = Experiment(
     name="ablation",
-    question="What is each ingredient of the policy deadline worth?",
+    question="What is each option of the policy deadline worth?",
     run=run,
     defaults=AblationOptions(),
 )

@@ -20,6 +20,7 @@ from timely_llm.policies.step_time import StepTime
 LONGEST_SEGMENT = 16
 LOOK_AT = 32
 GATHER_S = 0.002
+MOST_URGENT = 10.0
 _FIRST_GUESS = 8
 _EXPENSIVE = 2.0
 _TICK_S = 1e-6
@@ -37,6 +38,9 @@ class Deadline(Explains):
         late_rate: share of its rate that an answer keeps when the engine has no time for more.
         people: worth of a person's answer in the units of robots' plans.
         urgent: exponent of the worth of plans: 1 as requests say, 0 all alike, 2 squares ratios.
+
+    Raises:
+        ConfigurationError: an option is out of its range.
     """
 
     kappa: float = 0.1
@@ -48,10 +52,17 @@ class Deadline(Explains):
     whole_plans = False
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.quantile < 1.0:
-            raise ConfigurationError(
-                f"deadline: quantile must be from 0 on and below 1, not {self.quantile:g}"
-            )
+        for name, possible, allowed in (
+            ("kappa", 0.0 <= self.kappa < math.inf, "finite and from 0 on"),
+            ("lead_s", self.lead_s >= 0.0, "from 0 on"),
+            ("quantile", 0.0 <= self.quantile < 1.0, "from 0 on and below 1"),
+            ("late_rate", 0.0 < self.late_rate <= 1.0, "above 0 and at most 1"),
+            ("people", 0.0 <= self.people < math.inf, "finite and from 0 on"),
+            ("urgent", 0.0 <= self.urgent <= MOST_URGENT, f"from 0 to {MOST_URGENT:g}"),
+        ):
+            if not possible:
+                value = getattr(self, name)
+                raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
         self.streams = Streams(self.quantile, self.late_rate, self.people)
 
@@ -96,18 +107,19 @@ class Deadline(Explains):
         number = len(line)
         if expensive or any(one.prompt_s for one in line):
             number = best_prefix(line, now, step_time)
-        if why is not None:
-            for place, one in enumerate(line):
-                cause = Cause.WORTH_MOST if place < number else Cause.WORTH_LESS
-                why[one.generation.key] = Reason(cause, one.expected(now, one_s))
-            why |= {one.generation.key: Reason(Cause.WORTH_LESS, one.expected(now, one_s)) for one in held}
-            why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
         wave = line[:number]
         if not expensive:  # then a row costs less than what it saves
             wave += [one for one in line[number:] if not one.prompt_s]
+        if why is not None:
+            joining = set(wave)
+            for one in line:
+                cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
+                why[one.generation.key] = Reason(cause, one.expected(now, one_s))
+            why |= {one.generation.key: Reason(Cause.WORTH_LESS, one.expected(now, one_s)) for one in held}
+            why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
         batch: list[Generation] = [one.generation for one in wave]
         batch.sort(key=_to_compute)
-        if not batch and not ahead and needed:
+        if not (batch or ahead or held) and needed:
             batch, alone_s = self._alone(needed, generations, now, step_time, capacity)
             wake_s = min(wake_s, alone_s)
             if why is not None:
@@ -171,7 +183,7 @@ class Deadline(Explains):
         capacity: Capacity,
         why: dict[str, Reason] | None,
     ) -> list[Deliverable]:
-        """Return a line without the waiting plans whose KV the memory cannot hold."""
+        """Return a line without the waiting plans that do not fit into the KV memory."""
         if not any(one.prompt_s for one in line):
             return list(line)
         running = [one.generation for one in line if one.generation.to_compute <= 1]

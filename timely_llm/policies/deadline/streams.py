@@ -85,7 +85,7 @@ class StreamState:
         slo = generation.request.slo
         self.generation = generation
         self.real_time, self.tpot_s, self.ttft_s = slo.real_time, slo.tpot_s, slo.ttft_s
-        # Nobody listens to a late real-time answer, so it only must end.
+        # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
         self.need = self.floor = self.rate = self.density = 0.0
@@ -206,7 +206,7 @@ class SharedStep:
             refusal = Reason(Cause.OTHER_PROMPT)
         else:
             if token_s * tokens > limit_s - seconds:
-                tokens = int(max(limit_s - seconds, 0.0) / token_s)
+                tokens = int(max(limit_s - seconds, 0.0) / token_s) if token_s else 0
                 self.chunked = True
             if tokens < min(_LEAST_CHUNK, generation.to_compute):
                 tokens = _LEAST_CHUNK
@@ -244,6 +244,7 @@ class Streams:
         self._late_rate = late_rate
         self._people = people
         self._states: dict[str, StreamState] = {}
+        self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._urgent = DecayingMean(WINDOW_S)
         self._plans = DecayingMean(WINDOW_S)
 
@@ -317,12 +318,12 @@ class Streams:
         """Return whether a promised token is wanted by a time."""
         return any(
             state.rate and (_urgency(state)[0] == 0 or state.wanted_s <= by_s)
-            for state in self._states.values()
+            for state in self._present
         )
 
     def join(self, now: float, step: SharedStep) -> None:
         """Let streams join a step."""
-        states = list(self._states.values())
+        states = self._present
         promised = [state for state in states if state.rate]
         promised.sort(key=_urgency)
         longest_s = math.inf
@@ -348,11 +349,11 @@ class Streams:
 
     def unpromised(self) -> set[str]:
         """Return the keys of streams without a promise: they are evicted first."""
-        return {key for key, state in self._states.items() if not state.rate}
+        return {state.generation.key for state in self._present if not state.rate}
 
     def needs(self) -> Iterable[tuple[str, float]]:
         """Yield keys and needs of streams."""
-        return ((key, state.need) for key, state in self._states.items())
+        return ((state.generation.key, state.need) for state in self._present)
 
     def _look(
         self, now: float, streams: Sequence[StreamGeneration], step_s: Callable[[int], float]
@@ -366,7 +367,7 @@ class Streams:
                     before[stream.key] = state
                 state = StreamState(stream, self._late_rate)
             self._states[stream.key] = state
-        states = list(self._states.values())
+        self._present = states = list(self._states.values())
         for key, state in before.items():
             if state.generation.state is State.ENDED:
                 state.ended(self.lengths)

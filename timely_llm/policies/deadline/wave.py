@@ -14,6 +14,7 @@ AGE_S = 10.0
 """Idle time after which the price of an idle robot has doubled, seconds."""
 
 _EXACT = 8
+_MOST_BETA = 1e9  # a client's beta may be any number
 
 
 class Deliverable:
@@ -58,20 +59,21 @@ class Deliverable:
         urgent: float,
     ) -> None:
         utility, rate = generation.time_utility, generation.rate
-        scale = utility.beta ** (urgent - 1.0) if utility.beta else 1.0
+        beta = min(max(utility.beta, 1.0 / _MOST_BETA), _MOST_BETA) if utility.beta else 0.0
+        scale = beta ** (urgent - 1.0) if beta else 1.0
         self.generation = generation
         self.tokens = mean(outlook)
         self.prompt_s = prompt_s
         self.density = 0.0
         self._outlook = outlook
         # A request with beta 0 waits like a normal one.
-        self._price = rate * kappa * scale * (utility.beta or 1.0)
+        self._price = rate * kappa * scale * (beta or 1.0)
         self._age_s = AGE_S / rate
         if generation.segments:
             self._worth = self._slope = 0.0
             self._due_s = self._idle_from_s = generation.robot_free_s
         else:
-            self._worth, self._slope = scale * utility.beta, scale * utility.alpha
+            self._worth, self._slope = scale * beta, scale * utility.alpha
             self._idle_from_s = generation.asked_s
             self._due_s = generation.asked_s + utility.ert_s
 
