@@ -61,6 +61,7 @@ def test_one_decode_turn_for_one_request_passes_through_few_files(
     scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scene.loop.admit(request("r"))
+    scene.clock.advance(0.1)  # the rest of a burst is awaited no longer
     scene.turns(1)  # the prompt
     turns = []
     while not scene.sink.segments:

@@ -20,7 +20,7 @@ from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 from timely_llm.policies.timely_slice import TimelySlice
 from timely_llm.policies.virtual_tokens import VirtualTokens
 
-DEFAULT_POLICY = "timely+slice"
+DEFAULT_POLICY = "deadline"
 """The policy of a server without a setting."""
 
 POLICIES: dict[str, type[Policy]] = {
