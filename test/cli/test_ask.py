@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.scripted_server import ScriptedServer
 from test.skills.plans import DRONE
 from timely_llm.cli import ask as command
 from timely_llm.core.errors import RequestError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import stat
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from timely_llm.core.output_file import (
     OutputFileError,
     check,
     write_file,
+    write_json,
     write_text,
 )
 
@@ -117,3 +120,11 @@ def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> None:
         write_text(tmp_path / "no" / "a.json", JSON, "{}")
     with pytest.raises(OutputFileError, match="No space left on device"):
         write_text(Path("/dev/full"), JSON, "{}")
+
+
+def test_a_number_that_json_lacks_is_null(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    document = {"a": [1.5, math.inf, (-math.inf, {"b": math.nan})], "c": "Infinity"}
+    write_json(path, document)
+    read = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert read == {"a": [1.5, None, [None, {"b": None}]], "c": "Infinity"}

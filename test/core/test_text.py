@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.core.text import MOST, SENTENCE, clipped, echoed, listed, quoted, sentence
+from timely_llm.core.text import (
+    MOST,
+    SENTENCE,
+    clipped,
+    count_of,
+    echoed,
+    joined,
+    listed,
+    quoted,
+    sentence,
+)
 
 ANYTHING = st.text(st.characters(codec=None), max_size=300)
 
@@ -69,3 +79,15 @@ def test_of_many_names_a_few_are_listed() -> None:
     assert listed([]) == "none"
     assert listed(["arm", "drone"]) == "arm, drone"
     assert listed([f"s{i}" for i in range(64)]).endswith("s14, s15 and 48 more")
+
+
+def test_a_noun_is_as_many_as_its_number() -> None:
+    assert count_of(1, "robot") == "1 robot"
+    assert count_of(3000, "robot") == "3,000 robots"
+    assert count_of(2, "plan was", "plans were") == "2 plans were"
+
+
+def test_words_are_joined_like_in_a_sentence() -> None:
+    assert joined([]) == ""
+    assert joined(["a"]) == "a"
+    assert joined(["a", "b", "c"]) == "a, b and c"

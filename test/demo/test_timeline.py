@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from matplotlib.axes import Axes
 
-from test.core.events.lines import Line, event
+from test.core.events.lines import Line
 from test.demo.plausible import events
 from test.demo.plausible_talks import talk_events
 from test.demo.test_summary import history
 from timely_llm.core.events.history import History
-from timely_llm.demo.timeline import BURST_S, busiest, history_of, timeline
+from timely_llm.demo.timeline import BURST_S, busiest, timeline
 from timely_llm.report.png import WIDTH_PX, write_timeline
 
 
@@ -88,7 +88,7 @@ def test_the_busiest_window_holds_the_most_work() -> None:
 
 def test_two_logs_give_a_picture_with_labelled_calls(tmp_path: Path, written: list[str]) -> None:
     event_log, fleet = logs()
-    run = history_of(map(event, event_log), map(event, fleet))
+    run = history(*event_log, *fleet)
     window = busiest(run, 4.0)
     assert window[1] - window[0] == pytest.approx(4.0)
     draw(run, "burst", tmp_path / "burst.png", window)
@@ -98,8 +98,8 @@ def test_two_logs_give_a_picture_with_labelled_calls(tmp_path: Path, written: li
 
 
 def test_empty_logs_give_a_picture_that_says_so(tmp_path: Path, written: list[str]) -> None:
-    assert busiest(history_of([], []), 5.0) == (0.0, 5.0)
-    draw(history_of([], []), "empty", tmp_path / "empty.png")
+    assert busiest(history(), 5.0) == (0.0, 5.0)
+    draw(history(), "empty", tmp_path / "empty.png")
     assert size_px(tmp_path / "empty.png")[0] == WIDTH_PX
     assert written == ["no requests"]
 
@@ -130,7 +130,7 @@ def test_logs_that_stop_in_the_middle_can_be_drawn(
         event_log = event_log[: int(share * len(event_log))]
     if shorter != "event_log":
         fleet = fleet[: int(share * len(fleet))]
-    run = history_of(map(event, event_log), map(event, fleet))
+    run = history(*event_log, *fleet)
     draw(run, "cut", tmp_path / "cut.png", busiest(run, 3.0))
     draw(run, "cut", tmp_path / "cut.png")
     assert size_px(tmp_path / "cut.png")[0] == WIDTH_PX

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -157,7 +156,7 @@ def test_people_have_a_table_that_fits() -> None:
 
 
 def test_json_is_flat_for_one_policy_and_by_policy_for_several() -> None:
-    one = json.loads(as_json(SETTINGS, {"timely": RUN}))
+    one = as_json(SETTINGS, {"timely": RUN})
     assert set(one) == {
         "policy", "robots", "people", "duration_s", "bursts_per_s", "seed", "robot",
         "failure_share", "engine", "model", "pace", "lead_s", "requests", "served", "share_served",
@@ -165,5 +164,5 @@ def test_json_is_flat_for_one_policy_and_by_policy_for_several() -> None:
         "error_messages", "conversations",
     }  # fmt: skip
     assert (one["policy"], one["model"]) == ("timely", "tiny_planner")
-    both = json.loads(as_json(SETTINGS, {"fcfs": RUN, "timely": RUN}))
+    both = as_json(SETTINGS, {"fcfs": RUN, "timely": RUN})
     assert both == {"fcfs": {**one, "policy": "fcfs"}, "timely": one}

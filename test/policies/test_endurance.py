@@ -13,7 +13,7 @@ from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.core.slo import TEXT, VOICE
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.policies.deadline.plans import Deadline
-from timely_llm.policies.fastserve import FastServe
+from timely_llm.policies.least_served import FastServe
 from timely_llm.policies.lengths import (
     ANSWER_CLASSES,
     AnswerLengths,

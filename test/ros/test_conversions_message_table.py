@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from rclpy.serialization import deserialize_message, serialize_message
 
 from timely_llm import msg
 from timely_llm.action import Converse, Plan
+from timely_llm.core.step import StepResult
+from timely_llm.core.time_utility import TimeUtility
 from timely_llm.resources import resource
 from timely_llm.ros import conversions as tables
 from timely_llm.ros.conversions import MessageTable
@@ -101,3 +104,12 @@ def test_what_is_left_out_is_given() -> None:
 def test_a_table_of_an_attribute_that_is_not_there_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="Pair has no right"):
         MessageTable(Pair, Sent, {"right": "starboard"})
+
+
+def test_an_int_in_a_field_of_type_float64_arrives_as_its_value() -> None:
+    utility = TimeUtility(beta=2, alpha=-1, ert_s=3)
+    sent = serialize_message(tables.TIME_UTILITY.message(utility))
+    got: Any = deserialize_message(sent, msg.TimeUtility)
+    assert tables.TIME_UTILITY.read(got) == utility
+    step = serialize_message(tables.step_message(StepResult({}, {}, duration_s=1)))
+    assert deserialize_message(step, msg.EngineStep).duration == 1.0

@@ -194,7 +194,7 @@ class Made:
         self.server = Server(
             make_loop, self.sink, clock, step_timeout_s=step_timeout_s, event_log=self.event_log
         )
-        self.server.register(YAML).result(LIMIT_S)
+        self.server.skill_sets.register(YAML).result(LIMIT_S)
         self.engine.fails = engine
 
     def until_problem(self) -> str:
@@ -462,7 +462,7 @@ def test_slow_work_and_idleness_are_no_hang() -> None:
 
     made = Made(step_timeout_s=0.2, plan="tp();->True;")
     made.engine.fails = fails
-    made.server.register(YAML.replace("name: drone", "name: other")).result(LIMIT_S)
+    made.server.skill_sets.register(YAML.replace("name: drone", "name: other")).result(LIMIT_S)
     made.server.submit(request("r", closed_loop=False))
     assert made.sink.code("r") is ErrorCode.NONE
     time.sleep(0.6)

@@ -8,7 +8,7 @@ from test.system.conftest import Start
 from test.system.ros_client import serving
 from test.system.ros_talker import SLOW, Talker
 from timely_llm.core.request import ErrorCode
-from timely_llm.ros.client.pending import PlanClientError
+from timely_llm.robots.client.pending import PlanClientError
 from timely_llm.ros.client.talk import TalkClient
 
 WAIT_S = 30.0

@@ -64,7 +64,7 @@ def test_one_agent_cannot_take_all(client: Client) -> None:
     assert submit(client, "one").error_code == ErrorCode.NONE
     code, words = error_of(client)
     assert code is ErrorCode.AGENT_LIMIT
-    assert words.startswith("1 requests of 'tester' are being served")
+    assert words.startswith("1 request of 'tester' is being served")
     assert submit(client, "two", agent="other").error_code == ErrorCode.NONE
 
 

@@ -23,7 +23,7 @@ from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ChatMessage, ErrorCode
 from timely_llm.core.slo import Slo
 from timely_llm.engines.example_script import NO_MODEL
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout
 from timely_llm.ros.client.talk import TalkClient
 
 WAIT_S = 30.0

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from timely_llm.benchmarks.server import START_LIMIT_S, start_server
-from timely_llm.core.events.reader import LogReader
-from timely_llm.core.events.schema import (
+from timely_llm.core.events.probe_events import (
     AttackAnsweredEvent,
     AttackEvent,
     OverEvent,
-    RunEvent,
     ServedEvent,
 )
+from timely_llm.core.events.reader import LogReader
+from timely_llm.core.events.schema import RunEvent
 from timely_llm.processes.children import Children, Interrupts, wait
 from timely_llm.processes.nodes import ATTACK_PROBE, local_environment, random_domain, ros_command
 from timely_llm.skills.skill_set import MAX_PROMPT_CHARACTERS

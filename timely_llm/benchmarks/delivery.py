@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from timely_llm.benchmarks.server import start_server
+from timely_llm.core.events.probe_events import FeedbackEvent, TopicEvent
 from timely_llm.core.events.reader import LogReader
-from timely_llm.core.events.schema import FeedbackEvent, SegmentEvent, TopicEvent
+from timely_llm.core.events.schema import SegmentEvent
 from timely_llm.processes.children import Children, Interrupts, wait
 from timely_llm.processes.nodes import PROBE, local_environment, random_domain, ros_command
 
 LIMIT_S = 600.0
+COUNTED = "probe-"
+"""Beginning of the request ids that count. Others come before the topic is discovered."""
 Delivered = SegmentEvent | TopicEvent | FeedbackEvent
 """A segment that was published, or received."""
 Place = tuple[str, int]
@@ -103,7 +106,7 @@ def _delivered(path: Path, kind: type[Delivered]) -> list[Delivered]:
 
 
 def _counted(event: Delivered) -> bool:
-    return event.id.startswith("probe-")
+    return event.id.startswith(COUNTED)
 
 
 def _place(event: Delivered) -> Place:

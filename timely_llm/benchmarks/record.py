@@ -22,7 +22,7 @@ from timely_llm.traces.recordings.bags import bag_messages
 from timely_llm.traces.recordings.mcap import Message
 
 START_LIMIT_S = 60.0
-COUNTED = b"counted\0"
+COUNTED = "counted"
 """Request id of the messages that count. Other messages wait for the recorder to subscribe."""
 
 
@@ -75,7 +75,8 @@ def _row(folder: Path, rate: float, messages: int) -> dict[str, Any]:
         limit_s = START_LIMIT_S + 10 * messages / rate
         wait(probe, lambda: probe.status == 0, interrupts, limit_s, "the probe was not ready")
         cpu_s = _cpu_s(process) - before_s
-    times_ns = [message.time_ns for message in _messages(bag) if COUNTED in message.data]
+    counted = f"{COUNTED}\0".encode()
+    times_ns = [message.time_ns for message in _messages(bag) if counted in message.data]
     if len(times_ns) < 2:
         raise ProcessError(f"{len(times_ns)} of {messages} messages were recorded")
     span_s = (times_ns[-1] - times_ns[0]) / 1e9

@@ -23,6 +23,7 @@ from timely_llm.cli.options import (
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import PlanResult
 from timely_llm.core.segment import Segment
+from timely_llm.core.text import count_of
 from timely_llm.core.time_utility import NORMAL, URGENT
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class Lines:
     def result(self, result: PlanResult) -> None:
         """Print counts and times."""
         made = "a plan written by hand" if result.given else f"{result.generated_tokens} tokens"
-        count = "1 segment" if result.segments == 1 else f"{result.segments} segments"
+        count = count_of(result.segments, "segment")
         self._console.print(
             f"complete: {count}, the first after {result.response_s:.2f} s, {made}",
             style="green",

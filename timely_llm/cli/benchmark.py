@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +23,7 @@ from timely_llm.cli.options import (
     OwnOr,
     need_ros,
 )
-from timely_llm.core import output_file
+from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import EXECUTORS, executors, need
 from timely_llm.engines.registry import EXTRAS
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
@@ -233,7 +232,7 @@ def show(
     if json_file is not None:
         command = ["timely-llm", *sys.argv[1:]]
         document = {"benchmark": name, "command": " ".join(command), "rows": rows}
-        output_file.write_text(json_file, output_file.JSON, json.dumps(document, indent=2) + "\n")
+        write_json(json_file, document)
         console.print(f"written to {json_file}")
 
 

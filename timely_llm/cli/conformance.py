@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from timely_llm import __version__
 from timely_llm.cli.options import SEED, OutputFile, OwnOr
-from timely_llm.core import output_file
+from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import need
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import ENGINES, make_engine, parse_engine_args
@@ -82,8 +81,7 @@ def conformance(
     if json_file is not None:
         given = {"policy": policy, "engine": engine, "seed": seed, "version": __version__}
         checks = [asdict(one) | {"ending": one.ending.value} for one in outcomes]
-        text = json.dumps(given | {"checks": checks}, indent=1) + "\n"
-        output_file.write_text(json_file, output_file.JSON, text)
+        write_json(json_file, given | {"checks": checks})
         click.echo(f"Wrote {json_file}")
     if endings["broken"]:
         sys.exit(BROKEN)

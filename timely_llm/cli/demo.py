@@ -24,7 +24,7 @@ from timely_llm.cli.options import (
     need_ros,
 )
 from timely_llm.core.events.history import History
-from timely_llm.core.output_file import JSON, write_text
+from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import need
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
@@ -158,7 +158,7 @@ def show(
         runs[policy] = run(settings, policy, view(settings, policy, console))
     files = save_pictures(settings, runs)
     if json_file is not None:
-        write_text(json_file, JSON, as_json(settings, runs))
+        write_json(json_file, as_json(settings, runs))
         files.append(json_file)
     print_report(console, settings, runs, files)
 

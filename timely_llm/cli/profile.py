@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from timely_llm import __version__
 from timely_llm.cli import progress
 from timely_llm.cli.options import EXISTING_FILE, OutputFile
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.output_file import JSON, PICTURE, YAML, write_text
+from timely_llm.core.output_file import PICTURE, YAML, write_json, write_text
 from timely_llm.core.requirements import need
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import make_engine, parse_engine_args
@@ -172,8 +171,7 @@ def _write_fits(
 
         draw_profile(fits, skill_set.skills, plot, f"{skill_set.name}: durations from {file.name}")
     if json_file is not None:
-        rows = [_fit_row(fit) for fit in fits]
-        write_text(json_file, JSON, json.dumps(rows, indent=2) + "\n")
+        write_json(json_file, [_fit_row(fit) for fit in fits])
     return [path for path in (output, plot, json_file) if path is not None]
 
 
@@ -286,7 +284,7 @@ def profile_engine(
             "steps": [_step_row(fit, step) for step in steps],
             "prompts": [vars(prompt) for prompt in prompts],
         }
-        write_text(json_file, JSON, json.dumps(document, indent=2) + "\n")
+        write_json(json_file, document)
     for path in (output, plot, json_file):
         if path is not None:
             console.print(Text(f"Wrote {path}"), soft_wrap=True)

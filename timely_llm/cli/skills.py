@@ -19,8 +19,9 @@ from timely_llm.core.requirements import NAME
 from timely_llm.core.text import echoed
 from timely_llm.report.fitted_table import FittedTable
 from timely_llm.resources import ResourceError, resource
-from timely_llm.skills.checkers import calls_problem, cut, uncalled
+from timely_llm.skills.checkers import cut
 from timely_llm.skills.minispec.grammar import plan_grammar, summary
+from timely_llm.skills.rule_checker import calls_problem, uncalled
 from timely_llm.skills.skill_set import SkillSet, load_skill_set, name_fault, parse_skill_set
 from timely_llm.skills.stop_checker import Piece
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import stat
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from timely_llm.core.errors import TimelyError
 
@@ -108,6 +110,20 @@ def write_text(path: Path, kind: Kind, text: str, errors: str = "strict") -> Non
     """Write a text in UTF-8; see `write_file`."""
     data = text.encode("utf-8", errors)
     write_file(path, kind, lambda file: file.write(data))
+
+
+def write_json(path: Path, document: object) -> None:
+    """Write a document as JSON; see `write_file`. A number that is not finite is null."""
+    text = json.dumps(_finite(document), allow_nan=False, indent=2)
+    write_text(path, JSON, text + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _mode(path: Path) -> int:

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from timely_llm.core.errors import TimelyError
+from timely_llm.core.text import joined
 
 EXECUTORS = ("single", "events")
 """Names of executors. None has several threads: messages would overtake each other."""
@@ -204,8 +205,8 @@ def _needed(lacking: Mapping[str, str | None], oldest: Mapping[str, str]) -> str
     ]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
-        missing = [f"{_listed(missing)}, which {verb} not installed" + "," * bool(old)]
-    return " and ".join([*missing, *([_listed(old)] if old else [])])
+        missing = [f"{joined(missing)}, which {verb} not installed" + "," * bool(old)]
+    return " and ".join([*missing, *([joined(old)] if old else [])])
 
 
 def _version(name: str) -> str | None:
@@ -237,8 +238,3 @@ def _install(extras: Iterable[str], oldest: Mapping[str, str]) -> str:
 
 def _command(names: Iterable[str]) -> str:
     return f"pip install {' '.join(names)}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
+from collections.abc import Sequence
 
 _NO_CHARACTER = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -99,6 +100,16 @@ def sentence(words: object) -> str:
         words: an error, or its text; also of a library that does not clip what it quotes.
     """
     return echoed(" ".join(clipped(str(words), 4 * SENTENCE).split()), SENTENCE)
+
+
+def count_of(count: int, one: str, many: str = "") -> str:
+    """Return a number and its noun: "1 robot", "3 robots"."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def listed(names: list[str], most: int = 16) -> str:

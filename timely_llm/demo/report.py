@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,14 +45,13 @@ TALK_DEFINITIONS = (
 )
 
 
-def as_json(settings: DemoSettings, runs: Runs) -> str:
+def as_json(settings: DemoSettings, runs: Runs) -> dict[str, Any]:
     """Return one object for one policy, and an object of objects by policy for several."""
     objects: dict[str, dict[str, Any]] = {
         policy: {"policy": policy, **settings.as_json(), **Summary.of(history).as_json()}
         for policy, history in runs.items()
     }
-    document = objects if len(objects) > 1 else next(iter(objects.values()))
-    return json.dumps(document, indent=2) + "\n"
+    return objects if len(objects) > 1 else next(iter(objects.values()))
 
 
 def save_pictures(settings: DemoSettings, runs: Runs) -> list[Path]:

@@ -58,12 +58,12 @@ class TalkSummary:
             asked=len(talks),
             answered=len(answers),
             slo_attainment=round(kept / len(judged), DIGITS) if judged else None,
-            ttft_p50_s=_rounded_row(np.percentile(ttft_s, 50)) if ttft_s else None,
-            ttft_p95_s=_rounded_row(np.percentile(ttft_s, 95)) if ttft_s else None,
-            tokens_per_s=_rounded_row(np.mean(rates)) if rates else None,
-            largest_gap_s=_rounded_row(max(a.largest_gap_s for a in answers)) if answers else None,
+            ttft_p50_s=_rounded(np.percentile(ttft_s, 50)) if ttft_s else None,
+            ttft_p95_s=_rounded(np.percentile(ttft_s, 95)) if ttft_s else None,
+            tokens_per_s=_rounded(np.mean(rates)) if rates else None,
+            largest_gap_s=_rounded(max(a.largest_gap_s for a in answers)) if answers else None,
             stalls=sum(answer.stalls for answer in answers),
-            stalled_s=_rounded_row(sum(answer.stalled_s for answer in answers)),
+            stalled_s=_rounded(sum(answer.stalled_s for answer in answers)),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def by_class(talks: Sequence[StreamHistory]) -> dict[str, TalkSummary]:
     return {name: TalkSummary.of([t for t in talks if t.slo_class == name]) for name in names}
 
 
-def _rounded_row(value: Any) -> float:
+def _rounded(value: Any) -> float:
     return round(float(value), DIGITS)
 
 
@@ -176,10 +176,6 @@ def _message(request_id: str, outcome: DoneEvent | AnsweredEvent) -> str:
     except ValueError:
         code = f"error {outcome.error_code}"
     return f"{request_id}: {outcome.error_msg or outcome.outcome} ({code})"
-
-
-def _rounded(value: Any) -> float:
-    return round(float(value), 4)
 
 
 MEASURES = {

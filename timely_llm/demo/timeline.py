@@ -11,7 +11,6 @@ import numpy as np
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import PlanHistory, RequestHistory, Span, StreamHistory
-from timely_llm.core.events.schema import RunEvent
 from timely_llm.report.palette import Tone
 from timely_llm.report.timeline import (
     Bar,
@@ -29,15 +28,6 @@ from timely_llm.report.timeline import (
 BURST_S = 10.0
 SUCCESSOR_S = 0.1
 """A newer request of a robot that comes this soon after a cancelation is the reason for it."""
-
-
-def history_of(*logs: Iterable[RunEvent]) -> History:
-    """Return what the event logs of a server and its clients say, in any order."""
-    history = History()
-    for log in logs:
-        for event in log:
-            history.add(event)
-    return history
 
 
 def timeline(history: History, title: str) -> Timeline:

@@ -12,13 +12,12 @@ from timely_llm.core.object_reference import is_reference, load, raised
 from timely_llm.core.text import quoted
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.deadline.policy import Deadline
-from timely_llm.policies.fastserve import FastServe
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
+from timely_llm.policies.least_served import FastServe, VirtualTokens
 from timely_llm.policies.slice import Slice
 from timely_llm.policies.strict_priority import StrictPriority
 from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 from timely_llm.policies.timely_slice import TimelySlice
-from timely_llm.policies.virtual_tokens import VirtualTokens
 
 DEFAULT_POLICY = "deadline"
 """The policy of a server without a setting."""

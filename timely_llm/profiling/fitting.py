@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely_llm.profiling.measurements import Measurement
+from timely_llm.profiling.step_profile import four_digits
 from timely_llm.skills.skill import Duration, Skill
 
 Array = NDArray[np.float64]
@@ -218,12 +219,8 @@ def _spread(
 
 def _quantiles(values: Array, shares: Sequence[float]) -> dict[float, float]:
     found = np.quantile(values, shares)
-    return {s: max(_four(v), SMALLEST_S) for s, v in zip(shares, found, strict=True)}
+    return {s: max(four_digits(v), SMALLEST_S) for s, v in zip(shares, found, strict=True)}
 
 
 def _rounded(coefficients: Array) -> tuple[float, ...]:
-    return tuple(_four(value) for value in coefficients)
-
-
-def _four(value: float) -> float:
-    return float(f"{value:.4g}")
+    return tuple(four_digits(value) for value in coefficients)

@@ -157,10 +157,12 @@ def _profile(coefficients: Array, name: str, source: str) -> Profile:
     lever = rows / table
     row_s = float(lever @ (1.0 - base_s / table) / (lever @ lever))
     return Profile(
-        name, source, _four(base_s), _four(row_s), _four(prefill_token_s), _four(context_token_s),
-        _four(prefill_s), tuple(map(_four, table)), _four(slopes[-1]),
+        name, source, four_digits(base_s), four_digits(row_s), four_digits(prefill_token_s),
+        four_digits(context_token_s), four_digits(prefill_s), tuple(map(four_digits, table)),
+        four_digits(slopes[-1]),
     )  # fmt: skip
 
 
-def _four(value: float) -> float:
+def four_digits(value: float) -> float:
+    """Return a number rounded to four digits."""
     return float(f"{value:.4g}")

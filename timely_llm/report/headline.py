@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from timely_llm.core.text import count_of, joined
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row as Average
 from timely_llm.report.series import ANSWERED, SHARE, averages, results, subject, varying
 from timely_llm.report.tables import Table, direction, number, summary_table
 from timely_llm.report.timeline import Bar, Lane, Mark, Timeline
-from timely_llm.report.words import count_of, heading, listed, short, text
+from timely_llm.report.words import heading, short, text
 
 MOST_NAMED = 6
 
@@ -40,7 +41,7 @@ def _compared(run: RunDocument, made: Sequence[Average]) -> str:
     if len(names) < 2:
         name = f" {heading(compared)} {short(names[0])}" if names else ""
         return f"ran{name} in {count_of(settings, 'setting')}{seeds}"
-    shown = listed([short(name, 30) for name in names]) if len(names) <= MOST_NAMED else ""
+    shown = joined([short(name, 30) for name in names]) if len(names) <= MOST_NAMED else ""
     counted = count_of(len(names), *_plural(heading(compared))) + (f" ({shown})" if shown else "")
     return f"compared {counted} in {count_of(settings, 'setting')}{seeds}"
 
@@ -70,7 +71,7 @@ def _asked(run: RunDocument) -> str:
             parts.append(count_of(known[0], one))
         elif known:
             parts.append(f"{known[0]:,} to {known[-1]:,} {one}s")
-    return f", {listed(parts)} a run" if parts else ""
+    return f", {joined(parts)} a run" if parts else ""
 
 
 def _best(run: RunDocument, made: Sequence[Average]) -> str:
@@ -120,7 +121,7 @@ def _served(run: RunDocument, made: Sequence[Average], name: str) -> str:
         known = [share for share in shares if math.isfinite(share)]
         if known:
             parts.append(f"{percentage(math.fsum(known) / len(known))} {words}")
-    return f"; {listed(parts)}" if parts else ""
+    return f"; {joined(parts)}" if parts else ""
 
 
 def percentage(share: float) -> str:
@@ -196,7 +197,7 @@ def run_headline(run: RunDocument, timeline: Timeline, at: datetime | None, comp
     """
     begin = f"On {day(at)} at {at:%H:%M} UTC, " if at is not None else ""
     robots, people = _asking(timeline)
-    asked = listed(
+    asked = joined(
         [
             f"{count_of(len(lanes), *names)} asked {count_of(_requests(lanes), noun)}"
             for lanes, names, noun in (
@@ -207,7 +208,7 @@ def run_headline(run: RunDocument, timeline: Timeline, at: datetime | None, comp
         ]
     )
     low, high = timeline.limits
-    policies = listed([short(text(row["policy"]), 40) for row in run.rows if row.get("policy")])
+    policies = joined([short(text(row["policy"]), 40) for row in run.rows if row.get("policy")])
     under = f" under the policy {policies}" if policies else ""
     seconds = high - max(low, 0.0)
     parts = [f"{begin}{asked or 'no request was made'} within {seconds:.0f} s{under}"]
@@ -258,7 +259,7 @@ def _ends(robots: Sequence[Lane], completed: int) -> str:
         words.append(f"{preempted} pre-empted by {newer}")
     if canceled:
         words.append(f"{canceled} canceled")
-    return listed([*words, f"{failed} failed" if failed else "none failed"])
+    return joined([*words, f"{failed} failed" if failed else "none failed"])
 
 
 def _mean(run: RunDocument, column: str) -> float:
@@ -295,7 +296,7 @@ def run_attention(timeline: Timeline) -> list[str]:
         named = [*broken[:MOST_LATE], *([f"{rest} more"] if rest > 0 else [])]
         points.append(
             f"Robots could not execute {count_of(len(broken), 'segment')}, and got a new plan for"
-            f" the rest unless their task had ended: {listed(named)}."
+            f" the rest unless their task had ended: {joined(named)}."
         )
     stalls = [
         bar for lane in timeline.lanes if lane.is_person for bar in _stalls(lane) if bar.length_s

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from markupsafe import Markup
 
+from timely_llm.core.text import count_of
 from timely_llm.report.palette import LIGHT, Tone, looks
 from timely_llm.report.series import Chart, Series
 from timely_llm.report.tables import number
@@ -28,7 +29,7 @@ from timely_llm.report.timeline import (
     Timeline,
     ticks,
 )
-from timely_llm.report.words import count_of, short, slanted
+from timely_llm.report.words import short, slanted
 
 UNITS, LEAST = 10_000, 10
 """Lengths of the time axis and of the shortest bar, in the coordinates of the model's work."""

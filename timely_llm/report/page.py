@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from timely_llm import __version__
 from timely_llm.core.output_file import HTML, OutputFileError, write_text
+from timely_llm.core.text import count_of
 from timely_llm.experiments.results.document import DocumentError, Paper, Row, RunDocument
 from timely_llm.report.headline import attention, headline, run_attention, run_headline
 from timely_llm.report.html import chart_svg, hatches, timeline_html
@@ -36,7 +37,7 @@ from timely_llm.report.tables import (
     waits_table,
 )
 from timely_llm.report.timeline import Timeline, busier_half
-from timely_llm.report.words import count_of, heading, text
+from timely_llm.report.words import heading, text
 
 FOLDER = Path(__file__).parent
 MOST_ROWS_BYTES = 150_000

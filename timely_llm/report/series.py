@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from timely_llm.core.arguments import is_number
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import Row as Average
 from timely_llm.experiments.results.metrics import summary
@@ -120,7 +121,7 @@ def numeric(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         for name, value in row.items():
             if value is not None:
-                columns[name] = columns.get(name, True) and _is_number(value)
+                columns[name] = columns.get(name, True) and is_number(value)
     return [name for name, is_numeric in columns.items() if is_numeric]
 
 
@@ -237,7 +238,7 @@ def _chart(
     for label, row in zip(labels, known, strict=True):
         point = Point(places[label], row[measure], row[measure + "_ci"])
         points[text(row[compared])].append(point)
-    numbers = len(along) == 1 and all(_is_number(row[along[0]]) for row in known)
+    numbers = len(along) == 1 and all(is_number(row[along[0]]) for row in known)
     return Chart(
         measure,
         heading(measure) + (f", {about}" if about else ""),
@@ -251,10 +252,6 @@ def _chart(
 def _order(values: Sequence[Value]) -> dict[str, int]:
     """Return the place of each value: numbers and numerals by size, others in order of rows."""
     named = {text(value): value for value in values}
-    if all(_is_number(value) or str(value).isdecimal() for value in named.values()):
+    if all(is_number(value) or str(value).isdecimal() for value in named.values()):
         return {name: n for n, name in enumerate(sorted(named, key=lambda k: float(named[k] or 0)))}
     return {name: number for number, name in enumerate(named)}
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -29,16 +29,6 @@ def heading(column: str) -> str:
     return column.replace("_", " ")
 
 
-def count_of(count: int, one: str, many: str = "") -> str:
-    """Return a number and its noun: "1 robot", "3 robots"."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """Return words as a list in a sentence: "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
-
-
 def short(words: str, most: int = 60) -> str:
     """Return words on one line, of at most `most` printable characters."""
     line = " ".join(printable(words).split())

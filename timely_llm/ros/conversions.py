@@ -46,7 +46,8 @@ class MessageTable(Generic[Kind]):
     """Converts between a dataclass and the messages with its fields.
 
     Every attribute of the dataclass is a field, unless it is left out. A field has the attribute's
-    name without the unit `_s`, unless it is renamed.
+    name without the unit `_s`, unless it is renamed. An int in an attribute of type float becomes a
+    float.
 
     Args:
         kind: the dataclass.
@@ -65,9 +66,9 @@ class MessageTable(Generic[Kind]):
         left_out: tuple[str, ...] = (),
     ) -> None:
         self._kind, self._message = kind, message
-        self._converted = dict(converted or {})
-        attributes = [one.name for one in fields(kind)]  # type: ignore[arg-type]
-        unknown = {*(renamed or {}), *self._converted, *left_out}.difference(attributes)
+        both = dict(converted or {})
+        attributes = {one.name: one.type for one in fields(kind)}  # type: ignore[arg-type]
+        unknown = {*(renamed or {}), *both, *left_out}.difference(attributes)
         if unknown:
             raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
         self.names = {
@@ -76,14 +77,20 @@ class MessageTable(Generic[Kind]):
             if name not in left_out
         }
         """Names of fields by attribute."""
+        # The generated code writes the bits of an int into a field of type float64.
+        self._to_field: dict[str, Callable[[Any], Any]] = {
+            name: float for name, type_ in attributes.items() if type_ in ("float", float)
+        }
+        self._to_field |= {name: to_field for name, (to_field, _) in both.items()}
+        self._to_attribute = {name: to_attribute for name, (_, to_attribute) in both.items()}
 
     def fields(self, value: Kind) -> dict[str, Any]:
         """Return the fields of a message by name."""
         made = {}
         for attribute, name in self.names.items():
             field = getattr(value, attribute)
-            if attribute in self._converted:
-                field = self._converted[attribute][0](field)
+            if attribute in self._to_field:
+                field = self._to_field[attribute](field)
             made[name] = field
         return made
 
@@ -102,8 +109,8 @@ class MessageTable(Generic[Kind]):
             if attribute in given:
                 continue
             field = getattr(message, name)
-            if attribute in self._converted:
-                field = self._converted[attribute][1](field)
+            if attribute in self._to_attribute:
+                field = self._to_attribute[attribute](field)
             made[attribute] = field
         return self._kind(**made)
 
@@ -269,7 +276,7 @@ def error_code(number: int) -> ErrorCode:
 def step_message(result: StepResult) -> msg.EngineStep:
     """Return the result of a step as a message."""
     return msg.EngineStep(
-        duration=result.duration_s,
+        duration=float(result.duration_s),
         shares=[
             msg.StepShare(request_id=key, tokens=tokens) for key, tokens in result.computed.items()
         ],

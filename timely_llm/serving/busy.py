@@ -15,6 +15,7 @@ from operator import attrgetter
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
+from timely_llm.core.text import count_of
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.lengths import AnswerLengths, DecayingMean
 from timely_llm.policies.step_time import StepTime
@@ -33,6 +34,7 @@ WINDOW_S = 20.0
 """Averaging window of the real-time load, seconds."""
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
 _MARGIN = 0.5
+_PLAN_S = 3.0  # a plan needs its next segment about that often
 _CHARACTERS = 4  # of a token, about: prompts are made tokens only when they are let in
 
 
@@ -170,7 +172,7 @@ class BusyGate:
                 yield Want(need, tokens, prompt, math.inf, request.weight, in_time)
             elif isinstance(one, PlanGeneration) and one.state not in _EXECUTED:
                 tokens = max(SEGMENT_TOKENS - one.segment_tokens, 1)
-                need = tokens / max(one.due_s - now, 1.0)
+                need = tokens / max(one.due_s - now, _PLAN_S)
                 worth = one.request.time_utility.beta
                 yield Want(need, tokens, prompt, math.inf, worth)
 
@@ -221,11 +223,10 @@ def _class(request: StreamRequest) -> tuple[object, float]:
 
 
 def _busy(served: int, retry_after_s: float) -> Rejected:
-    others = "1 request" if served == 1 else f"{served} requests"
     return Rejected(
         ErrorCode.BUSY,
-        f"the server is busy with {others} and cannot begin this one in time: try again in"
-        f" {retry_after_s:g} s",
+        f"the server is busy with {count_of(served, 'request')} and cannot begin this one in time:"
+        f" try again in {retry_after_s:g} s",
         retry_after_s,
     )
 

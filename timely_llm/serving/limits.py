@@ -19,7 +19,7 @@ from timely_llm.core.request import (
     served_already,
     unknown_skill_set,
 )
-from timely_llm.core.text import quoted
+from timely_llm.core.text import count_of, quoted
 
 MAX_TOKEN_CHARACTERS = 8
 """Characters of a token, in the mean of a long text: texts of any language have fewer."""
@@ -168,16 +168,20 @@ class RequestGate:
         if len(self._requests) >= limits.max_requests:
             return Rejected(
                 ErrorCode.QUEUE_FULL,
-                f"{len(self._requests)} requests are being served, the most allowed: try later",
+                f"{_served(len(self._requests))}, the most allowed: try later",
             )
         its_own = sum(other.agent == agent for other in self._requests.values())
         if its_own >= limits.max_requests_per_agent:
             return Rejected(
                 ErrorCode.AGENT_LIMIT,
-                f"{limits.max_requests_per_agent} requests of {quoted(agent)} are being served, the"
-                " most allowed for one agent",
+                f"{_served(its_own, f' of {quoted(agent)}')}, the most allowed for one agent",
             )
         return None
+
+
+def _served(requests: int, of_agent: str = "") -> str:
+    words = f"request{of_agent} is", f"requests{of_agent} are"
+    return f"{count_of(requests, *words)} being served"
 
 
 Verdict = tuple[ErrorCode, str]

@@ -30,6 +30,7 @@ from timely_llm.core.request import (
     served_already,
 )
 from timely_llm.core.step import StepPlan
+from timely_llm.core.text import count_of
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
@@ -229,7 +230,7 @@ class Loop:
             isinstance(g, PlanGeneration) and g.request.skill_set == name for g in self.generations
         )
         if users:
-            requests = "1 request uses it" if users == 1 else f"{users} requests use it"
+            requests = count_of(users, "request uses it", "requests use it")
             raise Rejected(
                 ErrorCode.INVALID_REQUEST,
                 f"{requests}: skill set {name!r} can be unregistered when they have ended",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent, RunEvent
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
-from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.contract import Engine
 from timely_llm.serving.admission import Admission
@@ -151,7 +150,7 @@ class Reports:
             return
         skill_set = self._prompts.known(generation.request.skill_set).skill_set
         tally.history += [segment.text for segment in generation.segments[: report.index]]
-        plan = text_of(generation.segments)
+        plan = "".join(segment.text for segment in generation.segments)
         self._removals.remove(generation.key)
         try:
             task = skill_set.recovery_text(tally.task, plan, reason, "".join(tally.history))
@@ -177,8 +176,3 @@ class Reports:
                 round(plan_again.due_s, 6), plan_again.prompt_tokens,
             )
         )  # fmt: skip
-
-
-def text_of(segments: Sequence[Segment]) -> str:
-    """Return the text of segments in order."""
-    return "".join(segment.text for segment in segments)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from timely_llm.core.arguments import Error
 from timely_llm.core.errors import ConfigurationError, SkillFailed
 from timely_llm.core.segment import SkillCall, Value
-from timely_llm.core.text import listed
+from timely_llm.core.text import count_of, listed
 from timely_llm.skills.rules import Rule
 from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import SkillSet
@@ -54,9 +55,10 @@ class Callables:
             anew.
         otherwise: called with the `SkillCall` of every skill without a callable of its own, and of
             every statement without a skill; the only argument of the latter is its text.
+        error: what is raised.
 
     Raises:
-        ConfigurationError: a skill has no callable, or one that cannot be called as plans do.
+        error: a skill has no callable, or one that cannot be called as plans do.
     """
 
     def __init__(
@@ -65,14 +67,17 @@ class Callables:
         skills: object,
         absent: Collection[str] = (),
         otherwise: Callable[..., object] | None = None,
+        error: Error = ConfigurationError,
     ) -> None:
         self._skill_set = skill_set
-        self._otherwise = None if otherwise is None else _fitting("otherwise", otherwise, ["call"])
+        self._otherwise = (
+            None if otherwise is None else _fitting("otherwise", otherwise, ["call"], error)
+        )
         self._absent = frozenset([absent] if isinstance(absent, str) else absent)
         self._made: dict[str, _Made] = {}
         unknown = sorted(self._absent - skill_set.skills.keys())
         if unknown:
-            raise ConfigurationError(
+            raise error(
                 f"skill set {skill_set.name!r} has no skill {listed(unknown)} that could be"
                 f" absent: it has {', '.join(skill_set.skills)}"
             )
@@ -83,18 +88,19 @@ class Callables:
                 continue
             if found is not None:
                 what = f"the callable of {name}"
-                self._made[name] = _fitting(what, found, [a.name for a in skill.arguments])
+                arguments = [argument.name for argument in skill.arguments]
+                self._made[name] = _fitting(what, found, arguments, error)
             elif otherwise is None:
                 missing.append(name)
         if missing:
             given = ""
             if isinstance(skills, Mapping):
                 given = f" (given: {listed([str(name) for name in skills])})"
-            raise ConfigurationError(
+            raise error(
                 f"skills of {skill_set.name!r} have no callable: {', '.join(missing)}{given}"
             )
         if otherwise is None and _has_plain_statements(skill_set):
-            raise ConfigurationError(
+            raise error(
                 f"texts of {skill_set.name!r} have statements without a skill: pass otherwise=,"
                 " which is called with each"
             )
@@ -132,19 +138,19 @@ def _arguments(skill: Skill, call: SkillCall) -> tuple[int | float | str, ...]:
     )
 
 
-def _fitting(what: str, found: Any, arguments: list[str]) -> _Made:
+def _fitting(what: str, found: Any, arguments: list[str], error: Error) -> _Made:
     """Return a callable that takes these arguments.
 
     Raises:
-        ConfigurationError: it does not, or calling it would do nothing.
+        error: it does not, or calling it would do nothing.
     """
     if not callable(found):
-        raise ConfigurationError(f"{what} must be callable, not {type(found).__name__}")
+        raise error(f"{what} must be callable, not {type(found).__name__}")
     for function in (found, found.__call__):
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigurationError(f"{what} is a coroutine: plain functions are executed")
+            raise error(f"{what} is a coroutine: plain functions are executed")
         if inspect.isgeneratorfunction(function):
-            raise ConfigurationError(f"{what} is a generator: plain functions are executed")
+            raise error(f"{what} is a generator: plain functions are executed")
     try:
         signature = inspect.signature(found)
     except (TypeError, ValueError):  # it does not say, as some that are written in C
@@ -155,8 +161,8 @@ def _fitting(what: str, found: Any, arguments: list[str]) -> _Made:
         signature.bind(*arguments, **({EXECUTION: None} if asks else {}))
     except TypeError:
         named = f" ({', '.join(arguments)})" if arguments else ""
-        count = f"{len(arguments)} argument{'' if len(arguments) == 1 else 's'} by position{named}"
-        raise ConfigurationError(f"{what} must take {count}, not {signature}") from None
+        count = f"{count_of(len(arguments), 'argument')} by position{named}"
+        raise error(f"{what} must take {count}, not {signature}") from None
     return _Made(found, asks)
 
 

@@ -1,4 +1,7 @@
-"""A stop checker for plans in a language that the user's rules describe (Ling et al. 2024, §5)."""
+"""Plans in a language that the user's rules describe (Ling et al. 2024, §5).
+
+Their stop checker, and which skills of a skill set its plans can call.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import regex
 
 from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall
+from timely_llm.core.text import listed
 from timely_llm.skills.execution_time import ExecutionTimes, checked_call, parse_arguments
-from timely_llm.skills.rules import Budget, Rule
+from timely_llm.skills.rules import FEED_S, Budget, Rule, set_end
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Call, Piece
 
@@ -176,3 +180,104 @@ class RuleChecker:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+_FLAGS = regex.compile(r"\(\?[aimsu]+\)")
+_LOOKS_AROUND = ("(?=", "(?!", "(?<=", "(?<!", "(?P=", "(?(", "\\b", "\\B", "^", "$")
+"""What a group may have that means something else where the group stands alone."""
+
+
+def calls_problem(skill_set: SkillSet) -> str | None:
+    """Return why no plan can call any skill of a skill set; None if one can, or it has no skills.
+
+    A rule that cannot be judged counts as one that may call every skill.
+    """
+    never = uncalled(skill_set)
+    if not skill_set.skills or len(never) < len(skill_set.skills):
+        return None
+    if skill_set.language != "regex":
+        return None if skill_set.language == "minispec" else _prose(skill_set)
+    if not any(rule.calls_skills for rule in skill_set.compiled_rules):
+        return (
+            f"no rule has the group skill, so no plan calls {listed(list(never))}: write"
+            " (?P<skill>...) around the skill's name in a rule, and (?P<arguments>...) around its"
+            " arguments"
+        )
+    return f"no plan can call a skill: {next(iter(never.values()))}"
+
+
+def uncalled(skill_set: SkillSet) -> dict[str, str]:
+    """Return the skills that no plan can call, each with a sentence that says why.
+
+    A blocking skill among them never blocks.
+    """
+    if skill_set.language == "minispec":
+        return {}
+    found = {}
+    for name, skill in skill_set.skills.items():
+        if skill_set.language == "regex":
+            why = _uncalled(skill_set, name)
+        else:
+            why = f"texts of language {skill_set.language} have no calls"
+        if why is not None:
+            blocks = ", so it never blocks" if skill.blocking else ""
+            found[name] = f"{name} is never called{blocks}: {why}"
+    return found
+
+
+def _prose(skill_set: SkillSet) -> str:
+    return (
+        f"texts of language {skill_set.language} have no calls, so none of"
+        f" {listed(list(skill_set.skills))} is ever called: leave skills out, or use language"
+        " minispec or regex"
+    )
+
+
+def _uncalled(skill_set: SkillSet, name: str) -> str | None:
+    """Return why no rule calls a skill; None if one may."""
+    rules = [rule for rule in skill_set.compiled_rules if _may_name(rule, name)]
+    if not rules:
+        return "no rule's group skill matches its name"
+    if skill_set.skills[name].arguments and not any("(?P<arguments>" in _named(r) for r in rules):
+        return "the rule that matches its name has no group arguments, and it takes some"
+    return None
+
+
+def _may_name(rule: Rule, name: str) -> bool:
+    """Whether a rule's group `skill` may match a name."""
+    if not rule.calls_skills:
+        return False
+    inside = _group(_named(rule), "(?P<skill>")
+    if inside is None or any(part in inside for part in _LOOKS_AROUND):
+        return True
+    flags = "".join(_FLAGS.findall(rule.pattern))
+    try:
+        found = regex.compile(flags + inside, cache_pattern=False).fullmatch(name, timeout=FEED_S)
+    except (regex.error, TimeoutError, ValueError, KeyError, RecursionError):
+        return True
+    return found is not None
+
+
+def _named(rule: Rule) -> str:
+    """Return a rule's pattern with its names in one notation."""
+    return regex.sub(r"\(\?<([A-Za-z_]\w*)>", r"(?P<\1>", rule.pattern)
+
+
+def _group(pattern: str, begin: str) -> str | None:
+    """Return the pattern inside a group; None if the group is not unique or not closed."""
+    if pattern.count(begin) != 1:
+        return None
+    first = place = pattern.find(begin) + len(begin)
+    depth = 1
+    while place < len(pattern):
+        char = pattern[place]
+        if char == "\\":
+            place += 1
+        elif char == "[":
+            place = set_end(pattern, place)
+        elif char in "()":
+            depth += 1 if char == "(" else -1
+            if not depth:
+                return pattern[first:place]
+        place += 1
+    return None

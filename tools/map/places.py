@@ -60,7 +60,7 @@ PLACES = (
     Place("a column of an experiment's table",
           (("timely_llm/experiments/results/metrics.py", "DEFINITIONS"),)),
     Place("a kind of event in event logs",
-          (("timely_llm/core/events/schema.py", "EVENTS"),
+          (("timely_llm/core/events/schema.py", "RUN_EVENTS"),
            ("timely_llm/core/events/document.py", "SHARED"), ("docs/event_log.md", ""))),
     Place("the colour of urgent bars",
           (("timely_llm/report/palette.py", "_TONES"),

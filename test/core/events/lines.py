@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from timely_llm.core.events.codec import from_json, kind_of
-from timely_llm.core.events.schema import CARRIED, EVENTS, RunEvent
+from timely_llm.core.events.codec import EVENTS, from_json, kind_of
+from timely_llm.core.events.schema import CARRIED, RunEvent
 
 Line = dict[str, Any]
 """A line of an event log."""

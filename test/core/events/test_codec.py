@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import fields
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from test.core.events.lines import written
 from timely_llm.core.events.codec import (
+    EVENTS,
     EventError,
     _Written,
     as_json,
@@ -21,22 +23,22 @@ from timely_llm.core.events.codec import (
     is_written,
     kind_of,
 )
+from timely_llm.core.events.probe_events import ProbeFailedEvent
 from timely_llm.core.events.schema import (
-    EVENTS,
     CallEvent,
     EndEvent,
     KvWaitEvent,
     PlanRequestEvent,
-    ProbeFailedEvent,
     RunEvent,
     StepEvent,
     StepPlanEvent,
-    _event,
+    StreamEvent,
+    run_event,
 )
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.request import ErrorCode, PlanResult
 
-NUMBERS = st.floats(allow_nan=False)
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 REASONS = st.builds(lambda cause, number: Reason(cause, number).rounded, st.sampled_from(Cause),
                     st.none() | st.floats(-1e6, 1e6))  # fmt: skip
 VALUES: Mapping[str, st.SearchStrategy[Any]] = {
@@ -58,9 +60,19 @@ def events(draw: st.DrawFn) -> RunEvent:
 
 @given(events())
 def test_to_json_and_back_is_the_same_event(event: RunEvent) -> None:
-    line = json.loads(json.dumps(as_json(event)))
+    line = json.loads(json.dumps(as_json(event), allow_nan=False))
     assert from_json(line) == event
     assert list(line)[:2] == ["event", "t"]
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_number_that_json_lacks_is_null(number: float) -> None:
+    line = as_json(StepEvent(1.0, number, ("r",)))
+    assert line == {"event": "step", "t": 1.0, "s": None, "ids": ["r"]}
+    read = from_json(line)
+    assert isinstance(read, StepEvent) and math.isnan(read.s)
+    asked = as_json(StreamEvent(1.0, "r", "a", 1.0, 0.1, number, 1.0, 5.0))
+    assert asked["deadline_s"] is None
 
 
 @given(events(), st.dictionaries(st.text(min_size=30), st.integers(), max_size=3))
@@ -69,7 +81,7 @@ def test_keys_of_a_newer_version_are_ignored(event: RunEvent, newer: dict[str, i
 
 
 def test_a_field_of_a_new_type_needs_a_form() -> None:
-    @_event
+    @run_event
     class NewEvent(RunEvent):
         words: str | None
 

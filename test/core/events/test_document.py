@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from timely_llm.core.events.codec import from_json, kind_of
+from timely_llm.core.events.codec import EVENTS, from_json, kind_of
 from timely_llm.core.events.document import (
     SHARED,
     WRITERS,
@@ -17,7 +17,7 @@ from timely_llm.core.events.document import (
     summary,
     written_fields,
 )
-from timely_llm.core.events.schema import EVENTS, RunEvent, SegmentEvent
+from timely_llm.core.events.schema import RunEvent, SegmentEvent
 
 PAGE = Path(__file__).parents[3] / "docs" / "event_log.md"
 UNITS = ("second", "words a second", "no unit", "relative", "per second", "utility")

@@ -50,8 +50,9 @@ def make(llama: Path) -> Any:
         for _ in range(9):
             engine._core.turn()
         assert engine.free_blocks == free
-        assert not engine._core._scheduler.requests
-        assert not engine._core._scheduler.offers._taken
+        scheduler = engine._core._scheduler
+        assert not scheduler.requests
+        assert scheduler.offers is not None and not scheduler.offers._taken
         engine.close()
 
 

@@ -21,8 +21,8 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.resources import resource
+from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.ros.client.plan import PlanClient, PlanClientError, PlanTimeout, refusal
-from timely_llm.ros.client.plan_task import PlanTask
 from timely_llm.ros.client.talk import Answer, TalkClient
 
 JUNK: tuple[Any, ...] = (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely_llm.core.request import ErrorCode, StreamChunk, StreamResult
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout
 from timely_llm.ros.client.talk import Answer
 
 TEXTS = ("Good", "", " mor", "ning", ".")

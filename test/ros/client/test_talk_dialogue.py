@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from timely_llm.core.request import ChatMessage, ErrorCode, StreamChunk, StreamResult
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout
 from timely_llm.ros.client.talk import Answer, Dialogue
 
 SOON_S = 0.05

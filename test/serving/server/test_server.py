@@ -87,7 +87,7 @@ def serve(
 
     server = Server(make_loop, sink, clock, limits, read=read)
     server.wait_ready(10)
-    assert server.register(YAML).result(10)[0] == DRONE.name
+    assert server.skill_sets.register(YAML).result(10)[0] == DRONE.name
     return server
 
 
@@ -113,7 +113,7 @@ def test_requests_from_many_threads_are_all_served() -> None:
             "unknown skill set 'boat': registered are drone",
         ),
         ("twice", ErrorCode.DUPLICATE_REQUEST, "a request 'r' is being served already"),
-        ("full", ErrorCode.QUEUE_FULL, "1 requests are being served, the most allowed"),
+        ("full", ErrorCode.QUEUE_FULL, "1 request is being served, the most allowed"),
         ("closed", ErrorCode.SHUTTING_DOWN, "the server stops"),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_broken_policy_ends_its_requests_and_the_server_lives_on() -> None:
         return Loop(engine, Broken(), clock)
 
     server = Server(make_loop, sink, clock)
-    server.register(YAML).result(10)
+    server.skill_sets.register(YAML).result(10)
     server.submit(request("a"))
     assert sink.wait_for("a").error_code is ErrorCode.ENGINE_FAILED
     server.submit(request("b"))
@@ -245,24 +245,24 @@ def test_no_more_skill_sets_than_allowed() -> None:
     server = serve(Waiting(), limits=RequestLimits(max_skill_sets=2))
     other = YAML.replace("name: drone", "name: other")
     third = YAML.replace("name: drone", "name: third")
-    server.register(other).result(10)
+    server.skill_sets.register(other).result(10)
     with pytest.raises(RequestError, match="2 skill sets are registered, the most allowed: unreg"):
-        server.register(third).result(10)
-    server.register(other).result(10)
+        server.skill_sets.register(third).result(10)
+    server.skill_sets.register(other).result(10)
     server.close()
 
 
 def test_a_registered_skill_set_can_be_read_as_it_was_written() -> None:
     server = serve(Waiting())
-    assert server.skill_set("drone") == YAML
+    assert server.skill_sets.text("drone") == YAML
     with pytest.raises(
         Rejected, match=r"unknown skill set 'x{80}\.\.\.': registered are drone"
     ) as raised:
-        server.skill_set("x" * 5_000_000)
+        server.skill_sets.text("x" * 5_000_000)
     assert raised.value.code is ErrorCode.UNKNOWN_SKILL_SET
     with pytest.raises(RequestError):
-        server.register(YAML.replace("quadcopter", "rocket")).result(10)
-    assert server.skill_set("drone") == YAML, "the one that is in use"
+        server.skill_sets.register(YAML.replace("quadcopter", "rocket")).result(10)
+    assert server.skill_sets.text("drone") == YAML, "the one that is in use"
     server.close()
 
 
@@ -275,7 +275,7 @@ def test_a_plan_is_served_while_a_skill_set_is_still_being_read() -> None:
         return parse_skill_set(text, source)
 
     server = serve(sink, "tp();->True;", read=slow)
-    registered = server.register(YAML.replace("name: drone", "name: other"))
+    registered = server.skill_sets.register(YAML.replace("name: drone", "name: other"))
     server.submit(request("r"))
     assert sink.wait_for("r").error_code is ErrorCode.NONE
     assert not registered.done()
@@ -295,7 +295,7 @@ def test_skill_sets_that_wait_to_be_read_are_counted() -> None:
         return parse_skill_set(text, source)
 
     server = serve(Waiting(), read=slow)
-    waiting = [server.register("- a") for _ in range(MAX_WAITING + 2)]
+    waiting = [server.skill_sets.register("- a") for _ in range(MAX_WAITING + 2)]
     with pytest.raises(Rejected, match="8 skill sets wait to be registered, the most") as refused:
         waiting[-1].result(0)
     assert refused.value.code is ErrorCode.QUEUE_FULL
@@ -318,9 +318,11 @@ def test_closing_ends_the_thread_that_reads() -> None:
     before = set(threading.enumerate())
     server = serve(Waiting(), read=slow)
     (reading,) = (t for t in set(threading.enumerate()) - before if t.name == "reading")
-    waiting = [server.register("- a")]
+    waiting = [server.skill_sets.register("- a")]
     assert begun.wait(10)
-    waiting += [server.register("- a") for _ in range(MAX_WAITING)]  # as many as may wait
+    waiting += [
+        server.skill_sets.register("- a") for _ in range(MAX_WAITING)
+    ]  # as many as may wait
     assert server.close()
     for future in waiting:
         with pytest.raises(Rejected, match="the server stops"):
@@ -329,7 +331,7 @@ def test_closing_ends_the_thread_that_reads() -> None:
     reading.join(10)
     assert not reading.is_alive()
     with pytest.raises(Rejected, match="the server stops") as refused:
-        server.register(YAML).result(10)
+        server.skill_sets.register(YAML).result(10)
     assert refused.value.code is ErrorCode.SHUTTING_DOWN
     assert server.close(), "once more"
 
@@ -359,13 +361,15 @@ def test_a_long_prompt_is_pre_stored_between_the_steps_of_others() -> None:
         return Loop(engine, Timely(lead_s=math.inf), clock)
 
     server = Server(make_loop, sink, clock)
-    server.register(YAML).result(10)
+    server.skill_sets.register(YAML).result(10)
     whole = sum(engine.parts)
     assert max(engine.parts) <= PIECE_TOKENS < whole
     engine.parts.clear()
     server.submit(request("r"))
     sink.wait_for_segment()
-    other = server.register(YAML.replace("name: drone", "name: other").replace("small", "large"))
+    other = server.skill_sets.register(
+        YAML.replace("name: drone", "name: other").replace("small", "large")
+    )
     steps = sink.steps
     assert other.result(10)[0] == "other"
     assert sink.steps - steps >= len(engine.parts) - 1 > 3
@@ -378,7 +382,7 @@ def test_closing_ends_a_registration_with_an_error() -> None:
     other = YAML.replace("name: drone", "name: other")
     held = threading.Event()
     server.post(lambda loop: held.wait(10))  # the loop is in a step
-    registered = server.register(other)
+    registered = server.skill_sets.register(other)
     threading.Timer(0.2, held.set).start()
     server.close()
     with pytest.raises(Rejected) as refused:
@@ -391,9 +395,9 @@ def test_a_skill_set_that_is_unregistered_is_unknown_and_its_memory_is_free() ->
     server = serve(sink, "tp();->True;")
     free = server.call(lambda loop: loop.free_kv_tokens).result(10)
     other = YAML.replace("name: drone", "name: other").replace("small", "large")
-    server.register(other).result(10)
+    server.skill_sets.register(other).result(10)
     with pytest.raises(RequestError, match="a different skill set is registered as 'other'"):
-        server.register(other.replace("large", "huge")).result(10)
+        server.skill_sets.register(other.replace("large", "huge")).result(10)
     server.unregister("other").result(10)
     assert server.call(lambda loop: loop.free_kv_tokens).result(10) == free
     with pytest.raises(Rejected, match="unknown skill set 'other': registered are drone"):
@@ -401,7 +405,7 @@ def test_a_skill_set_that_is_unregistered_is_unknown_and_its_memory_is_free() ->
     with pytest.raises(Rejected, match="unknown skill set 'other'") as refused:
         server.unregister("other").result(10)
     assert refused.value.code is ErrorCode.UNKNOWN_SKILL_SET
-    server.register(other.replace("large", "huge")).result(10)
+    server.skill_sets.register(other.replace("large", "huge")).result(10)
     server.submit(replace(request("r"), skill_set="other"))
     assert sink.wait_for("r").error_code is ErrorCode.NONE
     server.close()
@@ -411,7 +415,7 @@ def test_two_skill_sets_with_one_prompt_share_its_memory_until_both_are_gone() -
     sink = Waiting()
     server = serve(sink, "tp();->True;")
     free = server.call(lambda loop: loop.free_kv_tokens).result(10)
-    server.register(YAML.replace("name: drone", "name: twin")).result(10)
+    server.skill_sets.register(YAML.replace("name: drone", "name: twin")).result(10)
     assert server.call(lambda loop: loop.free_kv_tokens).result(10) == free
     server.unregister("twin").result(10)
     server.submit(request("r"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from rich.text import Text
 from timely_llm.cli.options import EXISTING_FILE, SEED, OutputFile
 from timely_llm.core.documents.problems import field_problem
 from timely_llm.core.documents.read import load_document
-from timely_llm.core.output_file import JSON, write_text
+from timely_llm.core.output_file import write_json
 from timely_llm.report.fitted_table import FittedTable
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
@@ -161,7 +160,7 @@ def info(file: Path, json_file: Path | None) -> None:
     if found["talks"]:
         console.print(_talks(found["talks"]))
     if json_file is not None:
-        write_text(json_file, JSON, json.dumps(found, indent=2) + "\n")
+        write_json(json_file, found)
         console.print(Text(f"Wrote {json_file}"))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from timely_llm.core.events.decisions import (
     waits,
 )
 from timely_llm.core.events.reader import LogReader, last_life
-from timely_llm.core.output_file import JSON, write_text
+from timely_llm.core.output_file import write_json
 from timely_llm.core.text import quoted
 from timely_llm.report.fitted_table import FittedTable
 
@@ -50,7 +49,7 @@ def explain(file: Path, request: str | None, timeline: str | None, json_file: Pa
         console.print(_one_request(request, spans[request]))
     if json_file is not None:
         made = {key: [_as_json(span) for span in mine] for key, mine in spans.items()}
-        write_text(json_file, JSON, json.dumps(made, indent=1) + "\n")
+        write_json(json_file, made)
         console.print(Text(f"Wrote {json_file}"))
 
 

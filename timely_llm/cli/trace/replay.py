@@ -22,6 +22,7 @@ from timely_llm.cli.options import (
     need_ros,
 )
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.text import count_of
 from timely_llm.traces.files import read_trace
 from timely_llm.traces.lines import MAX_REQUESTS
 
@@ -155,7 +156,7 @@ def notes(what: Script, replayed: Replayed) -> Iterator[str]:
     for reason, count in what.left_out.items():
         yield f"{count} were left out: {reason}"
     if given := sum(job.given for job in what.trace.jobs):
-        plans = "1 plan was" if given == 1 else f"{given} plans were"
+        plans = count_of(given, "plan was", "plans were")
         yield f"{plans} written by hand: a server takes them only with accept_plans"
     if replayed.unasked:
         yield f"{replayed.unasked} were not asked any more when the replay was ended"

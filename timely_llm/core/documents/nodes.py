@@ -44,11 +44,6 @@ class Size:
     depth: int
 
 
-def bounded_load(text: str, most: Size) -> Any:
-    """Return the value of a YAML document; see `bounded_document`."""
-    return bounded_document(text, most)[0]
-
-
 def bounded_document(text: str, most: Size) -> tuple[Any, yaml.Node | None]:
     """Return the value of a YAML document, and its nodes, which have line numbers.
 

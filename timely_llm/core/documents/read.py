@@ -15,7 +15,7 @@ from timely_llm.core.documents.problems import (
     yaml_problem,
 )
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.text import echoed, text_problem
+from timely_llm.core.text import echoed, joined, text_problem
 
 MAX_CHARACTERS = 262_144
 """Most characters of a document."""
@@ -58,7 +58,7 @@ def read_document(
         raise error_class(f"{source}{yaml_problem(error)}") from error
     if not isinstance(data, dict):
         needed = [name for name, field in model.model_fields.items() if field.is_required()]
-        what = f"a mapping with {_listed(needed)}" if "root" not in needed else "a mapping"
+        what = f"a mapping with {joined(needed)}" if "root" not in needed else "a mapping"
         raise error_class(f"{source}: must be {what}")
     unfit = _unfit_text(data, ())
     if unfit is not None:
@@ -126,8 +126,3 @@ def _unfit_text(data: Any, place: tuple[Any, ...]) -> tuple[tuple[Any, ...], str
         if found is not None:
             return found
     return None
-
-
-def _listed(names: list[str]) -> str:
-    """Return "a, b and c"."""
-    return " and ".join(", ".join(part) for part in (names[:-1], names[-1:]) if part)

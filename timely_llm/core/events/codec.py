@@ -6,21 +6,21 @@ event's class, or the one in `_KIND_NAMES`; the other keys are its fields.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any
 
+from timely_llm.core.arguments import is_number
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.events.schema import (
-    EVENTS,
-    PlanRequestEvent,
-    ProbeFailedEvent,
-    RunEvent,
-    StepPlanEvent,
-)
+from timely_llm.core.events.probe_events import PROBE_EVENTS, ProbeFailedEvent
+from timely_llm.core.events.schema import RUN_EVENTS, PlanRequestEvent, RunEvent, StepPlanEvent
 from timely_llm.core.reason import Reasons, reason_from_json
 from timely_llm.core.text import quoted
+
+EVENTS = (*RUN_EVENTS, *PROBE_EVENTS)
+"""The events that event logs have."""
 
 
 class EventError(TimelyError):
@@ -30,7 +30,7 @@ class EventError(TimelyError):
 def as_json(event: RunEvent) -> dict[str, Any]:
     """Return an event as a line of an event log has it.
 
-    A field with its default value is left out.
+    A field with its default value is left out. A number that is not finite is None: JSON has none.
 
     Raises:
         KeyError: event logs have no such event.
@@ -60,7 +60,7 @@ def from_json(line: Mapping[str, Any]) -> RunEvent | None:
     if known is None:
         return None
     t = line["t"]
-    if not _is_number(t):
+    if not is_number(t):
         raise EventError(f"t of the event {kind!r} must be seconds, not {quoted(t)}")
     values = []
     for one in _WRITTEN[known][1]:
@@ -107,8 +107,9 @@ class _Written:
         return cls(one.name, one.default, *form)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _finite(value: float | None) -> float | None:
+    """Return a number; None: there is none, or it is not finite."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _same(value: Any) -> Any:
@@ -138,6 +139,8 @@ def _reasons(value: Any) -> Reasons:
     return tuple((key, reason_from_json(reason)) for key, reason in value.items())
 
 
+_number = _a("a number", is_number)
+
 _KIND_NAMES: Mapping[type[RunEvent], str] = {
     PlanRequestEvent: "request",
     StepPlanEvent: "plan",
@@ -152,10 +155,10 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         _same,
         _a("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
     ),
-    "float": (_same, _a("a number", _is_number)),
+    "float": (_finite, lambda value: math.nan if value is None else _number(value)),
     "float | None": (
-        _same,
-        _a("a number or null", lambda value: value is None or _is_number(value)),
+        _finite,
+        _a("a number or null", lambda value: value is None or is_number(value)),
     ),
     "tuple[str, ...]": (list, _texts),
     "Reasons": (lambda why: {key: reason.as_json() for key, reason in why}, _reasons),

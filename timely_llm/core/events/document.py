@@ -8,16 +8,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields
 
-from timely_llm.core.events.codec import as_json, kind_of
+from timely_llm.core.events.codec import EVENTS, as_json, kind_of
+from timely_llm.core.events.probe_events import TopicEvent
 from timely_llm.core.events.schema import (
-    EVENTS,
     OpenedEvent,
     PersonEvent,
     ReadyEvent,
     RobotEvent,
     RunEvent,
     SegmentEvent,
-    TopicEvent,
 )
 
 WRITERS: Mapping[type[RunEvent], str] = {
@@ -61,7 +60,7 @@ TYPES: Mapping[str, str] = {
 HEAD = """# Event log
 
 `python -m timely_llm.core.events.document` writes this document from the classes of
-[schema.py](../timely_llm/core/events/schema.py); a test compares both.
+[schema.py](../timely_llm/core/events/schema.py) and `probe_events.py`; a test compares both.
 
 An event log records what a plan server, its robots and its people did, one event a line. The demo,
 the benchmarks and `timely-llm report` compute their tables and timelines from event logs. Read one
@@ -106,7 +105,8 @@ first_s = [event.t for event in events if isinstance(event, SegmentEvent) and ev
 `last_life` drops the events of earlier lives. The reader skips kinds and fields that it does not
 know, since a newer version may have written them. It refuses a line that is no event, or that lacks
 a field of its kind, with the number of the line. It skips the torn last line of a writer that was
-killed. [explain.md](explain.md) has the causes of the kind `plan`.
+killed. A number that is not finite is null, and is read as NaN. [explain.md](explain.md) has the
+causes of the kind `plan`.
 
 ## Kinds
 

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def _event(cls: type[_T]) -> type[_T]:
+def run_event(cls: type[_T]) -> type[_T]:
     """Make a class of events.
 
     It is frozen for the type checker only: a real frozen class is slower, and each token makes an
@@ -34,7 +34,7 @@ def _event(cls: type[_T]) -> type[_T]:
     return dataclass(slots=True)(cls)
 
 
-@_event
+@run_event
 class RunEvent:
     """Something that happened in a run.
 
@@ -48,12 +48,12 @@ class RunEvent:
 # The process.
 
 
-@_event
+@run_event
 class OpenedEvent(RunEvent):
     """A writer opened its event log: the first event of each of its lives."""
 
 
-@_event
+@run_event
 class ReadyEvent(RunEvent):
     """The server is ready: its model is loaded, its skill sets are registered."""
 
@@ -61,7 +61,7 @@ class ReadyEvent(RunEvent):
 # The serving loop. `due_s` is when the next segment or token is due, on the loop's clock.
 
 
-@_event
+@run_event
 class PlanRequestEvent(RunEvent):
     """A plan request was admitted; `t` is its arrival.
 
@@ -80,7 +80,7 @@ class PlanRequestEvent(RunEvent):
     prompt_tokens: int = field(default=0, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class StreamEvent(RunEvent):
     """A stream request was admitted; `t` is its arrival.
 
@@ -103,7 +103,7 @@ class StreamEvent(RunEvent):
     prompt_tokens: int = field(default=0, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class StepPlanEvent(RunEvent):
     """The policy planned a step, or none, and gave reasons.
 
@@ -114,7 +114,7 @@ class StepPlanEvent(RunEvent):
     why: Reasons
 
 
-@_event
+@run_event
 class StepEvent(RunEvent):
     """The engine made a step; `t` is its start.
 
@@ -129,7 +129,7 @@ class StepEvent(RunEvent):
     result: StepResult | None = field(default=None, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class KvWaitEvent(RunEvent):
     """The engine only waited for KV loads. Event logs have no such event.
 
@@ -140,7 +140,7 @@ class KvWaitEvent(RunEvent):
     result: StepResult | None = field(default=None, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class SegmentEvent(RunEvent):
     """A segment is complete: its boundary was matched.
 
@@ -164,7 +164,7 @@ class SegmentEvent(RunEvent):
     generation: Generation | None = field(default=None, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class ChunkEvent(RunEvent):
     """A token of an answer was generated.
 
@@ -187,7 +187,7 @@ class ChunkEvent(RunEvent):
     generation: Generation | None = field(default=None, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class ReportEvent(RunEvent):
     """A robot's report moved the due time of the next segment.
 
@@ -205,14 +205,14 @@ class ReportEvent(RunEvent):
     )
 
 
-@_event
+@run_event
 class CompleteEvent(RunEvent):
     """A plan is complete, and its robot still executes it."""
 
     id: str
 
 
-@_event
+@run_event
 class AnswerEvent(RunEvent):
     """A blocking skill's value came, and the generation goes on.
 
@@ -224,7 +224,7 @@ class AnswerEvent(RunEvent):
     value: str
 
 
-@_event
+@run_event
 class ReplanEvent(RunEvent):
     """A segment failed, and the plan of the next epoch is asked for.
 
@@ -241,7 +241,7 @@ class ReplanEvent(RunEvent):
     prompt_tokens: int = field(default=0, compare=False, repr=False, metadata=CARRIED)
 
 
-@_event
+@run_event
 class EndEvent(RunEvent):
     """A request ended; nothing more comes of it.
 
@@ -262,14 +262,14 @@ class EndEvent(RunEvent):
 # Robots.
 
 
-@_event
+@run_event
 class RobotEvent(RunEvent):
     """A robot began its life."""
 
     agent: str
 
 
-@_event
+@run_event
 class AskEvent(RunEvent):
     """A robot asked for a plan."""
 
@@ -282,7 +282,7 @@ class AskEvent(RunEvent):
     ert_s: float
 
 
-@_event
+@run_event
 class ReceiveEvent(RunEvent):
     """A robot received a segment."""
 
@@ -292,7 +292,7 @@ class ReceiveEvent(RunEvent):
     final: bool
 
 
-@_event
+@run_event
 class CallEvent(RunEvent):
     """A robot began a call.
 
@@ -307,7 +307,7 @@ class CallEvent(RunEvent):
     s: float
 
 
-@_event
+@run_event
 class StartEvent(RunEvent):
     """A robot began a segment."""
 
@@ -316,7 +316,7 @@ class StartEvent(RunEvent):
     epoch: int
 
 
-@_event
+@run_event
 class FinishEvent(RunEvent):
     """A robot executed a segment.
 
@@ -330,7 +330,7 @@ class FinishEvent(RunEvent):
     skipped: bool
 
 
-@_event
+@run_event
 class FailEvent(RunEvent):
     """A robot failed a segment.
 
@@ -344,7 +344,7 @@ class FailEvent(RunEvent):
     reason: str
 
 
-@_event
+@run_event
 class ReturnedEvent(RunEvent):
     """A plan returned before its last segment."""
 
@@ -352,7 +352,7 @@ class ReturnedEvent(RunEvent):
     epoch: int
 
 
-@_event
+@run_event
 class DoneEvent(RunEvent):
     """A request ended for its robot.
 
@@ -396,7 +396,7 @@ class DoneEvent(RunEvent):
 # People.
 
 
-@_event
+@run_event
 class PersonEvent(RunEvent):
     """A person began to ask.
 
@@ -410,7 +410,7 @@ class PersonEvent(RunEvent):
     words_per_s: float
 
 
-@_event
+@run_event
 class QuestionEvent(RunEvent):
     """A person asked.
 
@@ -428,7 +428,7 @@ class QuestionEvent(RunEvent):
     turn: int
 
 
-@_event
+@run_event
 class HeardEvent(RunEvent):
     """A person received a piece of an answer.
 
@@ -442,7 +442,7 @@ class HeardEvent(RunEvent):
     text: str
 
 
-@_event
+@run_event
 class AnsweredEvent(RunEvent):
     """A question ended for its person.
 
@@ -483,85 +483,12 @@ class AnsweredEvent(RunEvent):
         return self.outcome == "error"
 
 
-# Probes of benchmarks.
-
-
-@_event
-class TopicEvent(RunEvent):
-    """A probe received a segment on the topic."""
-
-    id: str
-    index: int
-
-
-@_event
-class FeedbackEvent(RunEvent):
-    """A probe received a segment as feedback of the action."""
-
-    id: str
-    index: int
-
-
-@_event
-class ServedEvent(RunEvent):
-    """A probe received the first segment of its plan.
-
-    Attributes:
-        asked_s: time of the request, seconds on the clock of `t`.
-    """
-
-    id: str
-    asked_s: float
-
-
-@_event
-class ProbeFailedEvent(RunEvent):
-    """A request of a probe ended with an error.
-
-    Attributes:
-        words: the error.
-    """
-
-    words: str
-
-
-@_event
-class AttackEvent(RunEvent):
-    """An attack began.
-
-    Attributes:
-        name: name of the attack.
-    """
-
-    name: str
-
-
-@_event
-class AttackAnsweredEvent(RunEvent):
-    """An attack was answered, or had no answer in time.
-
-    Attributes:
-        name: name of the attack.
-        words: the server's answer, or that there was none.
-    """
-
-    name: str
-    words: str
-
-
-@_event
-class OverEvent(RunEvent):
-    """All attacks were made."""
-
-
-EVENTS: tuple[type[RunEvent], ...] = (
+RUN_EVENTS: tuple[type[RunEvent], ...] = (
     OpenedEvent, ReadyEvent,
     PlanRequestEvent, StreamEvent, StepPlanEvent, StepEvent, SegmentEvent, ChunkEvent, ReportEvent,
     CompleteEvent, AnswerEvent, ReplanEvent, EndEvent,
     RobotEvent, AskEvent, ReceiveEvent, CallEvent, StartEvent, FinishEvent, FailEvent,
     ReturnedEvent, DoneEvent,
     PersonEvent, QuestionEvent, HeardEvent, AnsweredEvent,
-    TopicEvent, FeedbackEvent, ServedEvent, ProbeFailedEvent, AttackEvent, AttackAnsweredEvent,
-    OverEvent,
 )  # fmt: skip
-"""The events that event logs have."""
+"""The events that event logs have, but for those of probes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -22,6 +22,9 @@ from timely_llm.engines.vllm.connectors import only_connector
 from timely_llm.engines.vllm.options import engine_config
 from timely_llm.engines.vllm.process_state import close_core, enter_core, replace_kernels
 from timely_llm.engines.vllm.sampling import SharedGrammar, SharedGrammars, decoding_params
+
+if TYPE_CHECKING:
+    from timely_llm.engines.vllm.scheduler import PlannedScheduler
 
 
 def make_request(
@@ -69,7 +72,7 @@ class VllmStepDriver:
 
     def __init__(self, core: EngineCore, in_flight: int) -> None:
         self._core = core
-        self._scheduler = core.scheduler
+        self._scheduler: PlannedScheduler = core.scheduler
         self._queued = in_flight > 1
         self._outputs: deque[Any] = deque()
         if self._queued:
@@ -108,6 +111,7 @@ class VllmStepDriver:
         Args:
             starting: ids of requests that begin their load.
         """
+        assert self._scheduler.offers is not None  # there is a connector
         self._scheduler.order = {}
         with self._scheduler.offers.turn(starting):
             try:
@@ -177,7 +181,7 @@ class VllmCore:
         with only_connector():
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
-        self._scheduler = self._core.scheduler
+        self._scheduler: PlannedScheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
         self.async_scheduling: bool = config.scheduler_config.async_scheduling
         self.in_flight: int = config.max_concurrent_batches
@@ -243,14 +247,13 @@ class VllmCore:
 
     def ask(self, key: str, known: int) -> tuple[int, bool]:
         """Return the KV that a begun sequence can load or find; see `Offers.ask`."""
-        if not self.connected:
+        if self._scheduler.offers is None:
             return max(self._scheduler.prefix_hit(self._request(key)) - known, 0), False
-        result: tuple[int, bool] = self._scheduler.offers.ask(self._request(key), known)
-        return result
+        return self._scheduler.offers.ask(self._request(key), known)
 
     def take(self, key: str, tokens: int, later: bool) -> None:
         """Let a begun sequence load or use the KV of `ask`."""
-        if self.connected:
+        if self._scheduler.offers is not None:
             self._scheduler.offers.take(self._ids[key], tokens, later)
             return
         held = self._scheduler.lend_prefix_hit(self._request(key))

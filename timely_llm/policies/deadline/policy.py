@@ -75,10 +75,11 @@ class Deadline(Explains):
             if why is not None:
                 why |= {g.key: Reason(Cause.GATHERS, gather_s - now) for g in generations}
             return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple((why or {}).items()))
-        line = [self._deliverable(generation, step_time) for generation in needed]
         one_s = step_time.predict_s(1)
-        expensive = len(line) > 1 and step_time.predict_s(len(line)) > _EXPENSIVE * one_s
-        line = by_loss(line, now, step_time)
+        expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
+        line = [self._deliverable(generation, step_time) for generation in needed]
+        if streams or expensive or any(one.prompt_s for one in line):
+            line = by_loss(line, now, step_time)
         held: set[Deliverable] = set()
         if streams or self.streams.watching:
             held = self.streams.promise(now, streams, line, step_time)

@@ -39,7 +39,6 @@ LONGEST_S = 0.15
 AHEAD = 0.2
 ROOM = 0.02
 _CATCH_UP_S = 1.0
-_LEAST_SHARE = 0.5
 _TYPICAL = 0.5
 _NEARLY_ANY = 0.97
 _LEAST_CHUNK = 16
@@ -136,8 +135,8 @@ class StreamState:
         else:
             can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
             self.late = self._began_late or -left_s > can_catch_up_s
-            # The rate that makes up the lag within that time.
-            self.need = max(1.0 - left_s / _CATCH_UP_S, _LEAST_SHARE) / self.tpot_s
+            # Its rate, and a lag is made up within that time.
+            self.need = max(1.0 - left_s / _CATCH_UP_S, 1.0) / self.tpot_s
         if self.late:
             self.need = self.bearable
         self.floor = min(self.bearable, self.need) if self.begun else 0.0
@@ -299,11 +298,12 @@ class Streams:
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.rate = 0.0
+        alone = not any(state.late and state.begun for state in states)
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            if not share.offer(need, SPARE if need * row_s > ROOM else most):
+            if not (alone or share.offer(need, SPARE if need * row_s > ROOM else most)):
                 break
-            state.rate = state.need
+            state.rate, alone = state.need, False
         return held
 
     def join(self, now: float, step: SharedStep) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate, pairwise
 
 from timely_llm.core.generation import PlanGeneration
@@ -115,22 +116,33 @@ def best_prefix(line: Sequence[Deliverable], now: float, step_time: StepTime) ->
     stride in place of all its members.
     """
     total = len(line)
+    if total < 2:
+        return total
     ends = [0]
     while ends[-1] < total:
         ends.append(min(ends[-1] + 1 + ends[-1] // _EXACT, total))
     groups = [(line[(begin + end) // 2], end - begin) for begin, end in pairwise(ends)]
     prompts_s = list(accumulate((one.prompt_s for one in line), initial=0.0))
     waves = list(accumulate((one.tokens for one in line), max, initial=0.0))
-    best, best_worth = 0, 0.0
-    for taken, number in enumerate(ends[1:], start=1):
+
+    @cache
+    def worth(taken: int) -> float:
+        """Return the worth of all if that many groups share the wave."""
+        number = ends[taken]
         begin_s, step_s = now + prompts_s[number], step_time.predict_s(number)
         after_s = now + prompts_s[total] + waves[number] * step_s
         later_s = step_time.predict_s(total - number)
-        worth = sum([weight * one.expected(begin_s, step_s) for one, weight in groups[:taken]])
-        worth += sum([weight * one.expected(after_s, later_s) for one, weight in groups[taken:]])
-        if not best or worth >= best_worth:
-            best, best_worth = number, worth
-    return best
+        value = 0.0
+        for one, weight in groups[:taken]:
+            value += weight * one.expected(begin_s, step_s)
+        for one, weight in groups[taken:]:
+            value += weight * one.expected(after_s, later_s)
+        return value
+
+    tried = [*range(1, min(_EXACT, len(groups)) + 1), *range(_EXACT + 2, len(groups), 2), len(groups)]
+    best = max(tried, key=lambda taken: (worth(taken), taken))
+    near = range(max(best - 1, 1), min(best + 1, len(groups)) + 1)
+    return ends[max(near, key=lambda taken: (worth(taken), taken))]
 
 
 def _density(one: Deliverable) -> float:

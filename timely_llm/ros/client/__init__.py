@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from timely_llm.core.errors import SkillFailed
-    from timely_llm.ros.client.call_log import CallLog
-    from timely_llm.ros.client.execution import Executed, MadeCall, Progress
-    from timely_llm.ros.client.open_plan import Execution
-    from timely_llm.ros.client.pending import PlanClientError, PlanTimeout, ServerLost
+    from timely_llm.robots.client.call_log import CallLog
+    from timely_llm.robots.client.execution import Executed, MadeCall, Progress
+    from timely_llm.robots.client.open_plan import Execution
+    from timely_llm.robots.client.pending import PlanClientError, PlanTimeout, ServerLost
+    from timely_llm.robots.client.plan_task import PlanTask
     from timely_llm.ros.client.plan import PlanClient
-    from timely_llm.ros.client.plan_task import PlanTask
     from timely_llm.ros.client.talk import Answer, TalkClient
 
 __all__ = [

@@ -25,13 +25,13 @@ from timely_llm.core.arguments import kind, text
 from timely_llm.core.errors import RequestError, SkillFailed, TimelyError
 from timely_llm.core.request import PlanRequest, PlanResult, check_name
 from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.robots.client.call_log import CallLog
+from timely_llm.robots.client.execution import Executed, MadeCall, Progress
+from timely_llm.robots.client.open_plan import Execution
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout, ServerLost
+from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.ros import conversions
-from timely_llm.ros.client.call_log import CallLog
-from timely_llm.ros.client.execution import Executed, MadeCall, Progress
 from timely_llm.ros.client.node import ClientNode
-from timely_llm.ros.client.open_plan import Execution
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout, ServerLost
-from timely_llm.ros.client.plan_task import PlanTask
 from timely_llm.ros.client.session import ServerClient, check_sampling
 
 if TYPE_CHECKING:  # its import takes a while, and only an execution needs it
@@ -189,11 +189,12 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
             PlanTimeout, PlanClientError: as in `submit` and `PlanTask.execute`. Skills without a
                 callable are refused before the request is sent.
         """
-        from timely_llm.ros.client.plan_run import callables_of, check_execution, fitting
+        from timely_llm.robots.client.plan_run import check_execution, fitting
+        from timely_llm.skills.callables import Callables
 
         check_execution(on_progress, absent, skill_set, timeout_s, log)
         known = fitting(skill_set, self._skill_set, self.skill_set)
-        callables_of(known, skills, absent, otherwise)
+        Callables(known, skills, absent, otherwise, PlanClientError)  # refuses what does not fit
         asked = self.submit(
             task, time_utility, max_tokens=max_tokens, temperature=temperature, seed=seed,
             request_id=request_id, plan=plan,

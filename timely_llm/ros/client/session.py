@@ -29,15 +29,15 @@ from timely_llm.core.request import (
     check_text,
 )
 from timely_llm.core.text import quoted
-from timely_llm.ros import conversions
-from timely_llm.ros.client.node import RequestNode
-from timely_llm.ros.client.pending import (
+from timely_llm.robots.client.pending import (
     AnyResult,
     Pending,
     PlanClientError,
     PlanTimeout,
     ServerLost,
 )
+from timely_llm.ros import conversions
+from timely_llm.ros.client.node import RequestNode
 from timely_llm.ros.client.server_watch import ANSWER_S, MOST_QUESTIONS, not_found
 
 T = TypeVar("T")

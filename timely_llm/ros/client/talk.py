@@ -29,8 +29,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.slo import FASTEST_WORDS_PER_S, MAX_WEIGHT, READING_WORDS_PER_S, Slo
 from timely_llm.core.text import quoted
-from timely_llm.ros.client.node import TalkNode
-from timely_llm.ros.client.pending import (
+from timely_llm.robots.client.pending import (
     Canceler,
     Pending,
     PlanClientError,
@@ -38,6 +37,7 @@ from timely_llm.ros.client.pending import (
     ServerLost,
     failed,
 )
+from timely_llm.ros.client.node import TalkNode
 from timely_llm.ros.client.session import ServerClient, check_sampling
 from timely_llm.ros.conversions import SLO, STREAM_REQUEST
 

@@ -13,7 +13,7 @@ from timely_llm.action import Plan
 from timely_llm.benchmarks.attack import ATTACKS, Attack
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.events.log import FileEventLog
-from timely_llm.core.events.schema import (
+from timely_llm.core.events.probe_events import (
     AttackAnsweredEvent,
     AttackEvent,
     OverEvent,

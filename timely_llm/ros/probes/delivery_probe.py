@@ -8,8 +8,9 @@ from typing import Any
 
 from timely_llm import msg
 from timely_llm.action import Plan
+from timely_llm.benchmarks.delivery import COUNTED
 from timely_llm.core.events.log import FileEventLog
-from timely_llm.core.events.schema import FeedbackEvent, TopicEvent
+from timely_llm.core.events.probe_events import FeedbackEvent, TopicEvent
 from timely_llm.ros import qos
 from timely_llm.ros.goal_client import GoalClient
 from timely_llm.ros.guarded import Guarded
@@ -55,10 +56,10 @@ class DeliveryProbe(Guarded):
     def _ask(self) -> None:
         # Until the topic has been discovered too, plans are not counted.
         self._counts = self._topic_works
-        name = "probe" if self._counts else "first"
+        name = COUNTED if self._counts else "first-"
         self._asked += 1
         goal = Plan.Goal(
-            request_id=f"{name}-{self._asked}", agent="probe", skill_set="drone",
+            request_id=f"{name}{self._asked}", agent="probe", skill_set="drone",
             task="Scene: []\nTask: [A] Look around.",
         )  # fmt: skip
         self._client.send(goal, on_feedback=self._on_feedback, on_result=self._on_result)

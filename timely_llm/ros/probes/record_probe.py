@@ -9,6 +9,7 @@ import time
 from rclpy.duration import Duration
 
 from timely_llm import msg
+from timely_llm.benchmarks.record import COUNTED
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import qos
 from timely_llm.ros.guarded import Guarded
@@ -17,7 +18,6 @@ from timely_llm.ros.process import exit_status, ros
 
 KNOCK = "knock"
 """Request id of the segments that are sent until the recorder is found."""
-COUNTED = "counted"
 LIMIT_S = 30.0
 PARAMETERS = (
     NodeParameter("rate", 2000.0, "segments a second", 1.0, 1e6),

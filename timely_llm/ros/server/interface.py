@@ -184,7 +184,9 @@ class ServerInterface:
         try:
             self.reading += 1
             try:
-                registered = await self._result(lambda server: server.register(request.yaml), 0)
+                registered = await self._result(
+                    lambda server: server.skill_sets.register(request.yaml), 0
+                )
             finally:
                 self.reading -= 1
             response.name, response.prompt_tokens = registered
@@ -196,7 +198,7 @@ class ServerInterface:
         self, request: srv.GetSkillSet.Request, response: srv.GetSkillSet.Response
     ) -> srv.GetSkillSet.Response:
         try:
-            response.yaml = self._configured().skill_set(request.name)
+            response.yaml = self._configured().skill_sets.text(request.name)
         except Rejected as error:
             _refuse(response, error)
         return response

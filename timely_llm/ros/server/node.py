@@ -301,7 +301,7 @@ class PlanServer(Guarded, LifecycleNode):
             return
         self.get_logger().info(
             f"{state}: {what}; {values['policy']} policy, {values['engine']} engine,"
-            f" {self._model()}, skill sets: {listed(server.skill_sets)},"
+            f" {self._model()}, skill sets: {listed(server.skill_sets.names)},"
             f" requests being served: {server.serving}"
         )
 

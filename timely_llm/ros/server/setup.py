@@ -34,10 +34,10 @@ from timely_llm.serving.busy import GATES
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.registration import read_apart
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
 from timely_llm.skills.prose import PROSE_GRAMMAR
-from timely_llm.skills.reader import read_apart
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 EMBEDDED_SKILL_SETS = "config/skill_sets"
@@ -236,7 +236,7 @@ def make_server(
             meanwhile()
         server.wait_ready()
         for path, text in skill_sets:
-            name, tokens = server.register(text, str(path), parse_skill_set).result()
+            name, tokens = server.skill_sets.register(text, str(path), parse_skill_set).result()
             logger.info(
                 f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
             )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import queue
+import subprocess
 import threading
 import time
 from collections import deque
@@ -11,8 +13,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from timely_llm.core.errors import EngineLost, RequestError
+from timely_llm.core.documents.read import MAX_CHARACTERS
+from timely_llm.core.errors import EngineLost, RequestError, SkillSetError
 from timely_llm.core.request import ErrorCode, Rejected, unknown_skill_set
+from timely_llm.core.text import text_problem
+from timely_llm.processes.tied import module_command, module_environment
 from timely_llm.serving.limits import RequestGate
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.prompts import Pieces
@@ -27,6 +32,49 @@ Read = Callable[[str, str], SkillSet]
 """Returns the skill set of a text from a source; raises a TimelyError."""
 Registered = Future[tuple[str, int]]
 """A skill set's name and the tokens of its shared prompt."""
+CHILD = "timely_llm.serving.server.reader_child"
+READ_S = 30.0
+"""How long reading may take on a busy machine, seconds."""
+
+
+def read_apart(text: str, source: str = "skill set") -> SkillSet:
+    """Return the skill set written in YAML `text`; see `parse_skill_set`.
+
+    A child process reads it, with limits of memory and time: a harmful text affects only the child,
+    and PyYAML and the compiler of rules, which hold Python's lock, delay no thread of this process.
+
+    Raises:
+        SkillSetError: one line naming the place in `source` and what is allowed there.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise SkillSetError(
+            f"{source} has {len(text)} characters, at most {MAX_CHARACTERS} are allowed"
+        )
+    problem = text_problem(source, text)
+    if problem is not None:
+        raise SkillSetError(problem)
+    try:
+        done = subprocess.run(
+            module_command(CHILD),
+            input=pickle.dumps((text, source)), capture_output=True, timeout=READ_S, check=False,
+            env=module_environment(),
+            start_new_session=True,  # Ctrl-C is for this process
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise SkillSetError(
+            f"{source} could not be read within {READ_S:g} s: make it simpler"
+        ) from None
+    except OSError as error:
+        raise SkillSetError(f"{source} cannot be read: {error.strerror}: try later") from error
+    if done.returncode != 0:
+        raise SkillSetError(
+            f"{source} needs too much time or memory to be read (its reader ended with status"
+            f" {done.returncode}): make it simpler"
+        )
+    answer: SkillSet | str = pickle.loads(done.stdout)
+    if isinstance(answer, str):
+        raise SkillSetError(answer)
+    return answer
 
 
 class Reading:
@@ -211,8 +259,12 @@ class SkillSets:
             raise unknown_skill_set(name, self._texts)
         return self._texts[name]
 
-    def register(self, text: str, source: str, read: Read | None) -> Registered:
+    def register(
+        self, text: str, source: str = "skill set", read: Read | None = None
+    ) -> Registered:
         """Read a skill set in a thread of its own, then pre-store it between steps.
+
+        The future has its name and the tokens of the shared prompt.
 
         Args:
             text: the skill set as YAML; the first text of a name is kept.

@@ -20,7 +20,7 @@ from timely_llm.serving.limits import RequestGate, RequestLimits
 from timely_llm.serving.loop import Loop, Turn
 from timely_llm.serving.publisher import EventPublisher, Stats
 from timely_llm.serving.server.inbox import Drains, Inbox, InboxItem, Promises, settle
-from timely_llm.serving.server.registration import Read, Registered, SkillSets
+from timely_llm.serving.server.registration import Read, SkillSets
 from timely_llm.serving.server.watchdog import ThreadWatchdog, stack_of
 from timely_llm.serving.sink import ActiveRequestSink, ServerSink
 from timely_llm.skills.skill_set import parse_skill_set
@@ -56,6 +56,7 @@ class Server:
 
     Attributes:
         problem: why nothing will be served any more, in one sentence; empty while that is not so.
+        skill_sets: the registered skill sets, and those on their way.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class Server:
         self._inbox = Inbox()
         self._lock = threading.Lock()
         self._promises = Promises()
-        self._skill_sets = SkillSets(self._gate, self._promises, self.call, read)
+        self.skill_sets = SkillSets(self._gate, self._promises, self.call, read)
         self._drains = Drains()
         self._made: Future[Loop] = Future()
         self._admitted: set[str] = set()
@@ -125,11 +126,6 @@ class Server:
         """Counts and recent times; complete between two pieces of work in the engine's thread."""
         return self._publisher.stats if self._publisher is not None else Stats()
 
-    @property
-    def skill_sets(self) -> list[str]:
-        """The names of the registered skill sets."""
-        return self._skill_sets.names
-
     def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
         """Run `work` on the loop between two steps; return its future result.
 
@@ -166,37 +162,15 @@ class Server:
             if not self._inbox.closed:
                 self._dropped.add(error)
 
-    def register(
-        self, skill_set_yaml: str, source: str = "skill set", read: Read | None = None
-    ) -> Registered:
-        """Pre-store a skill set; return its future (name, tokens of the shared prompt).
-
-        It is read in a thread of its own, and pre-stored between the steps of others.
-
-        Args:
-            skill_set_yaml: the text.
-            source: what errors call it.
-            read: reads it; None: as the server does.
-        """
-        return self._skill_sets.register(skill_set_yaml, source, read)
-
     def unregister(self, name: str) -> Future[None]:
         """Forget a skill set that no request uses; the future says why it cannot be."""
 
         def work(loop: Loop) -> None:
             self._settle(loop)
             loop.unregister(name)
-            self._skill_sets.forget(name)
+            self.skill_sets.forget(name)
 
         return self.call(work)
-
-    def skill_set(self, name: str) -> str:
-        """Return a registered skill set as YAML text.
-
-        Raises:
-            Rejected: none is registered by this name.
-        """
-        return self._skill_sets.text(name)
 
     def submit(self, request: Request) -> None:
         """Accept a request; its segments or chunks and its result go to the sink.
@@ -288,7 +262,7 @@ class Server:
         """
         self._gate.close()
         self._inbox.close()
-        self._skill_sets.close(*self._why)
+        self.skill_sets.close(*self._why)
         loading = not self._made.done()
         self._thread.join(0.0 if self._hangs or loading else timeout_s)
         if self._thread.is_alive():
@@ -364,12 +338,12 @@ class Server:
 
     def _go_on_registering(self, loop: Loop, idle: bool) -> bool:
         """Pre-store a piece of a skill set if it is time for one; return whether one was."""
-        if not self._skill_sets.due(idle):
+        if not self.skill_sets.due(idle):
             return False
         self._watchdog.begins(slow=True)
         try:
             self._settle(loop)  # what the steps bring is published before a piece, not after it
-            self._skill_sets.go_on()
+            self.skill_sets.go_on()
             self._publish(loop)
         except EngineLost as error:
             self._fail(str(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,6 +22,7 @@ from pydantic import (
 
 from timely_llm.core.documents.problems import field_problem
 from timely_llm.core.errors import RequestError
+from timely_llm.core.text import listed, quoted
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
@@ -100,7 +101,7 @@ class Robots:
         sets = ", ".join(self._sets)
         if named and not self._chosen:
             raise TraceError(
-                f"its robot_type is {_clipped(named)!r}, and the skill sets here are {sets}:"
+                f"its robot_type is {quoted(named, 40)}, and the skill sets here are {sets}:"
                 " choose one with --skill-set"
             )
         if len(self._sets) == 1:
@@ -108,7 +109,7 @@ class Robots:
         fitting = [name for name in self._sets if not self._lacking(name, executed)]
         if len(fitting) == 1:
             return fitting[0]
-        skills = _listed(dict.fromkeys(executed.skills))
+        skills = listed(list(dict.fromkeys(executed.skills)), 20)
         if fitting:
             raise TraceError(
                 f"the skill sets {', '.join(fitting)} all have its skills {skills}: choose one with"
@@ -127,8 +128,8 @@ class Robots:
         lacking = list(self._lacking(name, executed))
         if lacking:
             raise TraceError(
-                f"it executes {_listed(lacking)}, and the skill set {name!r} has only"
-                f" {_listed(self._sets[name].skills)}"
+                f"it executes {listed(lacking, 20)}, and the skill set {name!r} has only"
+                f" {listed(list(self._sets[name].skills), 20)}"
             )
 
     def _lacking(self, name: str, executed: JobExecution) -> list[str]:
@@ -152,22 +153,6 @@ def segment_tokens(skill_set: str, executed: JobExecution) -> tuple[tuple[int, .
         return measured, True
     calls = (CALL_TOKENS.get(skill, OTHER_CALL_TOKENS) for skill in executed.skills)
     return (*calls, END_TOKENS), False
-
-
-def _listed(names: Collection[str]) -> str:
-    return ", ".join(_shown(names))
-
-
-def _shown(names: Collection[str], most: int = 20) -> Iterator[str]:
-    for count, name in enumerate(names):
-        if count == most:
-            yield f"and {len(names) - most} more"
-            return
-        yield _clipped(name)
-
-
-def _clipped(name: str) -> str:
-    return printable(name[:40])
 
 
 MAX_FILE_BYTES = 16_777_216

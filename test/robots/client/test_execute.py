@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from test.ros.random_plans import ROVER
-from test.ros.rover import Rover, made, reasons, run, states
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.random_plans import ROVER
+from test.robots.client.rover import Rover, made, reasons, run, states
+from test.robots.client.scripted_server import ScriptedServer
 from test.skills.plans import DRONE
 from timely_llm.core.errors import SkillFailed
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.ros.client.execution import Progress
-from timely_llm.ros.client.pending import PlanClientError
+from timely_llm.robots.client.execution import Progress
+from timely_llm.robots.client.pending import PlanClientError
 
 # What is called.
 

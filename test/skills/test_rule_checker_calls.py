@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from timely_llm.core.errors import PlanError
 from timely_llm.resources import resource
-from timely_llm.skills.checkers import calls_problem, cut, uncalled
+from timely_llm.skills.checkers import cut
+from timely_llm.skills.rule_checker import calls_problem, uncalled
 from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from timely_llm.skills.stop_checker import Piece
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from timely_llm.core.segment import SkillCall, Value
 from timely_llm.core.text import quoted
-from timely_llm.ros.client.pending import PlanClientError
+from timely_llm.robots.client.pending import PlanClientError
 
 BEGUN, MADE, PLAN = "begun", "made", "plan"
 """Events in the file."""

@@ -12,8 +12,8 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation
 from timely_llm.core.slo import TEXT
 from timely_llm.core.step import Capacity
-from timely_llm.policies.fastserve import FastServe
 from timely_llm.policies.fcfs import Orca
+from timely_llm.policies.least_served import FastServe
 from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
 

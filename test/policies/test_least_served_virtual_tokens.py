@@ -14,8 +14,8 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.slo import TEXT
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Orca
+from timely_llm.policies.least_served import VirtualTokens
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.virtual_tokens import VirtualTokens
 
 STEP = StepTime(0.01, 0.0, 0.001)
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from test.ros.random_plans import ROVER, Called, Fate, Maker
-from test.ros.scripted_server import ScriptedServer
-from test.ros.test_random_executions import reference
+from test.robots.client.random_plans import ROVER, Called, Fate, Maker
+from test.robots.client.scripted_server import ScriptedServer
+from test.robots.client.test_random_executions import reference
 from timely_llm.core.request import ErrorCode
 from timely_llm.resources import resource
-from timely_llm.ros.client.call_log import CallLog
-from timely_llm.ros.client.pending import PlanClientError, ServerLost
+from timely_llm.robots.client.call_log import CallLog
+from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.skills.callables import Callables
 from timely_llm.skills.skill_set import parse_skill_set
 

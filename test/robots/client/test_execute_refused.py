@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from test.ros.random_plans import ROVER, ROVER_YAML
-from test.ros.rover import SOON_S, Nobody, Rover, offered, reasons, run
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.random_plans import ROVER, ROVER_YAML
+from test.robots.client.rover import SOON_S, Nobody, Rover, offered, reasons, run
+from test.robots.client.scripted_server import ScriptedServer
 from test.skills.plans import DRONE
 from timely_llm.core.request import ErrorCode, PlanResult
 from timely_llm.core.segment import Segment
-from timely_llm.ros.client.pending import PlanClientError
-from timely_llm.ros.client.plan_task import PlanTask
+from timely_llm.robots.client.pending import PlanClientError
+from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 # Skills that do not fit.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.client.plan_task import PlanTask
+from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.skills.minispec.checker import MiniSpecChecker, read_on
 from timely_llm.skills.skill_set import SkillSet
 

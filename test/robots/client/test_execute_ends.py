@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from test.ros.random_plans import ROVER
-from test.ros.rover import SOON_S, WAIT_S, Rover, later, offered, reasons, run, states
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.random_plans import ROVER
+from test.robots.client.rover import SOON_S, WAIT_S, Rover, later, offered, reasons, run, states
+from test.robots.client.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, PlanResult, ReportState
-from timely_llm.ros.client.execution import Progress
-from timely_llm.ros.client.open_plan import Execution
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
+from timely_llm.robots.client.execution import Progress
+from timely_llm.robots.client.open_plan import Execution
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout
 
 
 def running(server: ScriptedServer, meanwhile: Callable[[Execution], object]) -> list[str]:

@@ -1,4 +1,4 @@
-"""An open plan: the segments that have come, and whether they are void. No ROS, any thread."""
+"""An open plan: the segments that have come, and whether they are void; usable from any thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Protocol
 
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.robots.client.pending import Canceler, Pending, PlanClientError, failed
 from timely_llm.robots.plan_epochs import PlanEpochs
-from timely_llm.ros.client.pending import Canceler, Pending, PlanClientError, failed
 
 LOOK_S = 0.02
 """Period of looks at a clock that is not the machine's, seconds of the machine."""

@@ -2,7 +2,7 @@
 
 The reference evaluates the plans' trees (random_plans.py). 10,000 plans in every suite; more with
 
-    RANDOM_PLANS=200000 python -m pytest test/ros/test_random_executions.py --timeout 3600
+    RANDOM_PLANS=200000 python -m pytest test/robots/client/test_random_executions.py --timeout 3600
 """
 
 from __future__ import annotations
@@ -14,10 +14,19 @@ from typing import Any
 
 import pytest
 
-from test.ros.random_plans import ROVER, Called, Failed, Fate, Maker, Node, Returned, evaluate
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.random_plans import (
+    ROVER,
+    Called,
+    Failed,
+    Fate,
+    Maker,
+    Node,
+    Returned,
+    evaluate,
+)
+from test.robots.client.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.ros.client.pending import PlanClientError
+from timely_llm.robots.client.pending import PlanClientError
 
 PLANS = int(os.environ.get("RANDOM_PLANS", "10000"))
 PARTS = 10

@@ -1,4 +1,4 @@
-"""The child process of `reader`: reads one skill set, with little memory and at low priority."""
+"""The child process of `read_apart`: reads a skill set, with little memory, at low priority."""
 
 from __future__ import annotations
 

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from test.ros.random_plans import ROVER
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.random_plans import ROVER
+from test.robots.client.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.client.execution import Executed
-from timely_llm.ros.client.pending import PlanClientError
-from timely_llm.ros.client.plan_task import PlanTask
+from timely_llm.robots.client.execution import Executed
+from timely_llm.robots.client.pending import PlanClientError
+from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.skills.skill_set import SkillSet
 
 SOON_S = 0.05

@@ -1,4 +1,4 @@
-"""A plan being executed by a robot's callables, as its segments come: no ROS, in one thread."""
+"""A plan being executed by a robot's callables, as its segments come, in one thread."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from timely_llm.core.arguments import function, kind, seconds
-from timely_llm.core.errors import ConfigurationError, SkillFailed, TimelyError
+from timely_llm.core.errors import SkillFailed, TimelyError
 from timely_llm.core.request import PlanResult
 from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.text import quoted
+from timely_llm.robots.client.call_log import CallLog, LoggedCall
+from timely_llm.robots.client.execution import Executed, Kind, MadeCall, Progress
+from timely_llm.robots.client.open_plan import Execution, OpenPlan, too_late
+from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.epoch_run import EpochRun, ExecutionEvent
 from timely_llm.robots.plan_follower import PlanFollower
-from timely_llm.ros.client.call_log import CallLog, LoggedCall
-from timely_llm.ros.client.execution import Executed, Kind, MadeCall, Progress
-from timely_llm.ros.client.open_plan import Execution, OpenPlan, too_late
-from timely_llm.ros.client.pending import PlanClientError, ServerLost
 from timely_llm.skills.callables import Callables
 from timely_llm.skills.minispec.interpreter import Do
 from timely_llm.skills.skill_set import SkillSet, load_skill_set, one_line
@@ -113,7 +113,7 @@ class PlanRun:
     ) -> None:
         self._task = task
         self._log = CallLog() if log is None else log
-        self._callables = callables_of(skill_set, skills, absent, otherwise)
+        self._callables = Callables(skill_set, skills, absent, otherwise, PlanClientError)
         self._on_progress = on_progress
         self._timeout_s = timeout_s
         self._calls: list[MadeCall] = []
@@ -324,23 +324,6 @@ def fitting(
     if known.name != name:
         raise PlanClientError(f"the plan is one of {name!r}, not of the skill set {known.name!r}")
     return known
-
-
-def callables_of(
-    skill_set: SkillSet,
-    skills: object,
-    absent: Collection[str],
-    otherwise: Callable[..., object] | None,
-) -> Callables:
-    """Return a robot's skills as its plans call them; see `Callables`.
-
-    Raises:
-        PlanClientError: the callables do not fit the skill set.
-    """
-    try:
-        return Callables(skill_set, skills, absent, otherwise)
-    except ConfigurationError as error:
-        raise PlanClientError(str(error)) from error
 
 
 def sentence(error: Exception) -> str:

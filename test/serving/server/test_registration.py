@@ -12,9 +12,9 @@ import pytest
 from test.skills.plans import DRONE
 from timely_llm.core.errors import SkillSetError
 from timely_llm.resources import resource
-from timely_llm.skills import reader
+from timely_llm.serving.server import registration
+from timely_llm.serving.server.registration import read_apart
 from timely_llm.skills.checkers import make_checker
-from timely_llm.skills.reader import read_apart
 
 RULES = """
 name: cart
@@ -59,7 +59,8 @@ def test_a_text_that_takes_all_there_is_ends_only_its_reader(
 ) -> None:
     """Such a text is not known; so a reader is made that behaves as if it had one."""
     code = (
-        "import timely_llm.skills.reader_child as child, timely_llm.skills.skill_set as read\n"
+        "import timely_llm.serving.server.reader_child as child\n"
+        "import timely_llm.skills.skill_set as read\n"
         f"def greedy(text, source):\n    {HUNGRY[hunger]}\n"
         "read.parse_skill_set, child.CPU_S = greedy, 1\nimport os; child.main(os.getppid())\n"
     )
@@ -74,7 +75,7 @@ def test_a_text_that_takes_all_there_is_ends_only_its_reader(
 
 
 def test_a_reader_that_does_not_come_back_or_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "READ_S", 0.0)
+    monkeypatch.setattr(registration, "READ_S", 0.0)
     with pytest.raises(SkillSetError, match="could not be read within 0 s: make it simpler"):
         read_apart(RULES)
     monkeypatch.setattr(sys, "executable", os.devnull)

@@ -9,8 +9,8 @@ import pytest
 
 from timely_llm.core.request import SHORTEST_S, ErrorCode, ExecutionReport, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
-from timely_llm.ros.client.plan_task import PlanTask, calls_of
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout
+from timely_llm.robots.client.plan_task import PlanTask, calls_of
 from timely_llm.skills.skill_set import SkillSet
 
 A, B, C = (Segment("r", "me", i, text) for i, text in enumerate(("mu(50);", "tp();", "->True;")))

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from test.ros.random_plans import GOOD, ROVER, Called, Fate, Maker
-from test.ros.rover import Rover, reasons
-from test.ros.scripted_server import ScriptedServer
-from test.ros.test_random_executions import reference
+from test.robots.client.random_plans import GOOD, ROVER, Called, Fate, Maker
+from test.robots.client.rover import Rover, reasons
+from test.robots.client.scripted_server import ScriptedServer
+from test.robots.client.test_random_executions import reference
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.segment import SkillCall
-from timely_llm.ros.client.call_log import CallLog
-from timely_llm.ros.client.pending import PlanClientError, ServerLost
+from timely_llm.robots.client.call_log import CallLog
+from timely_llm.robots.client.pending import PlanClientError, ServerLost
 
 ROVER_GO = SkillCall("go", (10,))
 PLAN = "go(10);?sees('cat'){say('x');}2{go(20);go(30);}scan();go(40);->True;"
@@ -191,7 +191,7 @@ def test_a_second_log_on_a_file_is_refused_until_the_first_is_closed(tmp_path: P
     stored = path.read_text()
     with pytest.raises(PlanClientError, match="another CallLog, of this or another process, uses"):
         CallLog(path)
-    opened = f"from timely_llm.ros.client.call_log import CallLog; CallLog({str(path)!r})"
+    opened = f"from timely_llm.robots.client.call_log import CallLog; CallLog({str(path)!r})"
     other = subprocess.run(
         [sys.executable, "-c", opened], capture_output=True, text=True, check=False, timeout=60.0
     )

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from test.ros.random_plans import ROVER
-from test.ros.rover import SOON_S, WAIT_S, Nobody, Rover, later, states
-from test.ros.scripted_server import ScriptedServer
+from test.robots.client.random_plans import ROVER
+from test.robots.client.rover import SOON_S, WAIT_S, Nobody, Rover, later, states
+from test.robots.client.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, PlanResult, ReportState
 from timely_llm.core.segment import Segment
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout
-from timely_llm.ros.client.plan_task import PlanTask
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout
+from timely_llm.robots.client.plan_task import PlanTask
 
 
 def test_the_result_of_an_unread_plan_comes_by_itself() -> None:

@@ -1,4 +1,4 @@
-"""One plan that was asked for, as its client sees it: no ROS, usable from any thread."""
+"""One plan that was asked for, as its client sees it: usable from any thread."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from timely_llm.core.arguments import kind, seconds, text
 from timely_llm.core.request import SHORTEST_S, ErrorCode, PlanResult, ReportState
 from timely_llm.core.segment import Segment, SkillCall
-from timely_llm.ros.client.call_log import CallLog
-from timely_llm.ros.client.execution import Executed, Progress
-from timely_llm.ros.client.open_plan import OpenPlan, ReportSender, too_late
-from timely_llm.ros.client.pending import PlanClientError, PlanTimeout, failed
+from timely_llm.robots.client.call_log import CallLog
+from timely_llm.robots.client.execution import Executed, Progress
+from timely_llm.robots.client.open_plan import OpenPlan, ReportSender, too_late
+from timely_llm.robots.client.pending import PlanClientError, PlanTimeout, failed
 
 if TYPE_CHECKING:
     from timely_llm.skills.skill_set import SkillSet
@@ -126,7 +126,7 @@ class PlanTask(OpenPlan):
             BaseException: KeyboardInterrupt and the like from a skill, any exception from
                 `on_progress`. The request is canceled then, as after a PlanTimeout.
         """
-        from timely_llm.ros.client.plan_run import PlanRun, check_execution, fitting
+        from timely_llm.robots.client.plan_run import PlanRun, check_execution, fitting
 
         check_execution(on_progress, absent, skill_set, timeout_s, log)
         self._begin_execution()

@@ -1,4 +1,4 @@
-"""A request that is open until its result comes, and the errors of clients: no ROS."""
+"""A request that is open until its result comes, and the errors of clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from timely_llm.core.arguments import seconds
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import ErrorCode, Result
 from timely_llm.core.text import quoted
-from timely_llm.ros.client.execution import MadeCall
+from timely_llm.robots.client.execution import MadeCall
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 

@@ -1,0 +1,80 @@
+"""Events of the probes that benchmarks start."""
+
+from __future__ import annotations
+
+from timely_llm.core.events.schema import RunEvent, run_event
+
+
+@run_event
+class TopicEvent(RunEvent):
+    """A probe received a segment on the topic."""
+
+    id: str
+    index: int
+
+
+@run_event
+class FeedbackEvent(RunEvent):
+    """A probe received a segment as feedback of the action."""
+
+    id: str
+    index: int
+
+
+@run_event
+class ServedEvent(RunEvent):
+    """A probe received the first segment of its plan.
+
+    Attributes:
+        asked_s: time of the request, seconds on the clock of `t`.
+    """
+
+    id: str
+    asked_s: float
+
+
+@run_event
+class ProbeFailedEvent(RunEvent):
+    """A request of a probe ended with an error.
+
+    Attributes:
+        words: the error.
+    """
+
+    words: str
+
+
+@run_event
+class AttackEvent(RunEvent):
+    """An attack began.
+
+    Attributes:
+        name: name of the attack.
+    """
+
+    name: str
+
+
+@run_event
+class AttackAnsweredEvent(RunEvent):
+    """An attack was answered, or had no answer in time.
+
+    Attributes:
+        name: name of the attack.
+        words: the server's answer, or that there was none.
+    """
+
+    name: str
+    words: str
+
+
+@run_event
+class OverEvent(RunEvent):
+    """All attacks were made."""
+
+
+PROBE_EVENTS: tuple[type[RunEvent], ...] = (
+    TopicEvent, FeedbackEvent, ServedEvent, ProbeFailedEvent, AttackEvent, AttackAnsweredEvent,
+    OverEvent,
+)  # fmt: skip
+"""The events of probes that event logs have."""

@@ -1,0 +1,1 @@
+"""A plan as the program of its robot sees it: open until it has ended, executed by callables."""
