@@ -27,12 +27,13 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.png import write_charts, write_timeline
 from timely_llm.report.series import Chart, Point, Series
-from timely_llm.traces.model import Conversation, Job, Trace
+from timely_llm.traces.model import Conversation, Job, SkillTime, Trace
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs"
 PLANS, ENGINE = "deadline_plans.png", "deadline_engine.png"
 PROFILE = "rtx4060ti-chatglm2-6b"
 NOW_S = 10.0
+WINDOW_S = (0.0, 6.0)
 TOKENS, PROMPT_TOKENS = 8, 110
 WAITED_S: Sequence[tuple[str, TimeUtility, float]] = (
     ("urgent, new", URGENT, 0.0),
@@ -45,6 +46,7 @@ WAITED_S: Sequence[tuple[str, TimeUtility, float]] = (
     ("normal, new", NORMAL, 0.0),
 )
 """Requests for plans at one moment: name, time utility, and seconds since they were asked."""
+SKILL_TIMES = (SkillTime("tc", 1.5), SkillTime("mf", 1.0), SkillTime("tp", 0.5))
 
 
 def line_of_plans() -> list[Deliverable]:
@@ -85,7 +87,7 @@ def plans_charts() -> list[Chart]:
     numbers = range(1, len(line) + 1)
     worths = [total_worth(line, number) for number in numbers]
     return [
-        _chart("Worth lost per second of the engine", "plan", names, losses, range(best)),
+        _chart("Loss per engine second", "plan and its waiting time", names, losses, range(best)),
         _chart("Total worth", "plans in the step", [*map(str, numbers)], worths, [best - 1]),
     ]
 
@@ -108,7 +110,7 @@ def workload() -> Trace:
             f"{level.name} {number}", 0.2 * number, f"{level.name} {number}", 40, 40,
             level.slo.ttft_s, level.slo.tpot_s, level.slo.deadline_s, level.weight,
         )
-        for level, numbers in ((VOICE, range(1, 4)), (TEXT, range(4, 7)))
+        for level, numbers in ((VOICE, range(1, 3)), (TEXT, range(3, 6)))
         for number in numbers
     ]  # fmt: skip
     talks.append(
@@ -117,7 +119,7 @@ def workload() -> Trace:
     )  # fmt: skip
     jobs = [
         Job(f"robot {number}", at_s, f"robot {number}", "find", "drone", "Find the cup.", utility,
-            plan="tc(180);mf(120);tp();->True;", segment_tokens=(8, 8, 8))
+            skill_times=SKILL_TIMES, plan="tc(180);mf(120);tp();->True;", segment_tokens=(8, 8, 8))
         for number, at_s, utility in ((1, 2.5, URGENT), (2, 2.5, NORMAL), (3, 2.6, NORMAL))
     ]  # fmt: skip
     return Trace("shared", "tools.deadline_pictures", tuple(jobs), tuple(talks))
@@ -132,10 +134,11 @@ def write(folder: Path) -> list[Path]:
     paths = [folder / PLANS, folder / ENGINE]
     write_charts(plans_charts(), paths[0])
     log = MemoryEventLog()
-    run = simulate(workload(), Deadline(), SimulationSettings(profile=PROFILES[PROFILE], skip=0),
-                   event_log=log)
+    run = simulate(
+        workload(), Deadline(), SimulationSettings(profile=PROFILES[PROFILE], skip=0), event_log=log
+    )
     title = f"Robots, people and a machine at one engine ({PROFILE})"
-    write_timeline(document_timeline(timeline(title, run, log.events)), paths[1])
+    write_timeline(document_timeline(timeline(title, run, log.events, WINDOW_S)), paths[1])
     return paths
 
 
