@@ -3,44 +3,64 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
-from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.report.series import averages, meaning
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
 from tools.results.page import PageTable, ResultsError
+from tools.results.rows import chosen_rows
+
+PAPER = "paper: "
+"""Before the policy of a row with a paper's own numbers."""
 
 
 def markdown_table(run: RunDocument, table: PageTable) -> str:
-    """Return a table of means over seeds with their intervals.
+    """Return a table of means over seeds with their intervals, and papers' numbers below theirs.
+
+    A key with one value is no column.
 
     Raises:
         ResultsError: the document lacks a column, or no row is left.
     """
-    wanted = [
-        row
-        for row in run.rows
-        if all(text(row.get(key)) == text(value) for key, value in table.where.items())
-    ]
-    if not wanted:
-        raise ResultsError(f"{table.command}: the document has no rows for this table")
+    wanted = chosen_rows(run, table.where, table.command)
     for column in table.columns:
         if not any(column in row for row in wanted):
             raise ResultsError(f"{table.command}: the document has no column {column}")
-    keys = [key for key in run.keys if key not in table.where]
+    keys = [key for key in run.keys if len({text(row.get(key)) for row in wanted}) > 1] or [
+        *run.keys[-1:]
+    ]
     lines = [f"**{table.title}**", ""] if table.title else []
     lines += [
-        f"| {' | '.join(map(heading, (*keys, *table.columns)))} |",
+        _line(map(heading, (*keys, *table.columns))),
         f"|{'---|' * (len(keys) + len(table.columns))}",
     ]
-    for row in averages(wanted, keys):
-        cells = [text(row[key]) for key in keys]
+    for row in averages(wanted, list(run.keys)):
+        cells = []
         for column in table.columns:
             mean = row.get(column, math.nan)
             known = math.isfinite(mean)
             cells.append(number(mean, row[column + "_ci"]) if known else text(None))
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(_line((*(text(row[key]) for key in keys), *cells)))
+        lines += _of_papers(run, row, keys, table.columns)
     return "\n".join(lines)
+
+
+def _of_papers(
+    run: RunDocument, row: Row, keys: Sequence[str], columns: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line for each row of a paper with the same settings and one of the columns."""
+    for paper in run.papers:
+        for said in paper.rows:
+            same = all(text(row[key]) == text(said[key]) for key in run.keys if key in said)
+            if same and any(said.get(column) is not None for column in columns):
+                names = (PAPER * (key == "policy") + text(row[key]) for key in keys)
+                yield _line((*names, *(text(said.get(column)) for column in columns)))
+
+
+def _line(cells: Iterator[str] | Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def definitions(run: RunDocument, columns: tuple[str, ...]) -> str:

@@ -28,6 +28,14 @@ def test_a_value_can_be_left_out(tmp_path: Path) -> None:
     assert every.read_bytes() != less.read_bytes()
 
 
+def test_some_settings_and_lines_between_few_points(tmp_path: Path) -> None:
+    every, some, lines = tmp_path / "every.png", tmp_path / "some.png", tmp_path / "lines.png"
+    draw(run(), PAGE.picture, every)
+    draw(run(), replace(PAGE.picture, where={"robots": 2}), some)
+    draw(run(), replace(PAGE.picture, lines=True), lines)
+    assert len({path.read_bytes() for path in (every, some, lines)}) == 3
+
+
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="tiny: the document has no chart of attainment"):
         draw(run(), replace(PAGE.picture, measures=("attainment",)), tmp_path / "a.png")

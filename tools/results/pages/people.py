@@ -1,0 +1,183 @@
+"""Pages about people alone."""
+
+from __future__ import annotations
+
+from tools.results.page import Command, Page, PageTable, Picture, Ranking
+from tools.results.pages.measures import PEOPLE, PEOPLE_FRONT, SERVICE
+
+_LIKE_ORCA = "12-18:160-400"
+"""Lengths of answers with which Orca is closest to the paper's: see `slice-lengths`."""
+
+COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
+
+PAGES = (
+    Page(
+        "speeds",
+        "Nine answers of three speeds",
+        (Command("speeds", "slice-static", seeds=0),),
+        Picture(
+            "speeds",
+            ("together_tpot_ms", "max_gap_s"),
+            "Milliseconds a token while all nine are there, and the longest gap, by type of task",
+        ),
+        (
+            PageTable(
+                "speeds",
+                ("tpot_slo_ms", "tpot_ms", "together_tpot_ms", "decoding_rate", "attainment",
+                 "max_gap_s"),
+            ),
+        ),
+    ),
+    Page(
+        "rate",
+        "Tasks come faster",
+        (Command("rate", "slice-rate"),),
+        Picture(
+            "rate",
+            ("attainment", "rt_attainment", "stalled_s"),
+            "Shares of all and of real-time tasks that met their service level, and the mean stall"
+            " of a listener, over tasks a second",
+        ),
+        (PageTable("rate", PEOPLE, where={"rate": (0.5, 1.0, 2.0, 3.0, 5.0, 7.0)}),),
+        (Ranking("rate", PEOPLE_FRONT),),
+    ),
+    Page(
+        "ratio",
+        "More or fewer real-time tasks",
+        (Command("ratio", "slice-ratio", seeds=2),),
+        Picture(
+            "ratio",
+            ("attainment", "rt_attainment", "nrt_attainment"),
+            "Shares of all, of real-time and of other tasks that met their service level, over the"
+            " share of real-time tasks",
+        ),
+        (PageTable("ratio", PEOPLE, where={"rt_ratio": (0.1, 0.3, 0.5, 0.7, 0.9)}),),
+        (Ranking("ratio", PEOPLE_FRONT),),
+    ),
+    Page(
+        "lengths",
+        "Lengths of answers",
+        (
+            Command("tasks", "slice-dynamic"),
+            Command("orca-lengths", "slice-lengths", seeds=2),
+            Command(
+                "like-orca",
+                f"slice-dynamic --lengths {_LIKE_ORCA} --policies orca,slice,timely+slice,deadline",
+            ),
+            Command(
+                "other-lengths",
+                "slice-rate --lengths 4-12:20-80,4-40:20-80,15-30:40-160,8-25:80-320 --rates 1,3"
+                " --policies orca,slice,deadline",
+                seeds=2,
+            ),
+        ),
+        Picture(
+            "other-lengths",
+            ("attainment", "rt_attainment"),
+            "Shares of all and of real-time tasks that met their service level, at one and three"
+            " tasks a second, for four lengths of answers",
+        ),
+        (
+            PageTable("tasks", (*SERVICE, *COMPLETION), "Figures 7 to 9 of Zhou et al. 2025"),
+            PageTable("like-orca", (*SERVICE, *COMPLETION), f"With lengths of {_LIKE_ORCA}"),
+            PageTable("other-lengths", SERVICE, "Other lengths"),
+            PageTable(
+                "orca-lengths",
+                ("attainment", "rt_attainment", "nrt_attainment", "distance"),
+                "Orca by the lengths of answers",
+            ),
+        ),
+        (
+            Ranking("tasks", PEOPLE_FRONT),
+            Ranking("like-orca", PEOPLE_FRONT),
+            Ranking("other-lengths", PEOPLE_FRONT),
+        ),
+    ),
+    Page(
+        "devices_and_bounds",
+        "Other step times, prompts and declared bounds",
+        (
+            Command(
+                "released",
+                "slice-rate --profile rtx4060ti-released --rates 1,3,7 --policies"
+                " orca,slice,deadline",
+                seeds=2,
+            ),
+            Command(
+                "charged",
+                "slice-rate --charged --rates 1,3 --policies orca,slice,timely+slice,deadline",
+                seeds=2,
+            ),
+            Command(
+                "declared",
+                "slice-rate --bounds 0.5,1,4 --rates 2 --policies slice,timely+slice,deadline",
+                seeds=2,
+            ),
+            Command("ttft", "slice-rate --rates 2 --ttft 10 --policies slice,deadline", seeds=2),
+        ),
+        Picture(
+            "released",
+            ("attainment", "rt_attainment", "stalled_s"),
+            "Shares that met their service level and the mean stall, over tasks a second, with the"
+            " released step times",
+            lines=True,
+        ),
+        (
+            PageTable("released", PEOPLE, "Step times of the released code"),
+            PageTable("charged", PEOPLE, "Prompts that take time"),
+            PageTable("declared", PEOPLE, "Declared bounds over the longest answer"),
+            PageTable("ttft", PEOPLE, "10 s to the first token"),
+        ),
+        (
+            Ranking("released", PEOPLE_FRONT),
+            Ranking("charged", PEOPLE_FRONT),
+            Ranking("declared", PEOPLE_FRONT),
+            Ranking("ttft", PEOPLE_FRONT),
+        ),
+    ),
+    Page(
+        "slice_options",
+        "What SLICE's own options change",
+        (
+            Command("adaptor", "slice-adaptor", seeds=2),
+            Command("weight", "slice-weight", seeds=2),
+            Command("restarts", "slice-restarts", seeds=2),
+        ),
+        Picture(
+            "adaptor",
+            ("objective", "nrt_attainment", "stalled_s"),
+            "The objective, the share of conversations that met their service level, and the mean"
+            " stall, over tasks a second",
+            lines=True,
+        ),
+        (
+            PageTable("adaptor", ("objective", *PEOPLE), "Utility adaptor, preemption controller"),
+            PageTable("weight", PEOPLE, "The worth of a real-time task"),
+            PageTable(
+                "restarts",
+                ("cycles", "steps_a_cycle", "at_tasks", "at_segments", "at_cycle_ends",
+                 "urgent_utility", "attainment"),
+                "What restarts its cycle, beside plans",
+            ),
+        ),
+        (Ranking("weight", PEOPLE_FRONT),),
+    ),
+    Page(
+        "overload",
+        "Twenty minutes of overload",
+        (Command("overload", "slice-overload", seeds=1),),
+        Picture(
+            "overload",
+            ("attainment", "max_ttft_s", "stalled_s"),
+            "Share that met its service level, longest wait for a first token, and mean stall",
+        ),
+        (
+            PageTable(
+                "overload",
+                ("attainment", "objective", "rt_attainment", "max_ttft_s", "rt_late_share",
+                 "max_late_s", "stalled_s", "max_stall_s", "max_gap_s"),
+            ),
+        ),
+        (Ranking("overload", PEOPLE_FRONT),),
+    ),
+)  # fmt: skip

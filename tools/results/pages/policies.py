@@ -1,0 +1,130 @@
+"""Pages about what policies are made of: batches, order, predictions, options."""
+
+from __future__ import annotations
+
+from tools.results.page import Command, Page, PageTable, Picture, Ranking
+from tools.results.pages.measures import PLANS, PLANS_FRONT
+
+_PREDICTED = "timely,timely:lead_s=0.5,timely:lead_s=0.5:open-loop,deadline"
+
+PAGES = (
+    Page(
+        "bursts_of_tasks",
+        "Two tasks of one burst",
+        (Command("bursts-of-tasks", "timelyllm-trace"),),
+        Picture(
+            "bursts-of-tasks",
+            ("urgent_response_s", "normal_response_s"),
+            "Seconds to the first action of the urgent and of the normal task, for each policy",
+        ),
+        (
+            PageTable(
+                "bursts-of-tasks",
+                ("urgent_response_s", "normal_response_s", "urgent_utility", "normal_utility",
+                 "waiting_s"),
+            ),
+        ),
+    ),
+    Page(
+        "batch",
+        "The size of the batch",
+        (Command("batch", "timelyllm-batch", seeds=2),),
+        Picture(
+            "batch",
+            ("utility", "urgent_utility"),
+            "Mean utility and utility of urgent tasks over the largest batch",
+            lines=True,
+        ),
+        (PageTable("batch", ("utility", "urgent_utility", "normal_utility", "waiting_s")),),
+    ),
+    Page(
+        "order",
+        "The order of segments",
+        (Command("order", "timelyllm-policies"),),
+        Picture(
+            "order",
+            ("utility", "urgent_utility", "normal_utility"),
+            "Mean utility of all tasks, of urgent and of normal ones, over the load",
+            lines=True,
+        ),
+        (PageTable("order", (*PLANS, "urgent_utility_vs_timely")),),
+        (Ranking("order", PLANS_FRONT),),
+    ),
+    Page(
+        "predictions",
+        "Predicted execution times",
+        tuple(
+            Command(
+                f"predictions-{task}-{durations}",
+                f"{line} --durations {durations} --policies {_PREDICTED}",
+                seeds=2,
+            )
+            for task, line in (
+                ("drones", "timelyllm-policies --load 2"),
+                ("arms", "timelyllm-arm --load 1"),
+            )
+            for durations in ("noisy", "model")
+        ),
+        Picture(
+            "predictions-arms-noisy",
+            ("utility", "waiting_s"),
+            "Utility and waiting of robot arms for each policy, with predictions of random error",
+        ),
+        tuple(
+            PageTable(
+                f"predictions-{task}-{durations}",
+                ("utility", "waiting_s"),
+                f"{title}, {how}",
+            )
+            for task, title in (("drones", "Drones"), ("arms", "Arms"))
+            for durations, how in (
+                ("noisy", "true times with a random error"), ("model", "the server's model")
+            )
+        ),
+    ),
+    Page(
+        "optimal",
+        "How far from the best schedule",
+        (Command("optimal", "optimal"),),
+        Picture(
+            "optimal",
+            ("share_of_best", "worst_share"),
+            "Share of the best utility, mean and worst, by prompt tokens and requests",
+        ),
+        (PageTable("optimal", ("share_of_best", "worst_share", "utility", "best_utility")),),
+        (Ranking("optimal", {"share_of_best": 1, "worst_share": 1}, first="share_of_best"),),
+    ),
+    Page(
+        "ablation",
+        "What each ingredient of the default policy is worth",
+        (Command("ablation", "ablation", seeds=2),),
+        Picture(
+            "ablation",
+            ("utility", "urgent_utility"),
+            "Mean utility and utility of urgent tasks over the load, for each variant",
+            lines=True,
+        ),
+        (
+            PageTable(
+                "ablation",
+                ("utility", "urgent_utility", "normal_utility", "waiting_s", "longest_response_s",
+                 "utility_vs_deadline"),
+            ),
+        ),
+    ),
+    Page(
+        "one_request",
+        "What one request costs, on a real engine",
+        (
+            Command("phases", "timelyllm-phases", seeds=0),
+            Command("overhead", "timelyllm-overhead", seeds=2),
+            Command("resume", "engine-resume --engine transformers", seeds=0),
+        ),
+        Picture(
+            "phases",
+            ("ms", "cpu_ms"),
+            "Milliseconds of each phase of a request, by the clock and of the CPU",
+        ),
+        (PageTable("phases", ("tokens", "ms", "share", "cpu_ms"), "Phases"),),
+    ),
+)  # fmt: skip
