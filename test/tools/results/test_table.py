@@ -66,7 +66,7 @@ def test_a_papers_numbers_stand_below_those_of_the_same_setting() -> None:
 def test_what_a_document_lacks_is_named() -> None:
     with pytest.raises(ResultsError, match="tiny: the document has no column attainment"):
         markdown_table(run(), replace(TABLE, columns=("attainment",)))
-    with pytest.raises(ResultsError, match="tiny: the document has no rows for this table"):
+    with pytest.raises(ResultsError, match="tiny: the document has no rows with"):
         markdown_table(run(), replace(TABLE, where={"robots": 3}))
 
 
