@@ -133,7 +133,7 @@ def test_all_policies_see_the_same_tasks_and_bounds_are_declared() -> None:
         by_bound.setdefault((case.names["bound"], case.names["seed"]), []).append(case)
     assert all(one.trace is other.trace for one, other in by_bound.values())
     bounds = {talk.max_tokens for talk in by_bound[4.0, 0][0].trace.conversations}
-    assert bounds == {100, 640}
+    assert bounds == {72, 1600}
 
 
 def test_seeds_follow_the_first_one() -> None:

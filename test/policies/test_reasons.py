@@ -165,7 +165,7 @@ def test_slice_names_selection_and_columns() -> None:
 
 
 def test_timely_slice_defers_streams_that_are_ahead() -> None:
-    policy = explaining("timely+slice")
+    policy = explaining("timely+slice", credit_tokens=1.0)
     ahead = talking("a", of_class=SLOW, tokens=10)
     said = reasons(policy, [ahead], 0.1)
     assert said == {"a": Reason(Cause.NOT_DUE, ahead.due_s - 0.1)}

@@ -23,13 +23,14 @@ from timely_llm.policies.timely import Timely
 from timely_llm.policies.timely_slice import TimelySlice
 
 STEP = StepTime(0.0216, 0.00015, 0.00011)
+PACED = {"credit_tokens": 1.0}
 PLAN = "mf(50);tc(90);mf(20);->True;"
 
 
 def served(
     answers: dict[str, str], requests: Sequence[tuple[float, Request]], kv_tokens: int = 65_536
 ) -> Lanes:
-    lanes = Lanes(answers, TimelySlice(), kv_tokens)
+    lanes = Lanes(answers, TimelySlice(**PACED), kv_tokens)
     lanes.serve(requests)
     return lanes
 
@@ -41,6 +42,12 @@ def test_a_voice_alone_has_its_eight_tokens_a_second_and_no_more() -> None:
     assert lanes.sink.answers["v"].slo_met
     busy_s = sum(step.duration_s for step in lanes.sink.steps)
     assert busy_s < 0.3 * lanes.clock.now(), "the engine rests in between"
+
+
+def test_by_default_a_lightly_loaded_engine_works_ahead() -> None:
+    lanes = Lanes({"v": WORDS * 12}, TimelySlice())
+    lanes.serve([(0.0, asked("v", VOICE))])
+    assert lanes.rate("v") > 40.0
 
 
 def test_voices_and_readers_together_have_theirs() -> None:
@@ -80,7 +87,7 @@ def test_many_arrivals_restart_the_cycle_but_give_no_stream_more() -> None:
 
 
 def test_the_engine_rests_until_the_next_column() -> None:
-    policy = TimelySlice()
+    policy = TimelySlice(**PACED)
     voice = talking("v", of_class=VOICE)
     assert policy.plan(0.0, [voice], STEP, ROOMY).keys == {"v"}
     voice.token_ids.append(0)
@@ -116,7 +123,7 @@ def test_what_robots_needed_in_the_last_second_is_not_there_for_streams() -> Non
 
 
 def test_one_that_asks_for_little_does_not_keep_others_out() -> None:
-    policy = TimelySlice(least_s=0.001)
+    policy = TimelySlice(least_s=0.001, **PACED)
     slow = talking("s", of_class=SloClass("slow", Slo(tpot_s=3600.0), 100.0), tokens=2)
     robots, reader = [running(f"r{n}") for n in range(8)], talking("t", first_s=-9.0)
     for step in range(44):

@@ -69,7 +69,7 @@ def test_where_there_is_time_for_all_rates_each_stream_has_its_own(
         for n, (tpot, at_s, weight, prompt) in enumerate(asked)
         if share.offer(math.exp(-tpot), 0.8)
     ]
-    engine = Listeners(TimelySlice(), step_time, ROOMY)
+    engine = Listeners(TimelySlice(credit_tokens=1.0), step_time, ROOMY)
     engine.serve(streams, 25.0)
     longest_s = step_time.predict_s(len(streams))
     for one in streams:
@@ -101,7 +101,7 @@ def test_the_engine_never_rests_while_a_stream_is_behind(
 def test_the_selected_ones_keep_what_they_were_promised() -> None:
     voices = [asks(f"v{n}", 1 / 8, 0.1 * n) for n in range(6)]
     greedy = [asks(f"g{n}", 1 / 60, 1.0, prompt=1500) for n in range(3)]
-    engine = Listeners(TimelySlice(), STEP, ROOMY)
+    engine = Listeners(TimelySlice(credit_tokens=1.0), STEP, ROOMY)
     engine.serve([*voices, *greedy], 20.0)
     for voice in voices:
         times_s = engine.times_s[voice.key]
@@ -111,7 +111,7 @@ def test_the_selected_ones_keep_what_they_were_promised() -> None:
 
 
 def test_a_plan_that_comes_waits_for_a_short_step_only() -> None:
-    policy = TimelySlice()
+    policy = TimelySlice(credit_tokens=1.0)
     voice = talking("v", of_class=SloClass("v", Slo(tpot_s=5.0)))
     prompt = asks("g", 1 / 60, prompt=2000)
     policy.plan(0.0, [voice, prompt], STEP, ROOMY)

@@ -63,6 +63,10 @@ class AnswerLengths:
         self._order: dict[Hashable, deque[int]] = {}
         self._sorted: dict[Hashable, list[int]] = {}
 
+    def knows(self, of_class: Hashable, enough: int = ENOUGH) -> bool:
+        """Return whether enough lengths of a class were seen."""
+        return len(self._sorted.get(of_class, ())) >= enough
+
     def to_go(
         self, of_class: Hashable, out: int, bound: int, share: float, enough: int = ENOUGH
     ) -> int:
@@ -77,8 +81,8 @@ class AnswerLengths:
             enough: least lengths of the class.
         """
         expected = bound
-        seen = self._sorted.get(of_class, ())
-        if len(seen) >= enough:
+        if self.knows(of_class, enough):
+            seen = self._sorted[of_class]
             longer = seen[bisect_right(seen, out) :]
             expected = longer[int(share * len(longer))] if longer else int(_LONGER * out) + 1
         return max(min(expected, bound) - out, 1)

@@ -47,11 +47,13 @@ def make_policy(name: str, **options: float | str) -> Policy:
         options: the policy's own parameters; one with a `StrEnum` as default is one of its words.
 
     Raises:
-        ConfigurationError: there is no policy of that name, the user's own is none, or an option is
-            not one of its words.
+        ConfigurationError: there is no policy of that name, the user's own is none, it has no such
+            option, or an option is not one of its words.
     """
     make = policy_maker(name)
     known = _options(make)
+    if is_dataclass(make) and (unknown := sorted(options.keys() - known.keys())):
+        raise ConfigurationError(f"{name} has no option {unknown[0]}, only: {', '.join(known)}")
     for option, value in options.items():
         if isinstance(default := known.get(option), StrEnum):
             options[option] = word(f"{name}:{option}", default, value)

@@ -418,7 +418,18 @@ class Timely(Explains):
 
 
 @dataclass(eq=False)
-class FcfsSegments(Timely):
+class _InOrder(Timely):
+    """Segments in an order of their own: the options of Eq. 4 are none of theirs."""
+
+    mean_segment_tokens: float = field(default=Timely.mean_segment_tokens, init=False)
+    prior_segments: float = field(default=Timely.prior_segments, init=False)
+    least_slack_s: float = field(default=Timely.least_slack_s, init=False)
+    slack: Slack = field(default=Timely.slack, init=False)
+    order: QueueOrder = field(default=Timely.order, init=False)
+
+
+@dataclass(eq=False)
+class FcfsSegments(_InOrder):
     """First come, first served, one segment at a time."""
 
     def priority(self, generation: Segmented, now: float, segment_s: float) -> float:
@@ -431,7 +442,7 @@ class FcfsSegments(Timely):
 
 
 @dataclass(eq=False)
-class Edf(Timely):
+class Edf(_InOrder):
     """Earliest deadline first: the deadline is the expected response time."""
 
     def priority(self, generation: Segmented, now: float, segment_s: float) -> float:

@@ -109,7 +109,7 @@ class PacedCycle:
     """A cycle of SLICE's decode mask; each column waits until one of its streams may have a token.
 
     In the paper columns follow each other at once, and a lightly loaded engine gives streams more
-    tokens than they asked for. Here a stream gets at most `credit_tokens` ahead of its service
+    tokens than they asked for. With a limit a stream gets at most `credit_tokens` ahead of its service
     level. A stream without a token, a late stream, and one with a deadline take part in every step.
 
     Args:
@@ -213,12 +213,14 @@ class PacedCycle:
 
 @dataclass(eq=False)
 class TimelySlice(Timely):
-    """Plans by `Timely`, then the streams that SLICE selects, at their rate and no faster.
+    """Plans by `Timely`, then the streams that SLICE selects: the union of both papers.
 
     Plans are served as if there were no streams. A stream joins a step in its column of the decode
-    mask, and a column waits until one of its streams may have a token. So a stream gets at most
-    `credit_tokens` ahead of its rate; answers with a deadline are not held back. A stream joins
-    only if the most urgent running plan still makes its zero point. Streams are selected at each
+    mask, as in the paper: a lightly loaded engine gives it more tokens than it asked for. With a
+    finite `credit_tokens` a column waits until one of its streams may have a token, and a stream
+    gets at most that far ahead of its rate; answers with a deadline are not held back. Such a
+    stream has no reserve: a delay late in its answer breaks its mean rate. A stream joins only if
+    the most urgent running plan still makes its zero point. Streams are selected at each
     arrival and end of a stream, and at the end of each cycle.
 
     *The time that plans leave.* Plans with a first segment, or with one due within a cycle, count
@@ -250,7 +252,7 @@ class TimelySlice(Timely):
     even: bool = True
     cycle_s: float = CYCLE_S
     least_s: float = 0.1
-    credit_tokens: float = 1.0
+    credit_tokens: float = math.inf
     util: float = 0.95
     spare_s: float = 0.05
 

@@ -27,6 +27,8 @@ QUANTILE = 0.7
 """Quantile of the learned lengths that is assumed for answers."""
 SEGMENT_TOKENS = 10
 """Tokens of the longest segment (Ling et al. 2024, §7.1)."""
+IMPOSSIBLE = 0.5
+"""Share of what the engine can do alone that stands for a rate or prompt beyond that."""
 WINDOW_S = 20.0
 """Averaging window of the real-time load, seconds."""
 SHORTEST_RETRY_S, LONGEST_RETRY_S = 1.0, 60.0
@@ -68,6 +70,14 @@ class BusyGate:
     Requests of less worth count with `BEARABLE` of their needs. Requests without a deadline leave
     the mean real-time load free, and half its standard deviation. An idle engine takes all.
 
+    *What no engine like this could keep.* A rate beyond the engine's with one request counts as
+    `IMPOSSIBLE` of that, so that a slow engine still takes several such requests. A prompt that
+    takes longer than its time to the first token has a longer time.
+
+    *What is not known yet.* A request with a deadline counts with its declared rate until lengths
+    of its kind were seen, since clients declare far more tokens than they get. Other answers count
+    with their rates alone; their lengths only say when to ask again.
+
     Args:
         plans: refuse plan requests too; else they only count.
     """
@@ -103,18 +113,26 @@ class BusyGate:
         def step_s(rows: int) -> float:
             return step_time.predict_s(rows, 0, int(rows * context))
 
-        most = UTIL - self._kept_free(now, asked, wants, step_time, step_s(1))
-        token_s = step_time.coefficients[2]
+        def possible(need: float) -> float:
+            """Return a need that the engine can meet for one request."""
+            alone = UTIL / step_s(1)
+            return need if need <= alone else IMPOSSIBLE * alone
+
+        most = UTIL - self._kept_free(now, asked, wants, step_s, possible)
+        prompt_s = step_time.coefficients[2]  # of a token
+        own_s = prompt_s * asked.prefill_tokens
+        begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE
         counted = sorted(wants, key=attrgetter("end_s"))
 
         def has_room(ended: int) -> bool:
             """Return whether the request fits when the first of the others have ended."""
             left = counted[ended:]
-            needs = [w.need if w.worth >= asked.worth else BEARABLE * w.need for w in left]
-            own = min(asked.need, UTIL / step_s(1))  # one that no engine could serve fits alone
-            share = EngineShare(step_s, [*needs, own]).used
+            needs = [
+                possible(w.need) * (1.0 if w.worth >= asked.worth else BEARABLE) for w in left
+            ]
+            share = EngineShare(step_s, [*needs, possible(asked.need)]).used
             prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
-            return share + token_s * prefill_tokens / asked.begin_s <= most
+            return share + prompt_s * prefill_tokens / begin_s <= most
 
         if not wants or has_room(0):
             return
@@ -127,7 +145,7 @@ class BusyGate:
         """Return what a new request needs; None: it passes."""
         if isinstance(request, StreamRequest):
             slo = request.slo
-            tokens = self._lengths.to_go(_class(request), 0, request.max_tokens, QUANTILE)
+            tokens = self._to_go(request, 0)
             begin_s = slo.deadline_s if slo.real_time else slo.ttft_s
             need = tokens / slo.deadline_s if slo.real_time else slo.rate
             prompt = sum(len(message.content) for message in request.messages) // _CHARACTERS
@@ -147,7 +165,7 @@ class BusyGate:
             if isinstance(one, StreamGeneration):
                 request, slo = one.request, one.request.slo
                 out = len(one.token_ids)
-                tokens = self._lengths.to_go(_class(request), out, request.max_tokens, QUANTILE)
+                tokens = self._to_go(request, out)
                 left_s = one.due_s - now
                 in_time = slo.real_time and left_s > 0.0
                 need = tokens / left_s if in_time else slo.rate
@@ -158,18 +176,35 @@ class BusyGate:
                 worth = one.request.time_utility.beta
                 yield Want(need, tokens, prompt, math.inf, worth)
 
+    def _to_go(self, request: StreamRequest, out: int) -> int:
+        """Return the expected tokens to come of an answer with `out` tokens."""
+        slo, most = request.slo, request.max_tokens
+        if slo.real_time and not self._lengths.knows(_class(request)):
+            most = min(most, math.ceil(slo.rate * slo.deadline_s))
+        return self._lengths.to_go(_class(request), out, most, QUANTILE)
+
     def _kept_free(
-        self, now: float, asked: Want, wants: Sequence[Want], step_time: StepTime, alone_s: float
+        self,
+        now: float,
+        asked: Want,
+        wants: Sequence[Want],
+        step_s: Callable[[int], float],
+        possible: Callable[[float], float],
     ) -> float:
         """Return the share of the engine that a request leaves to real-time ones to come."""
-        real_time = [want.need for want in wants if want.real_time]
-        needs = real_time + [asked.need] * asked.real_time
-        present = EngineShare(step_time.predict_s, [min(n, UTIL / alone_s) for n in needs]).used
+        needs = [want.need for want in wants if want.real_time]
+        needs += [asked.need] * asked.real_time
+        present = EngineShare(step_s, map(possible, needs)).used
         self._real_time.saw(present, now)
         if asked.real_time:
             return 0.0
         usual = self._real_time.mean + _MARGIN * self._real_time.deviation
         return max(usual - present, 0.0)
+
+    def admitted(self, one: Generation) -> None:
+        """Learn the length of a request that passed, once it has ended."""
+        if isinstance(one, StreamGeneration):
+            self._served[one.key] = one
 
     def _learn(self, served: Iterable[Generation]) -> None:
         """Learn the lengths of answers that have ended."""

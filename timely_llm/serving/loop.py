@@ -260,6 +260,8 @@ class Loop:
             self._removals.remove(request.request_id)
             raise
         self._pool[request.request_id] = delivery
+        if self._busy is not None:
+            self._busy.admitted(delivery.generation)
         if delivery.generation.given:
             self._pool.given.add(request.request_id)
         self._events.append(_begun(delivery.generation))

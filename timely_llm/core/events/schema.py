@@ -447,7 +447,7 @@ class AnsweredEvent(RunEvent):
     """A question ended for its person.
 
     Attributes:
-        outcome: answered, canceled, forgotten or error.
+        outcome: answered, canceled, forgotten, refused by a busy server, or error.
         ttft_s: time from the question to the first token, seconds; negative: no token.
         tpot_s: mean time between tokens, seconds; 0 with fewer than two.
         largest_gap_s: longest time between two tokens, seconds.

@@ -22,7 +22,20 @@ PRESET = "wid2"
 """The robots' workload: drones at high load (Ling et al. 2024, Table 3)."""
 
 RATES = (0.0, 0.3, 1.0, 2.0)
-POLICIES = ("fcfs", "stream", "timely", "slice", "timely+slice", "deadline")
+POLICIES = (
+    "fcfs",
+    "stream",
+    "stream:gate",
+    "prio:rows=4",
+    "vtc",
+    "timely",
+    "timely:streams=sentences",
+    "slice",
+    "slice:gate",
+    "timely+slice",
+    "deadline",
+    "deadline:gate",
+)
 KEYS = ("workload", "load", "policy", "rate")
 
 MEASURES = ("utility", "urgent_utility", "normal_utility", "waiting_s", "share_served")

@@ -24,6 +24,7 @@ TALK_COLUMNS: Mapping[str, str] = {
         "objective",
         "qoe",
         "completion_s",
+        "share_refused",
         "ttft_p95_s",
         "max_gap_s",
         "stalled_s",
@@ -39,10 +40,13 @@ TALK_MEASURES = (
     "rt_attainment",
     "ttft_attainment",
     "tpot_attainment",
+    "objective",
+    "qoe",
     "ttft_p95_s",
     "max_gap_s",
     "stalled_s",
     "max_stall_s",
+    "share_refused",
     "share_answered",
 )
 

@@ -20,6 +20,7 @@ from timely_llm.experiments.virtual.outcome import ConversationOutcome
 
 DEFINITIONS: Mapping[str, str] = {
     "requests": "conversations and real-time tasks that were asked",
+    "share_refused": "share of the requests that a busy server refused at once; they met nothing",
     "share_served": "share of the requests with a whole answer, however late",
     "share_first": "share of the requests with a first token, however late",
     "share_finished": "share of the requests with a whole answer, however late",
@@ -116,6 +117,7 @@ def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> Row:
         "max_gap_s": max((talk.largest_gap_s for talk in people), default=math.nan),
         "stalled_s": fmean(stalls) if stalls else math.nan,
         "max_stall_s": max(stalls, default=math.nan),
+        "share_refused": share(talks, lambda talk: talk.refused),
         "share_served": share(talks, lambda talk: talk.finished),
         "share_first": share(talks, lambda talk: bool(talk.times_s)),
         "share_finished": share(talks, lambda talk: talk.finished),

@@ -65,6 +65,7 @@ class ConversationOutcome:
         times_s: when each of its tokens came, on the trace's clock.
         stalled_s: seconds in which its listener had to wait for words.
         cut: the answer ended at the most tokens that its request declares.
+        refused: the server was busy and refused it at once.
     """
 
     conversation: Conversation
@@ -72,6 +73,7 @@ class ConversationOutcome:
     times_s: tuple[float, ...]
     stalled_s: float
     cut: bool = False
+    refused: bool = False
 
     @property
     def ttft_s(self) -> float:

@@ -36,7 +36,27 @@ from timely_llm.traces.model import Trace
 PROFILE = "rtx4060ti-chatglm2-6b"
 """The testbed of Zhou et al. 2025."""
 
-POLICIES = ("orca", "fastserve", "slice", "timely+slice", "deadline")
+POLICIES = (
+    "orca",
+    "orca:gate",
+    "fastserve",
+    "fastserve:rows=8",
+    "prio:rows=4",
+    "vtc",
+    "slice",
+    "slice:gate",
+    "timely:streams=sentences",
+    "timely+slice",
+    "deadline",
+    "deadline:gate",
+)
+"""The paper's, those that others run, and those of this package; some with and without the busy
+gate."""
+
+CALIBRATED = "12-18:160-400"
+"""Lengths of answers with which Orca alone comes closest to what Zhou et al. 2025 reports of Orca.
+
+`slice-lengths` chose them on the default profile, by its procedure; no other policy took part."""
 
 MEASURES = (
     "attainment",
@@ -44,16 +64,20 @@ MEASURES = (
     "nrt_attainment",
     "ttft_attainment",
     "tpot_attainment",
+    "objective",
+    "qoe",
     "rt_completion_s",
     "nrt_completion_s",
     "max_gap_s",
     "stalled_s",
     "max_stall_s",
+    "share_refused",
     "share_served",
 )
 
 KEY_DEFINITIONS: Mapping[str, str] = {
-    "lengths": "fewest and most tokens of answers, of real-time tasks : of others, uniform",
+    "lengths": "fewest and most tokens of answers, of real-time tasks : of others, uniform; by"
+    " default those with which Orca comes closest to the paper's Orca (slice-lengths)",
     "bound": "most tokens that a request declares, over those of the longest answer of its kind;"
     " below 1, longer answers end there",
     "rate": "tasks a second, Poisson",
@@ -92,7 +116,8 @@ class TaskOptions(SeedOptions, TalkOptions):
             value: the default is this package's.
         rates: conversations a second.
         ratios: shares of real-time tasks among them.
-        lengths: of their answers, in the notation of `slice_workload.LengthRange`.
+        lengths: of their answers, in the notation of `slice_workload.LengthRange`. Zhou et al. 2025
+            names none: the default is `CALIBRATED`.
         bounds: most tokens that they declare, over those of the longest answer of their kind.
     """
 
@@ -101,7 +126,7 @@ class TaskOptions(SeedOptions, TalkOptions):
     ttft_s: float = Mix.ttft_s
     rates: tuple[float, ...] = (1.0,)
     ratios: tuple[float, ...] = (0.7,)
-    lengths: tuple[str, ...] = ("8-25:40-160",)
+    lengths: tuple[str, ...] = (CALIBRATED,)
     bounds: tuple[float, ...] = (1.0,)
 
 

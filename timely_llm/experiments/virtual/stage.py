@@ -15,6 +15,7 @@ from timely_llm.core.events.log import EventLog
 from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent, SegmentEvent
 from timely_llm.core.request import (
     MAX_TOKENS,
+    ErrorCode,
     ExecutionReport,
     PlanRequest,
     ReportState,
@@ -74,7 +75,10 @@ class SimulatedPerson:
         finished = result is not None and result.error_code == 0
         stalled_s = result.stalled_s if result else 0.0
         cut = result is not None and result.cut
-        return ConversationOutcome(self.conversation, finished, tuple(self.times_s), stalled_s, cut)
+        refused = result is not None and result.error_code is ErrorCode.BUSY
+        return ConversationOutcome(
+            self.conversation, finished, tuple(self.times_s), stalled_s, cut, refused
+        )
 
 
 Progress = Callable[[int, int], None]

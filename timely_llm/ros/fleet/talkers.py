@@ -204,6 +204,7 @@ def _outcome(code: ErrorCode) -> str:
         ErrorCode.NONE: "answered",
         ErrorCode.CANCELED: "canceled",
         ErrorCode.UNKNOWN_CONVERSATION: "forgotten",
+        ErrorCode.BUSY: "refused",
     }
     return words.get(code, "error")
 

@@ -134,10 +134,11 @@ class ServerInterface:
     def ended(self, result: Result) -> None:
         """Keep and publish a result, and pass it to the goal that waits for it.
 
-        Refusals are not kept. The refusal of a duplicate would hide the result of the first
-        request, and a flood of refusals would push out all other results.
+        Refusals are not kept, those of a busy engine neither. The refusal of a duplicate would hide
+        the result of the first request, and a flood of refusals would push out all other results.
         """
-        self._results.put(result.request_id, result, size_of(result), time.monotonic())
+        if result.error_code is not ErrorCode.BUSY:
+            self._results.put(result.request_id, result, size_of(result), time.monotonic())
         try:
             self._on_end(result)
         finally:

@@ -87,7 +87,7 @@ CONFIGURED = (
     NodeParameter("max_requests", 256, "most requests served at a time", 1, 100_000),
     NodeParameter("max_requests_per_agent", 16, "most requests of one agent served at a time",
               1, 100_000),
-    NodeParameter("refuse_when_busy", "off",
+    NodeParameter("refuse_when_busy", "people",
               "refuse requests that the engine cannot begin in time beside the others, with error"
               " code 18 and the seconds to wait: those of people and machines for answers, or all,"
               " plans too", choices=tuple(GATES)),

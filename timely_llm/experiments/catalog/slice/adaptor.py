@@ -14,7 +14,6 @@ from timely_llm.experiments.contract import Experiment
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.virtual.slice_sweep import (
     KEY_DEFINITIONS,
-    MEASURES,
     TaskOptions,
     document,
     sweep,
@@ -43,9 +42,7 @@ class AdaptorOptions(TaskOptions):
 
 def run(options: AdaptorOptions, progress: Progress) -> RunDocument:
     """Return what SLICE reaches with and without its adaptors, by rate."""
-    made = document(
-        EXPERIMENT, options, sweep(options, progress), keys=KEYS, measures=("objective", *MEASURES)
-    )
+    made = document(EXPERIMENT, options, sweep(options, progress), keys=KEYS)
     used = [name for name in SETTINGS if name in options.policies]
     notes = [f"`{name}`: {SETTINGS[name]}." for name in used]
     return made.model_copy(update={"notes": (*made.notes, *notes)})

@@ -8,12 +8,15 @@ from timely_llm.experiments.contract import Experiment
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import plain, relative
 from timely_llm.experiments.results.reported import FIGURES_7_TO_9
-from timely_llm.experiments.virtual.slice_sweep import MEASURES, TaskOptions, document, sweep
+from timely_llm.experiments.virtual.slice_sweep import (
+    CALIBRATED,
+    MEASURES,
+    TaskOptions,
+    document,
+    sweep,
+)
 from timely_llm.experiments.virtual.slice_workload import LengthRange
 from timely_llm.experiments.virtual.stage import Progress
-
-SATURATING = "8-25:80-320"
-"""Lengths at which the load is close to the engine's capacity, as in the paper."""
 
 BASELINE = "slice"
 KEYS = ("lengths", "bound", "rate", "rt_ratio", "policy")
@@ -23,9 +26,9 @@ RATIOS = tuple(f"{measure}_vs_{BASELINE}" for measure in COMPLETION)
 
 @dataclass(frozen=True)
 class DynamicOptions(TaskOptions):
-    """Options of `slice-dynamic`."""
+    """Options of `slice-dynamic`: calibrated lengths, and short ones that load the engine little."""
 
-    lengths: tuple[str, ...] = (str(LengthRange()), SATURATING)
+    lengths: tuple[str, ...] = (CALIBRATED, str(LengthRange()))
 
 
 def run(options: DynamicOptions, progress: Progress) -> RunDocument:
@@ -38,7 +41,7 @@ def run(options: DynamicOptions, progress: Progress) -> RunDocument:
         options,
         rows,
         keys=KEYS,
-        measures=(*MEASURES[:5], *COMPLETION, *RATIOS, "max_gap_s", "share_served"),
+        measures=(*MEASURES[:7], *COMPLETION, *RATIOS, *MEASURES[-5:]),
         definitions={
             ratio: f"{measure} over that of {BASELINE} in the same setting, with the same seed"
             for ratio, measure in zip(RATIOS, COMPLETION, strict=True)

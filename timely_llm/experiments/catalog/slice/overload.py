@@ -28,12 +28,16 @@ MEASURES = (
     "objective",
     "rt_attainment",
     "nrt_attainment",
+    "ttft_attainment",
+    "tpot_attainment",
+    "qoe",
     "max_ttft_s",
     "rt_late_share",
     "max_late_s",
     "stalled_s",
     "max_stall_s",
     "max_gap_s",
+    "share_refused",
     "share_served",
 )
 DEFINITIONS = {

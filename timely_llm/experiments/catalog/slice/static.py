@@ -27,13 +27,26 @@ TOKENS = 400
 """Tokens of each answer. The paper does not state its lengths."""
 
 ALL = "all"
-POLICIES = ("orca", "fastserve", "slice", "slice:even=on", "timely+slice", "deadline")
+POLICIES = (
+    "orca",
+    "fastserve",
+    "fastserve:rows=8",
+    "vtc",
+    "slice",
+    "slice:even=on",
+    "timely:streams=sentences",
+    "timely+slice",
+    "deadline",
+    "deadline:gate",
+)
 MEASURES = (
     "tpot_slo_ms",
     "tpot_ms",
     "together_tpot_ms",
     "decoding_rate",
     "attainment",
+    "objective",
+    "qoe",
     "max_gap_s",
     "share_served",
 )
