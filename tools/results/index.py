@@ -91,7 +91,8 @@ def _farthest(one: Standing) -> str:
     worst = max(cells, key=share)
     assert worst.first is not None
     where = ", ".join(f"{heading(name)} {text(value)}" for name, value in worst.setting)
-    return f"{where}: `{worst.first[0]}` has {100 * share(worst):.1f} % more"
+    measure = heading(one.ranking.first)
+    return f"{where}: `{worst.first[0]}` has {100 * share(worst):.1f} % more {measure}"
 
 
 def listed(lanes: Mapping[str, Sequence[Page]], folder: str) -> str:

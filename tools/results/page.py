@@ -106,7 +106,6 @@ class Picture:
         measures: columns, a chart each.
         text: what it shows, for people who cannot see it.
         where: rows that it shows.
-        without: policies that are left out.
         lines: lines join the points, however few there are.
     """
 
@@ -114,7 +113,6 @@ class Picture:
     measures: tuple[str, ...]
     text: str
     where: Where = field(default_factory=dict)
-    without: tuple[str, ...] = ()
     lines: bool = False
 
 

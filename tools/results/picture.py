@@ -26,7 +26,6 @@ def draw(run: RunDocument, picture: Picture, path: Path) -> None:
         OutputFileError: the file cannot be written.
     """
     rows = chosen_rows(run, picture.where, picture.command)
-    rows = tuple(row for row in rows if row.get("policy") not in picture.without)
     rows = tuple(sorted(rows, key=lambda row: row.get("policy") != FIRST))
     shown = run.model_copy(update={"rows": rows, "measures": picture.measures})
     by_measure = {chart.measure: chart for chart in charts(shown)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Runs:
         if self.is_finished(command):
             return f"{command.document(self.folder)} is finished"
         document, words = command.document(self.folder), command.words(self.seeds, self.published)
-        made_by = code()
+        made_by, begin_s = code(), time.monotonic()
         done = subprocess.run(
             [*TIMELY_LLM, *words[1:], *_jobs(command), "--json", str(document)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
@@ -72,7 +73,7 @@ class Runs:
             last = lines[-1] if lines else "no sentence"
             raise ResultsError(f"status {done.returncode}: {last}")
         _code_file(command, self.folder).write_text(made_by + "\n", encoding="utf-8")
-        return " ".join(words)
+        return f"{' '.join(words)} ({(time.monotonic() - begin_s) / 60:.1f} min)"
 
 
 def run_pages(

@@ -36,6 +36,7 @@ def markdown_table(run: RunDocument, table: PageTable) -> str:
         _line(map(heading, (*keys, *table.columns))),
         f"|{'---|' * (len(keys) + len(table.columns))}",
     ]
+    papers = [said for paper in run.papers for said in paper.rows]
     for row in averages(wanted, list(run.keys)):
         cells = []
         for column in table.columns:
@@ -43,20 +44,25 @@ def markdown_table(run: RunDocument, table: PageTable) -> str:
             known = math.isfinite(mean)
             cells.append(number(mean, row[column + "_ci"]) if known else text(None))
         lines.append(_line((*(text(row[key]) for key in keys), *cells)))
-        lines += _of_papers(run, row, keys, table.columns)
+        same = [said for said in papers if _is_about(said, row, run.keys)]
+        papers = [said for said in papers if said not in same]
+        lines += _of_papers(same, row, keys, table.columns)
     return "\n".join(lines)
 
 
 def _of_papers(
-    run: RunDocument, row: Row, keys: Sequence[str], columns: Sequence[str]
+    papers: Sequence[Row], row: Row, keys: Sequence[str], columns: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a line for each row of a paper with the same settings and one of the columns."""
-    for paper in run.papers:
-        for said in paper.rows:
-            same = all(text(row[key]) == text(said[key]) for key in run.keys if key in said)
-            if same and any(said.get(column) is not None for column in columns):
-                names = (PAPER * (key == "policy") + text(row[key]) for key in keys)
-                yield _line((*names, *(text(said.get(column)) for column in columns)))
+    """Yield a line for each row of a paper with one of the columns; `row` has its settings."""
+    for said in papers:
+        if any(said.get(column) is not None for column in columns):
+            names = (PAPER * (key == "policy") + text(row[key]) for key in keys)
+            yield _line((*names, *(text(said.get(column)) for column in columns)))
+
+
+def _is_about(said: Row, row: Row, keys: Sequence[str]) -> bool:
+    """Return whether a row of a paper has the settings of a row, as far as it names them."""
+    return all(text(row[key]) == text(said[key]) for key in keys if key in said)
 
 
 def _line(cells: Iterator[str] | Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import BOTH, BOTH_FRONT, SLOW
+from tools.results.pages.measures import BOTH, BOTH_FRONT, DRAWN_BOTH, SLOW
 
 PAGES = (
     Page(
@@ -15,10 +15,10 @@ PAGES = (
             ("utility", "attainment", "stalled_s"),
             "Mean utility of plans, share of conversations that met their service level, and mean"
             " stall, over conversations a second",
-            where={"load": 2},
+            where={"load": 2, "policy": DRAWN_BOTH},
             lines=True,
         ),
-        (PageTable("mixed", BOTH),),
+        (PageTable("mixed", BOTH, where={"rate": (1.0, 2.0)}),),
         (Ranking("mixed", BOTH_FRONT),),
     ),
     Page(
@@ -30,6 +30,7 @@ PAGES = (
             ("utility", "attainment", "stalled_s"),
             "Mean utility of plans, share of conversations that met their service level, and mean"
             " stall, for two rates of conversations",
+            where={"policy": DRAWN_BOTH},
         ),
         (PageTable("slow-mixed", BOTH),),
         (Ranking("slow-mixed", BOTH_FRONT),),
@@ -51,6 +52,7 @@ PAGES = (
             ("utility", "attainment", "stalled_s"),
             "Mean utility of plans, share of conversations that met their service level, and mean"
             " stall, over the size of the burst",
+            where={"policy": DRAWN_BOTH},
             lines=True,
         ),
         (

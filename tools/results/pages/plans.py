@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import PLANS, PLANS_FRONT, SLOW
+from tools.results.pages.measures import DRAWN_PLANS, PLANS, PLANS_FRONT, SLOW, UNBOUNDED
 
 GAINS = ("utility", "utility_unclamped", "utility_gain", "share_served", "response_s", "waiting_s",
          "waiting_s_vs_fcfs")  # fmt: skip
@@ -17,8 +17,7 @@ PAGES = (
             "drones",
             ("utility", "urgent_utility", "normal_utility"),
             "Mean utility of all tasks, of urgent and of normal ones, over the load",
-            where={"workload": "wid2"},
-            without=("fcfs:harness", "stream:harness", "timely:drops"),
+            where={"workload": "wid2", "policy": DRAWN_PLANS},
             lines=True,
         ),
         (PageTable("drones", (*PLANS, "urgent_utility_vs_fcfs")),),
@@ -89,7 +88,7 @@ PAGES = (
             "arms",
             ("utility_unclamped", "waiting_s_vs_fcfs"),
             "Utility, below 0 if late, and waiting over that of whole plans, for three loads",
-            where={"task": "10 Desk cleaning"},
+            where={"task": "10 Desk cleaning", "policy": DRAWN_PLANS},
             lines=True,
         ),
         (PageTable("arms", GAINS, where={"task": "10 Desk cleaning"}),),
@@ -119,8 +118,7 @@ PAGES = (
             "memory",
             ("utility", "waiting_s"),
             "Mean utility and waiting of long plans by the tokens of KV, with swap and without",
-            where={"workload": "wid3"},
-            without=("timely:lead_s=0.5",),
+            where={"workload": "wid3", "policy": ("stream", "timely", "deadline")},
         ),
         (
             PageTable(
@@ -140,7 +138,7 @@ PAGES = (
             ("qualified_per_min", "slo_attainment", "starvation_frequency"),
             "Plans done in time a minute, the share of requests in time, and starvation over the"
             " number of robots, a line for each policy",
-            without=("timely", "slice"),
+            where={"policy": ("dedicated", "fcfs", "stream", UNBOUNDED, "deadline")},
         ),
         (
             PageTable(

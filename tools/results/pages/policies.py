@@ -100,9 +100,10 @@ PAGES = (
         (Command("ablation", "ablation", seeds=2),),
         Picture(
             "ablation",
-            ("utility", "urgent_utility"),
-            "Mean utility and utility of urgent tasks over the load, for each variant",
-            lines=True,
+            ("utility_vs_deadline", "waiting_s"),
+            "Utility over that of the policy as it is, and waiting, of each variant, at four times"
+            " the load",
+            where={"load": 4},
         ),
         (
             PageTable(
