@@ -52,7 +52,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--processes", type=_count, metavar="P", default=1, help="commands at once (1)"
     )
-    run.add_argument("--published", type=Path, metavar="FOLDER", help="folder of published data")
+    run.add_argument(
+        "--published",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of published traces, after `timely-llm trace import`",
+    )
     run.add_argument(
         "--any-code", action="store_true", help="keep documents that other code has made"
     )

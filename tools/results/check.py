@@ -98,7 +98,7 @@ def _index_problems(pages: Sequence[Page], folder: Path, texts: Sequence[str]) -
 def _unfounded(sentences: str, source: str) -> Iterator[str]:
     """Yield each number with decimals that no number of the source rounds to."""
     known = [one.replace(",", "") for one in re.findall(r"\d[\d,]*(?:\.\d+)?", source)]
-    for number in dict.fromkeys(re.findall(r"(?<![\w.])\d+\.\d+", sentences)):
+    for number in dict.fromkeys(re.findall(r"(?<![\w.§])\d+\.\d+", sentences)):
         decimals = len(number.split(".")[1])
         if not any(f"{float(one):.{decimals}f}" == number for one in known):
             yield number

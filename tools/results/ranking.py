@@ -119,7 +119,7 @@ def standing(run: RunDocument, ranking: Ranking) -> Standing:
 
 
 def with_worth(row: Row) -> Row:
-    """Return a row with the column `worth`, the sum of those of `WORTH` that it has, if any."""
+    """Return a row with the column `worth`: the sum of the columns of `WORTH` that it has."""
     parts = [value for name in WORTH if (value := _number(row, name)) is not None]
     return {**row, "worth": math.fsum(parts)} if parts else row
 

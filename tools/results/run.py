@@ -79,7 +79,7 @@ class Runs:
 def run_pages(
     pages: Sequence[Page], runs: Runs, processes: int = 1, say: Callable[[str], None] = print
 ) -> int:
-    """Run what pages lack, the longest commands first; return the number of those that failed.
+    """Run what pages lack, the longest commands first; return how many failed.
 
     Args:
         pages: the pages.

@@ -13,7 +13,7 @@ from tools.results.page import PageTable, ResultsError
 from tools.results.rows import chosen_rows
 
 PAPER = "paper: "
-"""Before the policy of a row with a paper's own numbers."""
+"""Before the policy, or the first key, of a row with a paper's own numbers."""
 
 
 def markdown_table(run: RunDocument, table: PageTable) -> str:
@@ -54,9 +54,10 @@ def _of_papers(
     papers: Sequence[Row], row: Row, keys: Sequence[str], columns: Sequence[str]
 ) -> Iterator[str]:
     """Yield a line for each row of a paper with one of the columns; `row` has its settings."""
+    named = "policy" if "policy" in keys else keys[0]
     for said in papers:
         if any(said.get(column) is not None for column in columns):
-            names = (PAPER * (key == "policy") + text(row[key]) for key in keys)
+            names = (PAPER * (key == named) + text(row[key]) for key in keys)
             yield _line((*names, *(text(said.get(column)) for column in columns)))
 
 

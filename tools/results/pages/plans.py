@@ -29,7 +29,7 @@ PAGES = (
         (
             Command(
                 "published-trace",
-                "timelyllm-drone --trace {published}/lrtrace_drone_high.json"
+                "timelyllm-drone --trace {published}/lrtrace_drone_high.jsonl"
                 " --policies fcfs,stream,timely,deadline",
                 seeds=2,
             ),

@@ -126,6 +126,18 @@ PAGES = (
             ("ms", "cpu_ms"),
             "Milliseconds of each phase of a request, by the clock and of the CPU",
         ),
-        (PageTable("phases", ("tokens", "ms", "share", "cpu_ms"), "Phases"),),
+        (
+            PageTable("phases", ("tokens", "ms", "share", "cpu_ms"), "Phases"),
+            PageTable(
+                "overhead",
+                ("overhead_ms", "overhead_share", "paced_share", "generation_ms", "turn_ms"),
+                "What segments and decisions add",
+            ),
+            PageTable(
+                "resume",
+                ("recomputed_tokens", "next_token_ms", "next_token_cpu_ms"),
+                "How a suspended plan goes on",
+            ),
+        ),
     ),
 )  # fmt: skip
