@@ -9,7 +9,7 @@ PAGES = (
     Page(
         "mixed",
         "Robots and people together",
-        (Command("mixed", "mixed", seeds=2),),
+        (Command("mixed", "mixed", minutes=5.5),),
         Picture(
             "mixed",
             ("utility", "attainment", "stalled_s"),
@@ -18,13 +18,13 @@ PAGES = (
             where={"load": 2, "policy": DRAWN_BOTH},
             lines=True,
         ),
-        (PageTable("mixed", BOTH, where={"rate": (1.0, 2.0)}),),
+        (PageTable("mixed", BOTH, where={"rate": 2.0}),),
         (Ranking("mixed", BOTH_FRONT),),
     ),
     Page(
         "slow_mixed",
         "Robots and people on a slow device",
-        (Command("slow-mixed", f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3", seeds=2),),
+        (Command("slow-mixed", f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3", minutes=3),),
         Picture(
             "slow-mixed",
             ("utility", "attainment", "stalled_s"),
@@ -39,12 +39,12 @@ PAGES = (
         "bursts",
         "Bursts of conversations beside plans",
         (
-            Command("bursts", "bursts", seeds=2),
+            Command("bursts", "bursts", minutes=2),
             Command(
                 "slow-bursts",
                 f"bursts --sizes 10,20 --profile {SLOW} --policies"
                 " stream,timely,timely+slice,deadline",
-                seeds=2,
+                minutes=1.5,
             ),
         ),
         Picture(
@@ -56,7 +56,7 @@ PAGES = (
             lines=True,
         ),
         (
-            PageTable("bursts", BOTH),
+            PageTable("bursts", BOTH, where={"size": (20, 60)}),
             PageTable("slow-bursts", BOTH, "On a slow device"),
         ),
         (Ranking("bursts", BOTH_FRONT), Ranking("slow-bursts", BOTH_FRONT)),

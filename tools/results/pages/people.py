@@ -11,7 +11,7 @@ PAGES = (
     Page(
         "speeds",
         "Nine answers of three speeds",
-        (Command("speeds", "slice-static", seeds=0),),
+        (Command("speeds", "slice-static", seeds=0, minutes=0.1),),
         Picture(
             "speeds",
             ("together_tpot_ms", "max_gap_s"),
@@ -29,7 +29,7 @@ PAGES = (
     Page(
         "rate",
         "Tasks come faster",
-        (Command("rate", "slice-rate"),),
+        (Command("rate", "slice-rate", minutes=6.5),),
         Picture(
             "rate",
             ("attainment", "rt_attainment", "stalled_s"),
@@ -43,7 +43,7 @@ PAGES = (
     Page(
         "ratio",
         "More or fewer real-time tasks",
-        (Command("ratio", "slice-ratio", seeds=2),),
+        (Command("ratio", "slice-ratio", minutes=7),),
         Picture(
             "ratio",
             ("attainment", "rt_attainment", "nrt_attainment"),
@@ -51,20 +51,24 @@ PAGES = (
             " share of real-time tasks",
             where={"policy": DRAWN_PEOPLE},
         ),
-        (PageTable("ratio", PEOPLE, where={"rt_ratio": (0.1, 0.5, 0.9)}),),
+        (
+            PageTable(
+                "ratio", PEOPLE, where={"rt_ratio": (0.1, 0.5, 0.9), "policy": DRAWN_PEOPLE}
+            ),
+        ),
         (Ranking("ratio", PEOPLE_FRONT),),
     ),
     Page(
         "lengths",
         "Lengths of answers",
         (
-            Command("tasks", "slice-dynamic"),
-            Command("orca-lengths", "slice-lengths", seeds=2),
+            Command("tasks", "slice-dynamic", seeds=3, minutes=1.5),
+            Command("orca-lengths", "slice-lengths", minutes=0.5),
             Command(
                 "other-lengths",
                 "slice-rate --lengths 4-12:20-80,4-40:20-80,15-30:40-160,8-25:80-320 --rates 1,3"
                 " --policies orca,slice,deadline",
-                seeds=2,
+                minutes=1.2,
             ),
         ),
         Picture(
@@ -74,7 +78,12 @@ PAGES = (
             " tasks a second, for four lengths of answers",
         ),
         (
-            PageTable("tasks", (*SERVICE, *COMPLETION), "Figures 7 to 9 of Zhou et al. 2025"),
+            PageTable(
+                "tasks",
+                (*SERVICE, *COMPLETION),
+                "Figures 7 to 9 of Zhou et al. 2025",
+                {"policy": (*DRAWN_PEOPLE, "fastserve")},
+            ),
             PageTable("other-lengths", SERVICE, "Other lengths"),
             PageTable(
                 "orca-lengths",
@@ -95,19 +104,23 @@ PAGES = (
                 "released",
                 "slice-rate --profile rtx4060ti-released --rates 1,3,7 --policies"
                 " orca,slice,deadline",
-                seeds=2,
+                minutes=1.5,
             ),
             Command(
                 "charged",
                 "slice-rate --charged --rates 1,3 --policies orca,slice,timely+slice,deadline",
-                seeds=2,
+                minutes=1,
             ),
             Command(
                 "declared",
                 "slice-rate --bounds 0.5,1,4 --rates 2 --policies slice,timely+slice,deadline",
-                seeds=2,
+                minutes=0.5,
             ),
-            Command("ttft", "slice-rate --rates 2 --ttft 10 --policies slice,deadline", seeds=2),
+            Command(
+                "ttft",
+                "slice-rate --rates 2 --ttft 10 --policies slice,deadline",
+                minutes=0.3,
+            ),
         ),
         Picture(
             "released",
@@ -133,9 +146,9 @@ PAGES = (
         "slice_options",
         "What SLICE's own options change",
         (
-            Command("adaptor", "slice-adaptor", seeds=2),
-            Command("weight", "slice-weight", seeds=2),
-            Command("restarts", "slice-restarts", seeds=2),
+            Command("adaptor", "slice-adaptor", minutes=1),
+            Command("weight", "slice-weight", minutes=1),
+            Command("restarts", "slice-restarts", minutes=0.2),
         ),
         Picture(
             "adaptor",
@@ -159,7 +172,7 @@ PAGES = (
     Page(
         "overload",
         "Twenty minutes of overload",
-        (Command("overload", "slice-overload", seeds=1),),
+        (Command("overload", "slice-overload", seeds=1, minutes=5),),
         Picture(
             "overload",
             ("attainment", "max_ttft_s", "stalled_s"),

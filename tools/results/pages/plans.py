@@ -8,11 +8,13 @@ from tools.results.pages.measures import DRAWN_PLANS, PLANS, PLANS_FRONT, SLOW, 
 GAINS = ("utility", "utility_unclamped", "utility_gain", "share_served", "response_s", "waiting_s",
          "waiting_s_vs_fcfs")  # fmt: skip
 
+_DRONES = (*PLANS, "urgent_utility_vs_fcfs")
+
 PAGES = (
     Page(
         "drones",
         "Drones under load",
-        (Command("drones", "timelyllm-drone --harness"),),
+        (Command("drones", "timelyllm-drone --harness", seeds=3, minutes=3),),
         Picture(
             "drones",
             ("utility", "urgent_utility", "normal_utility"),
@@ -20,7 +22,10 @@ PAGES = (
             where={"workload": "wid2", "policy": DRAWN_PLANS},
             lines=True,
         ),
-        (PageTable("drones", (*PLANS, "urgent_utility_vs_fcfs")),),
+        (
+            PageTable("drones", _DRONES, "High load, `wid2`", {"workload": "wid2"}),
+            PageTable("drones", _DRONES, "Low load, `wid1`", {"workload": "wid1", "load": 1}),
+        ),
         (Ranking("drones", PLANS_FRONT),),
     ),
     Page(
@@ -31,7 +36,7 @@ PAGES = (
                 "published-trace",
                 "timelyllm-drone --trace {published}/lrtrace_drone_high.jsonl"
                 " --policies fcfs,stream,timely,deadline",
-                seeds=2,
+                minutes=1.5,
             ),
         ),
         Picture(
@@ -50,10 +55,13 @@ PAGES = (
             Command(
                 "slow-drones",
                 f"timelyllm-drone --profile {SLOW} --policies slice,stream,timely,deadline",
+                minutes=3,
             ),
             Command(
                 "uncached-drones",
                 "timelyllm-drone --load 1 --policies fcfs,stream,timely,deadline --uncached",
+                seeds=3,
+                minutes=1,
             ),
         ),
         Picture(
@@ -70,7 +78,7 @@ PAGES = (
     Page(
         "row_cost",
         "The cost of a row",
-        (Command("row-cost", "row-cost"),),
+        (Command("row-cost", "row-cost", seeds=3, minutes=0.4),),
         Picture(
             "row-cost",
             ("utility", "urgent_utility"),
@@ -83,7 +91,7 @@ PAGES = (
     Page(
         "arms",
         "Robot arms with long plans",
-        (Command("arms", "timelyllm-arm", seeds=2),),
+        (Command("arms", "timelyllm-arm", minutes=4),),
         Picture(
             "arms",
             ("utility_unclamped", "waiting_s_vs_fcfs"),
@@ -97,7 +105,7 @@ PAGES = (
     Page(
         "stories",
         "Stories by the sentence",
-        (Command("stories", "timelyllm-chatbot", seeds=2),),
+        (Command("stories", "timelyllm-chatbot", seeds=1, minutes=4),),
         Picture(
             "stories",
             ("utility_unclamped", "waiting_s"),
@@ -106,14 +114,14 @@ PAGES = (
         ),
         (
             PageTable("stories", GAINS, "Llama 3 8B", {"profile": "rtx4090-llama3-8b"}),
-            PageTable("stories", GAINS, "Phi-3 mini", {"profile": "rtx4090-phi3-mini"}),
+            PageTable("stories", GAINS, "Phi-3 mini", {"profile": "rtx4090-phi3-mini", "load": 1}),
         ),
         (Ranking("stories", PLANS_FRONT, first="utility"),),
     ),
     Page(
         "memory",
         "Little KV memory, with swap to the host and without",
-        (Command("memory", "timelyllm-memory", seeds=1),),
+        (Command("memory", "timelyllm-memory", seeds=1, minutes=3),),
         Picture(
             "memory",
             ("utility", "waiting_s"),
@@ -123,8 +131,10 @@ PAGES = (
         (
             PageTable(
                 "memory",
-                ("utility", "share_served", "waiting_s", "evictions", "recomputed_tokens",
-                 "loaded_tokens"),
+                ("utility", "share_first", "share_finished", "waiting_s", "evictions",
+                 "recomputed_tokens", "loaded_tokens"),
+                "Long plans of arms, `wid3`",
+                {"workload": "wid3", "kv_tokens": (5200, 42000)},
             ),
         ),
         (Ranking("memory", PLANS_FRONT),),
@@ -132,7 +142,7 @@ PAGES = (
     Page(
         "fleet",
         "A fleet of robots at one server",
-        (Command("fleet", "fleet", seeds=2),),
+        (Command("fleet", "fleet", minutes=2.2),),
         Picture(
             "fleet",
             ("qualified_per_min", "slo_attainment", "starvation_frequency"),

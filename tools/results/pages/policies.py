@@ -11,7 +11,7 @@ PAGES = (
     Page(
         "bursts_of_tasks",
         "Two tasks of one burst",
-        (Command("bursts-of-tasks", "timelyllm-trace"),),
+        (Command("bursts-of-tasks", "timelyllm-trace", seeds=3, minutes=0.3),),
         Picture(
             "bursts-of-tasks",
             ("urgent_response_s", "normal_response_s"),
@@ -28,19 +28,25 @@ PAGES = (
     Page(
         "batch",
         "The size of the batch",
-        (Command("batch", "timelyllm-batch", seeds=2),),
+        (Command("batch", "timelyllm-batch", minutes=1.2),),
         Picture(
             "batch",
             ("utility", "urgent_utility"),
             "Mean utility and utility of urgent tasks over the largest batch",
             lines=True,
         ),
-        (PageTable("batch", ("utility", "urgent_utility", "normal_utility", "waiting_s")),),
+        (
+            PageTable(
+                "batch",
+                ("utility", "urgent_utility", "normal_utility", "waiting_s"),
+                where={"batch": (1, 4, 6, 8, 12, 16, "adaptive", "its own")},
+            ),
+        ),
     ),
     Page(
         "order",
         "The order of segments",
-        (Command("order", "timelyllm-policies"),),
+        (Command("order", "timelyllm-policies", seeds=3, minutes=2),),
         Picture(
             "order",
             ("utility", "urgent_utility", "normal_utility"),
@@ -56,9 +62,7 @@ PAGES = (
         tuple(
             Command(
                 f"predictions-{task}-{durations}",
-                f"{line} --durations {durations} --policies {_PREDICTED}",
-                seeds=2,
-            )
+                f"{line} --durations {durations} --policies {_PREDICTED}", minutes=0.7)
             for task, line in (
                 ("drones", "timelyllm-policies --load 2"),
                 ("arms", "timelyllm-arm --load 1"),
@@ -85,7 +89,7 @@ PAGES = (
     Page(
         "optimal",
         "How far from the best schedule",
-        (Command("optimal", "optimal"),),
+        (Command("optimal", "optimal", seeds=3, minutes=0.2),),
         Picture(
             "optimal",
             ("share_of_best", "worst_share"),
@@ -97,7 +101,7 @@ PAGES = (
     Page(
         "ablation",
         "What each ingredient of the default policy is worth",
-        (Command("ablation", "ablation", seeds=2),),
+        (Command("ablation", "ablation", minutes=2),),
         Picture(
             "ablation",
             ("utility_vs_deadline", "waiting_s"),
@@ -110,6 +114,7 @@ PAGES = (
                 "ablation",
                 ("utility", "urgent_utility", "normal_utility", "waiting_s", "longest_response_s",
                  "utility_vs_deadline"),
+                where={"load": (1, 4)},
             ),
         ),
     ),
@@ -117,9 +122,9 @@ PAGES = (
         "one_request",
         "What one request costs, on a real engine",
         (
-            Command("phases", "timelyllm-phases", seeds=0),
-            Command("overhead", "timelyllm-overhead", seeds=2),
-            Command("resume", "engine-resume --engine transformers", seeds=0),
+            Command("phases", "timelyllm-phases", seeds=0, minutes=0.5),
+            Command("overhead", "timelyllm-overhead", minutes=1),
+            Command("resume", "engine-resume --engine transformers", seeds=0, minutes=0.5),
         ),
         Picture(
             "phases",
