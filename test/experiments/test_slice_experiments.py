@@ -109,6 +109,32 @@ def test_under_overload_policies_with_deadlines_meet_more_of_them() -> None:
     assert orca["share_served"] == slice_["share_served"] == 1.0
 
 
+def test_tables_have_the_busy_gate_on_and_off_and_a_refused_answer_is_not_met() -> None:
+    policies = experiment("slice-rate").defaults.policies
+    assert {"orca:gate", "slice:gate", "deadline:gate", "prio:rows=4", "vtc"} <= set(policies)
+    made = run("slice-rate", policies=("orca", "orca:gate"), seeds=1, rates=(2.0,), minutes=1.0)
+    off, on = of(made, policy="orca"), of(made, policy="orca:gate")
+    assert {"share_refused", "objective", "qoe"} <= set(made.measures)
+    assert off["share_refused"] == 0.0 < float(on["share_refused"] or 0)
+    assert float(on["attainment"] or 0) <= 1.0 - float(on["share_refused"] or 0)
+    assert float(off["attainment"] or 0) < float(on["attainment"] or 0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "rate", "minutes"),
+    [(0.0, 0.5, 2.0), (0.0, 1.0, 1.0), (0.0, 2.0, 1.0), (0.7, 2.0, 1.0)],
+)
+def test_timely_slice_never_serves_people_worse_than_orca(
+    ratio: float, rate: float, minutes: float
+) -> None:
+    options = {"lengths": ("8-25:40-160",), "ratios": (ratio,), "rates": (rate,), "seeds": 2}
+    made = run("slice-rate", policies=("orca", "timely+slice"), minutes=minutes, **options)
+    for seed in (0, 1):
+        orca, both = (of(made, policy=name, seed=seed) for name in ("orca", "timely+slice"))
+        assert float(both["attainment"] or 0) >= float(orca["attainment"] or 0)
+        assert float(both["objective"] or 0) >= float(orca["objective"] or 0)
+
+
 def test_prompts_take_time_only_if_that_is_asked_for() -> None:
     found = experiment("slice-rate")
     free, charged = (settings(found.options(**given)) for given in ({}, {"charged": True}))

@@ -31,6 +31,14 @@ def test_the_options_of_a_part_are_the_policys_own() -> None:
     assert (made.streams.util, made.streams.room, made.kappa) == (0.5, 0.02, 2.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "option"), [("edf", "slack"), ("fcfs-segments", "order"), ("orca", "kappa")]
+)
+def test_an_option_that_would_do_nothing_is_refused(name: str, option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} has no option {option}, only: "):
+        make_policy(name, **{option: "exp"})
+
+
 def test_an_option_of_words_takes_only_its_words() -> None:
     made = make_policy("timely", slack="exp", budget="ert")
     assert isinstance(made, Timely)

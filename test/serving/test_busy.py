@@ -13,10 +13,11 @@ from test.examples import examples
 from test.serving.scripted import FIND, Scene, request
 from test.serving.test_streams import WORDS, ask
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
-from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, StreamRequest
-from timely_llm.core.slo import Slo
+from timely_llm.core.request import ChatMessage, ErrorCode, PlanRequest, Rejected, StreamRequest
+from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.policies.fcfs import Stream
+from timely_llm.policies.lengths import ENOUGH
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.busy import GATES, LONGEST_RETRY_S, UTIL, BusyGate
 
@@ -122,7 +123,7 @@ def test_plans_are_refused_only_if_asked_for() -> None:
 
 
 def test_lengths_of_answers_are_learned() -> None:
-    gate, machine = BusyGate(), Slo(deadline_s=1.0)
+    gate, machine = BusyGate(), Slo(tpot_s=1 / 9, deadline_s=1.0)
     served: list[Generation] = [answer(stream("other"))]
     assert refusal(stream("long", machine, tokens=100), served, gate=gate) is not None
     for n in range(10):  # its class has answers of two tokens
@@ -130,6 +131,48 @@ def test_lengths_of_answers_are_learned() -> None:
         refusal(stream("x", machine, tokens=100), [*served, short], gate=gate)
         short.state = State.ENDED
     assert refusal(stream("short", machine, tokens=100), served, gate=gate) is None
+
+
+def test_lengths_are_learned_from_one_request_after_the_other_too() -> None:
+    gate, machine = BusyGate(), Slo(tpot_s=1 / 9, deadline_s=1.0)
+    for n in range(ENOUGH):
+        short = answer(stream(f"{n}", machine, tokens=100), out=2)
+        assert refusal(short.request, [], gate=gate) is None
+        gate.admitted(short)
+        short.state = State.ENDED
+    served = [answer(stream("other"))]
+    assert refusal(stream("short", machine, tokens=100), served, gate=gate) is None
+    assert refusal(stream("short", machine, tokens=100), served) is not None
+
+
+def test_a_machine_counts_with_its_declared_rate_until_lengths_are_known() -> None:
+    # 256 tokens in 1.5 s would be 171 a second; the class declares 20.
+    machines = [answer(stream(f"m{n}", REAL_TIME.slo, tokens=256)) for n in range(3)]
+    assert refusal(stream("ann", TEXT.slo, tokens=256), machines, StepTime()) is None
+
+
+def test_step_times_that_are_not_learned_refuse_nobody_at_a_usual_load() -> None:
+    people = [answer(stream(str(n), TEXT.slo, tokens=256)) for n in range(30)]
+    plans = [PlanGeneration(f"r{n}", request(f"r{n}"), 0.0, 200, 40) for n in range(30)]
+    assert refusal(stream("ann", VOICE.slo, tokens=256), [*people, *plans], StepTime()) is None
+
+
+def test_a_slow_engine_takes_several_whose_rate_it_could_not_even_keep_for_one() -> None:
+    slow_rows = StepTime(base_s=0.0, row_s=0.3, prefill_token_s=0.0)
+    shared_rows = StepTime(base_s=0.3, row_s=0.01, prefill_token_s=0.0)
+    people = [answer(stream(str(n), TEXT.slo)) for n in range(9)]
+    assert refusal(stream("ann", TEXT.slo), people[:1], slow_rows) is None
+    assert refusal(stream("ann", TEXT.slo), people[:2], slow_rows) is not None
+    assert refusal(stream("ann", TEXT.slo), people, shared_rows) is None
+
+
+def test_a_prompt_that_is_too_long_for_its_time_to_the_first_token_may_join_others() -> None:
+    slow_prompts = StepTime(base_s=0.02, row_s=0.0, prefill_token_s=0.01)
+    long = replace(stream("long", TEXT.slo), messages=(ChatMessage("user", "word " * 400),))
+    assert refusal(long, [answer(stream("other", TEXT.slo))], slow_prompts) is None
+    waiting = answer(stream("waiting", TEXT.slo), out=0)
+    waiting.to_compute = 2000
+    assert refusal(long, [waiting], slow_prompts) is not None
 
 
 def test_conversations_leave_what_real_time_requests_have_lately_used() -> None:
@@ -167,9 +210,9 @@ def test_a_refusal_says_when_to_ask_again_and_room_only_grows(
 
 def test_a_loop_ends_a_refused_request_at_once() -> None:
     scene = Scene({"a": WORDS, "b": WORDS, "c": WORDS, "r": FIND}, Stream(), busy=BusyGate())
-    everything = Slo(tpot_s=1.02 / UTIL * scene.loop.step_time.predict_s(1))
+    everything = Slo(tpot_s=1.001 / UTIL * scene.loop.step_time.predict_s(1))
     scene.loop.admit(ask("a", slo=everything))
-    scene.loop.admit(ask("b", slo=replace(everything, tpot_s=everything.tpot_s / 2)))
+    scene.loop.admit(ask("b", slo=everything))
     refused = scene.sink.answers["b"]
     assert refused.error_code is ErrorCode.BUSY and refused.retry_after_s >= 1.0
     scene.loop.admit(request("r"))  # a plan is not
@@ -183,7 +226,7 @@ def test_a_refused_turn_keeps_its_conversation() -> None:
     scene = Scene({"a": WORDS, "b": WORDS, "c": WORDS, "d": WORDS}, Stream(), busy=BusyGate())
     scene.loop.admit(ask("a", conversation="x"))
     scene.run()
-    everything = Slo(tpot_s=0.5 * scene.loop.step_time.predict_s(1))
+    everything = Slo(tpot_s=1.001 / UTIL * scene.loop.step_time.predict_s(1))
     scene.loop.admit(ask("b", agent="bob", slo=everything))
     scene.loop.admit(ask("c", "turn", conversation="x", turn=1, slo=everything))
     assert scene.sink.answers["c"].error_code is ErrorCode.BUSY

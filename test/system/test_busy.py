@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from test.system.conftest import Start
@@ -14,12 +16,12 @@ from timely_llm.ros.client.talk import TalkClient
 WAIT_S = 30.0
 
 
-def test_a_client_sees_when_to_ask_again(start: Start, domain: int) -> None:
-    everything = "['text:rate=100000']"
+def test_a_client_sees_when_to_ask_again(start: Start, domain: int, tmp_path: Path) -> None:
+    costly_rows = tmp_path / "costly.yaml"
+    costly_rows.write_text("name: costly\nsource: this test\nbase_s: 0.1\nrow_s: 0.1\n")
+    most = {"pace": f"measured:{costly_rows}", "slo_classes": "['text:rate=4']"}
     with (
-        serving(
-            start, Talker, domain, **SLOW, refuse_when_busy="people", slo_classes=everything
-        ) as server,
+        serving(start, Talker, domain, **SLOW | most) as server,
         TalkClient("ann", domain=domain, find_s=WAIT_S) as client,
     ):
         first = client.converse("Hi.", conversation="kept")
@@ -31,5 +33,7 @@ def test_a_client_sees_when_to_ask_again(start: Start, domain: int) -> None:
         assert refused.value.retry_after_s >= 1.0
         assert second.result(WAIT_S).retry_after_s == refused.value.retry_after_s
         assert server.ended(second.request_id).retry_after == refused.value.retry_after_s
+        with pytest.raises(PlanClientError, match="there was none, or it is forgotten"):
+            client.result_of(second.request_id)
         assert first.cancel(WAIT_S)
         assert client.converse("Hi.", max_tokens=1).result(WAIT_S).error_code is ErrorCode.NONE

@@ -109,8 +109,9 @@ class PacedCycle:
     """A cycle of SLICE's decode mask; each column waits until one of its streams may have a token.
 
     In the paper columns follow each other at once, and a lightly loaded engine gives streams more
-    tokens than they asked for. With a limit a stream gets at most `credit_tokens` ahead of its service
-    level. A stream without a token, a late stream, and one with a deadline take part in every step.
+    tokens than they asked for. With a limit a stream gets at most `credit_tokens` ahead of its
+    service level. A stream without a token, a late stream, and one with a deadline take part in
+    every step.
 
     Args:
         tasks: selected tasks, the fastest first.

@@ -27,7 +27,7 @@ QUANTILE = 0.7
 """Quantile of the learned lengths that is assumed for answers."""
 SEGMENT_TOKENS = 10
 """Tokens of the longest segment (Ling et al. 2024, §7.1)."""
-IMPOSSIBLE = 0.5
+IMPOSSIBLE = 0.4
 """Share of what the engine can do alone that stands for a rate or prompt beyond that."""
 WINDOW_S = 20.0
 """Averaging window of the real-time load, seconds."""
@@ -127,9 +127,7 @@ class BusyGate:
         def has_room(ended: int) -> bool:
             """Return whether the request fits when the first of the others have ended."""
             left = counted[ended:]
-            needs = [
-                possible(w.need) * (1.0 if w.worth >= asked.worth else BEARABLE) for w in left
-            ]
+            needs = [possible(w.need) * (1.0 if w.worth >= asked.worth else BEARABLE) for w in left]
             share = EngineShare(step_s, [*needs, possible(asked.need)]).used
             prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
             return share + prompt_s * prefill_tokens / begin_s <= most

@@ -23,6 +23,7 @@ REQUIRED = (
     *("attainment", "rt_attainment", "nrt_attainment", "ttft_attainment", "tpot_attainment"),
     *("objective", "qoe", "share_first", "share_finished"),
     *("completion_s", "rt_completion_s", "nrt_completion_s", "max_gap_s", "share_served"),
+    "share_refused",
 )
 
 

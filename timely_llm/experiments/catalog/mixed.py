@@ -21,7 +21,7 @@ from timely_llm.traces.model import Trace
 PRESET = "wid2"
 """The robots' workload: drones at high load (Ling et al. 2024, Table 3)."""
 
-RATES = (0.0, 0.3, 1.0, 2.0)
+RATES = (0.0, 1.0, 2.0)
 POLICIES = (
     "fcfs",
     "stream",
@@ -58,6 +58,7 @@ class MixedOptions(WorkloadOptions):
 
     policies: tuple[str, ...] = POLICIES
     loads: tuple[int, ...] = (1, 2)
+    seeds: int = 3
     rates: tuple[float, ...] = RATES
     explain: bool = field(default=False, init=False)
 

@@ -26,7 +26,7 @@ RATIOS = tuple(f"{measure}_vs_{BASELINE}" for measure in COMPLETION)
 
 @dataclass(frozen=True)
 class DynamicOptions(TaskOptions):
-    """Options of `slice-dynamic`: calibrated lengths, and short ones that load the engine little."""
+    """Options of `slice-dynamic`: calibrated lengths, and short ones that load it little."""
 
     lengths: tuple[str, ...] = (CALIBRATED, str(LengthRange()))
 

@@ -41,7 +41,7 @@ MEASURES = (
     "share_served",
 )
 DEFINITIONS = {
-    "max_ttft_s": "longest time to the first token of a conversation, seconds",
+    "max_ttft_s": "longest time to the first token of a conversation that had one, seconds",
     "rt_late_share": "share of the real-time tasks with a whole answer after the deadline",
     "max_late_s": "longest time from the deadline of a real-time task to its whole answer, seconds",
 }
@@ -77,7 +77,7 @@ def lateness(talks: Sequence[ConversationOutcome]) -> dict[str, float]:
     people = [talk for talk in talks if not is_real_time(talk)]
     late_s = [talk.completion_s - talk.conversation.deadline_s for talk in machines]
     return {
-        "max_ttft_s": max((talk.ttft_s for talk in people), default=math.nan),
+        "max_ttft_s": max((talk.ttft_s for talk in people if talk.times_s), default=math.nan),
         "rt_late_share": share(
             machines, lambda talk: talk.conversation.deadline_s < talk.completion_s < math.inf
         ),

@@ -16,6 +16,7 @@ class RateOptions(TaskOptions):
     """Options of `slice-rate`."""
 
     rates: tuple[float, ...] = RATES
+    seeds: int = 3
 
 
 EXPERIMENT = mix_experiment(

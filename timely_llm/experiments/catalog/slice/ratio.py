@@ -15,6 +15,7 @@ class RatioOptions(TaskOptions):
     """Options of `slice-ratio`."""
 
     ratios: tuple[float, ...] = RATIOS
+    seeds: int = 3
 
 
 EXPERIMENT = mix_experiment(

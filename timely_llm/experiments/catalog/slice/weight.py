@@ -38,7 +38,13 @@ class WeightOptions(TaskOptions):
         weights: worth of a real-time task over that of a conversation.
     """
 
-    policies: tuple[str, ...] = ("prio:rows=4", "slice", "timely+slice", "deadline", "deadline:gate")
+    policies: tuple[str, ...] = (
+        "prio:rows=4",
+        "slice",
+        "timely+slice",
+        "deadline",
+        "deadline:gate",
+    )
     rates: tuple[float, ...] = (2.0,)
     weights: tuple[float, ...] = WEIGHTS
 
