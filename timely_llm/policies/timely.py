@@ -239,8 +239,8 @@ class Timely(Explains):
         """Return Eq. 4: the utility of a start now, over G times the slack L.
 
         With `slack=completion`, L is the time until the segment is due less G, with `slack=due`
-        that time itself; both are at least `least_slack_s`. With `slack=exp` the priority is the utility
-        times `exp(min(0, now + G + network - due))`, as in the authors' released code.
+        that time itself; both are at least `least_slack_s`. With `slack=exp` the priority is the
+        utility times `exp(min(0, now + G + network - due))`, as in the authors' released code.
 
         A utility that is not positive is the priority itself, since Eq. 4 would turn a negative
         utility over a negative slack into a positive priority. So a less late plan goes before a

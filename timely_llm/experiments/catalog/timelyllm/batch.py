@@ -33,7 +33,6 @@ class BatchOptions(PaperOptions):
         *("fcfs", "timely", SERVED, UNBOUNDED),
         *(f"{PAPER_BOUND}:rows={SIZES[-1]}", "deadline"),
     )
-    seeds: int = 3
     harness: bool = True
     explain: bool = field(default=False, init=False)
 

@@ -34,6 +34,7 @@ class PoliciesOptions(PaperOptions, RealTimeOptions):
         *("timely", SERVED, UNBOUNDED, PAPER_BOUND, "deadline"),
     )
     loads: tuple[int, ...] = (1, 2, 4)
+    seeds: int = 3
 
 
 def run(options: PoliciesOptions, progress: Progress) -> RunDocument:
