@@ -35,10 +35,10 @@ def test_an_option_can_be_a_word() -> None:
     assert chat.segment_tokens == 20
 
 
-def test_without_words_timely_is_as_before() -> None:
+def test_without_words_timely_has_the_papers_slack_and_this_packages_bound() -> None:
     made = parse("timely").make()
     assert isinstance(made, Timely)
-    assert (made.slack, made.order, made.network_s) == (Slack.DUE, QueueOrder.UTILITY, 0.0)
+    assert (made.slack, made.order, made.network_s) == (Slack.COMPLETION, QueueOrder.UTILITY, 0.0)
     assert made.streams is StreamSegments.TOKENS
     assert vars(made.bound).keys() == vars(BatchBound()).keys()
     assert (made.bound.budget, made.bound.urgent) == (BudgetEnd.ZERO, MostUrgent.ZERO)

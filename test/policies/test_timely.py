@@ -23,7 +23,7 @@ STEP = StepTime(0.0216, 0.00015, 0.00011)
 
 
 def test_priority_is_utility_over_generation_time_and_slack() -> None:
-    policy = Timely()
+    policy = Timely(slack=Slack.DUE)
     normal, urgent = generation("n"), generation("u", utility=URGENT)
     # Eq. 4 at the moment of arrival: slack is the expected response time.
     assert policy.priority(normal, 0.0, G) == pytest.approx(1.0 / (G * 1.0))
@@ -31,7 +31,7 @@ def test_priority_is_utility_over_generation_time_and_slack() -> None:
 
 
 def test_a_later_segment_has_the_slack_of_its_robots_execution() -> None:
-    policy = Timely()
+    policy = Timely(slack=Slack.DUE)
     busy, nearly_idle = suspended("b", robot_free_s=5.0), suspended("i", robot_free_s=0.3)
     assert policy.priority(busy, 0.0, G) == pytest.approx(1.0 / (G * 5.0))
     assert policy.priority(nearly_idle, 0.0, G) > policy.priority(busy, 0.0, G)
@@ -41,7 +41,7 @@ def test_a_later_segment_has_the_slack_of_its_robots_execution() -> None:
 
 
 def test_the_slack_at_the_expected_completion_is_shorter_by_the_generation_time() -> None:
-    policy = Timely(slack=Slack.COMPLETION)
+    policy = Timely()
     assert policy.priority(generation("n"), 0.0, G) == pytest.approx(1.0 / (0.09 * 0.91))
     urgent = generation("u", utility=URGENT)
     assert policy.priority(urgent, 0.0, G) == pytest.approx(2.0 / (0.09 * 0.11))

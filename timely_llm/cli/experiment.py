@@ -105,14 +105,15 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--uncached", is_flag=True, default=None,
               help="Add each policy without pre-computed prompts.")  # fmt: skip
 @click.option("--error", type=click.FloatRange(0, 3), callback=_number,
-              help="Sigma of the log-normal ratio of predicted to true execution"
-              " times.")  # fmt: skip
+              help="Sigma of the log-normal ratio of predicted to true execution times, with"
+              " --durations noisy.")  # fmt: skip
 @click.option("--noise", type=click.FloatRange(0, 3), callback=_number,
               help="Sigma of the log-normal ratio of true execution times to the"
               " trace's.")  # fmt: skip
 @click.option("--durations", type=click.Choice(DURATIONS),
               help="Predicted execution times: noisy, the true ones with --error; model, those of"
-              " the skill sets, searches by their lower bound.")  # fmt: skip
+              " the skill sets, searches by their lower bound. Default: model for the composed"
+              " workloads of timelyllm-*, else noisy.")  # fmt: skip
 @click.option("--network", "network_s", type=click.FloatRange(0, 60), callback=_number,
               help="Seconds that a message takes, each way.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES),

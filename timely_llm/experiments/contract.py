@@ -11,7 +11,7 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.core.text import quoted
 from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.experiments.results.document import RunDocument, Value
-from timely_llm.experiments.virtual.durations import DURATIONS, NOISY
+from timely_llm.experiments.virtual.durations import DURATIONS, MODEL, NOISY
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.resources import EMBEDDED_MODEL, resource
 
@@ -132,9 +132,28 @@ class WorkloadOptions(PlanOptions):
     durations: str = NOISY
 
     def __post_init__(self) -> None:
-        if self.durations not in DURATIONS:
+        if self.predicted not in DURATIONS:
             allowed = " or ".join(DURATIONS)
             raise ExperimentError(f"durations must be {allowed}, not {quoted(self.durations)}")
+
+    @property
+    def predicted(self) -> str:
+        """Where predicted execution times come from: `durations`, or by the workload if empty."""
+        return self.durations or (MODEL if self.trace is None else NOISY)
+
+
+@dataclass(frozen=True)
+class PaperOptions(WorkloadOptions):
+    """Options of the experiments of Ling et al. 2024, with its network and its model of times.
+
+    Attributes:
+        network_s: the paper's (§7.2).
+        durations: empty: `MODEL` for composed workloads (§4.3), which have the calls of all plans;
+            `NOISY` for a user's trace, which may have none.
+    """
+
+    network_s: float = 0.008
+    durations: str = ""
 
 
 @dataclass(frozen=True)

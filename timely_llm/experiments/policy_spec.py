@@ -17,6 +17,15 @@ from timely_llm.policies.registry import POLICIES, make_policy, options_of, word
 HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
 """The limits of the code of Ling et al. 2024. It applies them to baselines too."""
 
+SERVED = "timely:lead_s=0.5"
+"""`timely` as a server runs it: a suspended plan returns 0.5 s before its robot will be idle."""
+
+PAPER_BOUND = "timely:budget=ert:urgent=laxity:speed=measured"
+"""`timely` with the worst-case bound of Ling et al. 2024, §4.4, to the letter."""
+
+FIXED = "rows=6:adaptive=off"
+"""The batch of the published presets for Figure 8 of Ling et al. 2024: 6, without a bound."""
+
 WORDS: Mapping[str, str] = {
     "harness": "the limits of the code of Ling et al. 2024: one admission a step, a batch of 8",
     "drops": "requests end when their utility reaches 0, as in the code of Ling et al. 2024",

@@ -85,7 +85,8 @@ GAIN_MEASURES = (
     "utility",
     "utility_unclamped",
     "utility_gain",
-    "share_served",
+    "share_first",
+    "share_finished",
     "response_s",
     "waiting_s",
     f"waiting_s_vs_{GAIN_BASELINE}",
@@ -104,7 +105,8 @@ MEASURES = (
     "utility",
     "urgent_utility",
     "normal_utility",
-    "share_served",
+    "share_first",
+    "share_finished",
     "urgent_response_s",
     "normal_response_s",
     "waiting_s",
@@ -227,7 +229,7 @@ def settings(options: PlanOptions, load: int, seed: int) -> SimulationSettings:
         network_s=options.network_s,
         prediction_error=options.error,
         true_noise=options.noise,
-        durations=options.durations if isinstance(options, WorkloadOptions) else NOISY,
+        durations=options.predicted if isinstance(options, WorkloadOptions) else NOISY,
     )
 
 

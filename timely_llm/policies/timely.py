@@ -180,9 +180,11 @@ class Timely(Explains):
     priorities of the queue. The best generation joins the running batch if the memory can hold it,
     and if the most urgent running generation still makes its time budget then.
 
-    The paper serves robots by `slack=completion:budget=ert:urgent=laxity:speed=measured`, and
-    chatbots by `order=reading:streams=sentences` with the same bound, since §7.1 names no other
-    change. `slack=exp` is the formula of the authors' released code.
+    The paper serves robots with the bound `budget=ert:urgent=laxity:speed=measured`, and chatbots
+    by `order=reading:streams=sentences` with the same bound, since §7.1 names no other change.
+    That bound is no default: an urgent request has 0.2 s, ten tokens take longer, and so one
+    running urgent request lets no other join. `slack=exp` is the formula of the authors' released
+    code.
 
     Attributes:
         rows: most generations in the batch (8 in the paper's harness).
@@ -199,8 +201,8 @@ class Timely(Explains):
             queue, seconds; infinite: at once, so that it runs ahead.
         adaptive: whether the worst-case check bounds the batch, or `rows` alone (Ling et al. 2024,
             §7.3.1).
-        slack: L of Eq. 4. `due`: the time until the segment is due. `completion`: that time less G,
-            which is the time that is left at the expected completion (the paper's). `exp`: no
+        slack: L of Eq. 4. `completion`: the time that is left at the expected completion, which is
+            G before the segment is due (the paper's). `due`: the time until it is due. `exp`: no
             quotient, but a factor that falls with the slack (the released code's).
         order: `utility`: Eq. 4. `reading`: by the end of reading what was sent, alone (the paper's
             for chatbots, §7.1).
@@ -220,7 +222,7 @@ class Timely(Explains):
     least_slack_s: float = 0.01
     lead_s: float = math.inf
     adaptive: bool = True
-    slack: Slack = Slack.DUE
+    slack: Slack = Slack.COMPLETION
     order: QueueOrder = QueueOrder.UTILITY
     streams: StreamSegments = StreamSegments.TOKENS
     network_s: float = 0.0
@@ -236,9 +238,9 @@ class Timely(Explains):
     def priority(self, generation: Segmented, now: float, segment_s: float) -> float:
         """Return Eq. 4: the utility of a start now, over G times the slack L.
 
-        With `slack=due`, L is the time until the segment is due, with `slack=completion` that time
-        less G; both are at least `least_slack_s`. With `slack=exp` the priority is the utility
-        times `exp(min(0, now + G + network - due))`, as in the authors' released code.
+        With `slack=completion`, L is the time until the segment is due less G, with `slack=due`
+        that time itself; both are at least `least_slack_s`. With `slack=exp` the priority is the
+        utility times `exp(min(0, now + G + network - due))`, as in the authors' released code.
 
         A utility that is not positive is the priority itself, since Eq. 4 would turn a negative
         utility over a negative slack into a positive priority. So a less late plan goes before a

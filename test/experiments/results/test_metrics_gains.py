@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from timely_llm.experiments.results.metrics import Row, definition, gains
+import pytest
+
+from timely_llm.experiments.results.metrics import Row, definition, gains, relative_gains
 
 
 def row(policy: str, seed: int, utility: float, waiting_s: float | None, load: int = 1) -> Row:
@@ -30,3 +32,22 @@ def test_without_the_other_policy_nothing_is_known_of_gains() -> None:
 
 def test_the_column_is_defined() -> None:
     assert "fcfs" in definition("fcfs")["utility_gain"]
+
+
+def test_a_relative_gain_is_of_means_over_seeds_and_may_start_below_zero() -> None:
+    rows = [
+        row("fcfs", 0, -1.5, None),
+        row("fcfs", 1, 0.5, None),  # mean -0.5
+        row("timely", 0, 0.0, None),
+        row("timely", 1, 2.0, None),  # mean 1
+        row("timely", 0, 1.0, None, load=2),
+    ]
+    found = relative_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
+    assert [one["gain"] for one in found] == [0.0, None, pytest.approx(3.0), None, None]
+    assert "gain" not in rows[0]
+
+
+def test_no_gain_is_relative_to_zero() -> None:
+    rows = [row("fcfs", 0, 0.0, None), row("timely", 0, 1.0, None)]
+    found = relative_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
+    assert [one["gain"] for one in found] == [None, None]

@@ -46,6 +46,38 @@ def definition(over: str) -> dict[str, str]:
     return {"utility_gain": meaning}
 
 
+def relative_gains(
+    rows: Iterable[Row], keys: Sequence[str], measure: str, over: str, name: str
+) -> list[Row]:
+    """Return rows with one more column: (t - v) / |v|, of a measure's means over the seeds.
+
+    The published script of Ling et al. 2024 compares means that may be below 0 in this way. A
+    setting has one such number, which stands in the row of its first seed.
+
+    Args:
+        rows: of several policies.
+        keys: columns beside `seed` that name a setting, `policy` among them.
+        measure: the column that is compared.
+        over: the policy with the value v; without a row of it the gain is unknown.
+        name: of the new column.
+    """
+    rows = [dict(row) for row in rows]
+    settings: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        settings[_of(row, keys)].append(row)
+    means = {names: interval(_known(group, measure))[0] for names, group in settings.items()}
+    for names, group in settings.items():
+        theirs = means.get(_of({**group[0], "policy": over}, keys), math.nan)
+        for row in group:
+            row[name] = math.nan
+        group[0][name] = (means[names] - theirs) / abs(theirs) if theirs else math.nan
+    return [plain(row) for row in rows]
+
+
+def _known(rows: Iterable[Row], measure: str) -> list[float]:
+    return [row[measure] for row in rows if row[measure] is not None]
+
+
 def _of(row: Row, names: Sequence[str]) -> tuple[object, ...]:
     return tuple(row[name] for name in names)
 

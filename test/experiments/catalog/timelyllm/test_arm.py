@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -30,8 +31,9 @@ def rows() -> dict[tuple[object, object], Row]:
     assert run.keys == ("workload", "load", "task", "policy")
     assert set(run.measures) <= run.rows[0].keys()
     assert set(run.measures) <= run.definitions.keys()
-    (paper,) = run.papers
-    for theirs in paper.rows:
+    preprint, published = run.papers
+    for theirs in (*preprint.rows, *published.rows):
+        assert theirs.keys() <= run.rows[0].keys()
         assert any(theirs.items() - one.items() <= _numbers(theirs) for one in run.rows)
     return {(row["task"], row["policy"]): row for row in run.rows}
 
@@ -42,7 +44,21 @@ def _numbers(row: Row) -> set[tuple[str, object]]:
 
 def test_there_is_a_row_for_each_task_and_policy(rows: dict[tuple[object, object], Row]) -> None:
     tasks = ["9 Object stacking", "10 Desk cleaning", "11 Fruit and vegetable classification"]
-    assert list(rows) == [(task, p) for p in ("fcfs", "stream", "timely") for task in tasks]
+    assert list(rows) == [
+        (task, p) for p in ("fcfs", "stream", "timely") for task in (*tasks, "all")
+    ]
+
+
+def test_the_row_of_all_tasks_is_the_mean_over_them(
+    rows: dict[tuple[object, object], Row],
+) -> None:
+    for policy in ("fcfs", "stream", "timely"):
+        of_tasks = [row for (task, p), row in rows.items() if p == policy and task != "all"]
+        total = rows["all", policy]
+        assert total["requests"] == sum(int(row["requests"] or 0) for row in of_tasks)
+        for name in ("utility", "utility_unclamped", "waiting_s", "utility_gain"):
+            mean = fmean(float(row[name] or 0.0) for row in of_tasks)
+            assert total[name] == pytest.approx(mean), name
 
 
 def test_segments_are_worth_more_than_the_paper_says_and_waiting_ends_sooner(
@@ -64,7 +80,7 @@ def test_a_users_trace_keeps_the_names_of_its_tasks(tmp_path: Path) -> None:
         trace=bursts_file(tmp_path), policies=("fcfs", "timely"), loads=(1,), seeds=1, jobs=1
     )
     run = EXPERIMENT.run(options, quiet)
-    assert [row["task"] for row in run.rows] == ["0", "1", "2"] * 2
+    assert [row["task"] for row in run.rows] == ["0", "1", "2", "all"] * 2
     assert run.papers == ()
     assert len(run.timelines) == 2
     assert run == EXPERIMENT.run(options, quiet), "the same each time"

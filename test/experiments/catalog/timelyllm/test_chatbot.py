@@ -4,7 +4,14 @@ import pytest
 
 from timely_llm.core.errors import EngineError
 from timely_llm.experiments.catalog.timelyllm import chatbot as timelyllm_chatbot
-from timely_llm.experiments.catalog.timelyllm.chatbot import EXPERIMENT, LLAMA, PHI, Rule, stories
+from timely_llm.experiments.catalog.timelyllm.chatbot import (
+    BY_READING,
+    EXPERIMENT,
+    LLAMA,
+    PHI,
+    Rule,
+    stories,
+)
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.traces.model import Trace
@@ -23,7 +30,7 @@ def run() -> RunDocument:
         return replace(trace, jobs=trace.jobs[:40])
 
     options = EXPERIMENT.options(
-        policies=("fcfs", "timely"), loads=(1,), seeds=1, profile=PHI, jobs=1
+        policies=("fcfs", BY_READING), loads=(1,), seeds=1, profile=PHI, jobs=1
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timelyllm_chatbot, "stories", first)
@@ -32,7 +39,7 @@ def run() -> RunDocument:
 
 def test_each_policy_is_run_with_each_rule_but_whole_plans_have_none(run: RunDocument) -> None:
     found = [(row["policy"], row["rule"]) for row in run.rows]
-    assert found == [("fcfs", "none"), ("timely", "sentence"), ("timely", "paragraph")]
+    assert found == [("fcfs", "none"), (BY_READING, "sentence"), (BY_READING, "paragraph")]
     assert set(run.measures) <= run.rows[0].keys()
     assert set(run.measures) | {"rule"} <= run.definitions.keys()
 

@@ -44,7 +44,9 @@ def test_rows_are_of_two_requests_and_timelines_of_three(tmp_path: Path) -> None
     run = EXPERIMENT.run(options, quiet)
     assert [row["policy"] for row in run.rows] == [p for p in options.policies for _ in range(2)]
     assert all(row["requests"] == 2 for row in run.rows)
-    assert [one.requests for one in run.timelines] == [("b1j3", "b1j4", "b1j5")] * 3
+    assert [one.requests for one in run.timelines] == [("b1j3", "b1j4", "b1j5")] * len(
+        options.policies
+    )
     assert run.timelines[0].urgent == (False, True, True)
     assert run.task_rows == ()
     assert run == EXPERIMENT.run(replace(options, jobs=2), quiet)

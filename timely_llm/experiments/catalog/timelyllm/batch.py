@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from timely_llm.experiments.contract import Experiment, WorkloadOptions
+from timely_llm.experiments.contract import Experiment, PaperOptions
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import PolicySpec, parse
+from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED, PolicySpec, parse
 from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.results.reported import FIGURE_7
-from timely_llm.experiments.sweep import cases, document, score
+from timely_llm.experiments.sweep import MEASURES, cases, document, score
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import options_of
 
@@ -20,15 +21,18 @@ OWN = "its own"
 
 _BATCH = (
     "the largest batch; adaptive: the bound of Ling et al. 2024, §4.4, 16 at most; its own: the"
-    " policy's bound"
+    " policy's bound, or the number of rows that its name has"
 )
 
 
 @dataclass(frozen=True)
-class BatchOptions(WorkloadOptions):
+class BatchOptions(PaperOptions):
     """Options of `timelyllm-batch`."""
 
-    policies: tuple[str, ...] = ("fcfs", "timely", "deadline")
+    policies: tuple[str, ...] = (
+        *("fcfs", "timely", SERVED, UNBOUNDED),
+        *(f"{PAPER_BOUND}:rows={SIZES[-1]}", "deadline"),
+    )
     harness: bool = True
     explain: bool = field(default=False, init=False)
 
@@ -45,7 +49,7 @@ def run(options: BatchOptions, progress: Progress) -> RunDocument:
         options,
         run_all(score, sized, options.jobs, progress),
         keys=("workload", "load", "policy", "batch"),
-        measures=("utility", "urgent_utility", "normal_utility", "share_served", "waiting_s"),
+        measures=("utility", "utility_unclamped", *MEASURES[1:5], "waiting_s"),
         definitions={"batch": _BATCH},
         papers=() if options.trace else (FIGURE_7,),
     )
@@ -54,7 +58,7 @@ def run(options: BatchOptions, progress: Progress) -> RunDocument:
 def _sizes(spec: PolicySpec) -> Iterator[tuple[int | str, PolicySpec]]:
     """Yield each bound of the batch, and the policy with this bound."""
     known = options_of(spec.name)
-    if "rows" not in known:
+    if "rows" not in known or ":rows=" in spec.text:
         yield OWN, spec
         return
     fixed = f"{spec.text}:adaptive=off" if "adaptive" in known else spec.text

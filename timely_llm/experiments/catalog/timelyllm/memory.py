@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from timely_llm.engines.simulated import step_time_profile
 from timely_llm.engines.swapping import check_swaps
-from timely_llm.experiments.contract import Experiment, WorkloadOptions
+from timely_llm.experiments.contract import Experiment, PaperOptions
 from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.results.document import Row, RunDocument
-from timely_llm.experiments.results.metrics import plain
+from timely_llm.experiments.results.metrics import UNBOUNDED, plain
 from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, document, simulate_run
 from timely_llm.experiments.virtual.stage import Progress
@@ -34,7 +35,8 @@ MEASURES = (
     "utility",
     "urgent_utility",
     "normal_utility",
-    "share_served",
+    "share_first",
+    "share_finished",
     "waiting_s",
     "evictions",
     "recomputed_tokens",
@@ -50,10 +52,10 @@ DEFINITIONS = {
 
 
 @dataclass(frozen=True)
-class MemoryOptions(WorkloadOptions):
+class MemoryOptions(PaperOptions):
     """Options of `timelyllm-memory`."""
 
-    policies: tuple[str, ...] = ("stream", "timely", "timely:lead_s=0.5", "deadline")
+    policies: tuple[str, ...] = ("stream", "timely", SERVED, UNBOUNDED, PAPER_BOUND, "deadline")
     uncached: bool = field(default=False, init=False)
     explain: bool = field(default=False, init=False)
 

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from timely_llm.core.events.log import MemoryEventLog
-from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
+from timely_llm.experiments.contract import Experiment, ExperimentError, PaperOptions
 from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.results.reported import FIGURE_6
 from timely_llm.experiments.results.timeline import timeline
 from timely_llm.experiments.sources import SKIP
@@ -24,7 +26,8 @@ MEASURES = (
     "urgent_utility",
     "normal_utility",
     "waiting_s",
-    "share_served",
+    "share_first",
+    "share_finished",
 )
 
 
@@ -42,10 +45,10 @@ class Trio:
 
 
 @dataclass(frozen=True)
-class TraceOptions(WorkloadOptions):
+class TraceOptions(PaperOptions):
     """Options of `timelyllm-trace`."""
 
-    policies: tuple[str, ...] = ("fcfs", "timely", "deadline")
+    policies: tuple[str, ...] = ("fcfs", "timely", SERVED, UNBOUNDED, PAPER_BOUND, "deadline")
 
 
 def run(options: TraceOptions, progress: Progress) -> RunDocument:
