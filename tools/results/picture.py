@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from PIL import Image
+
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.report.png import write_charts
 from timely_llm.report.series import charts
@@ -13,6 +15,9 @@ from tools.results.rows import chosen_rows
 
 MOST_BYTES = 60_000
 """Size of a picture that the repository takes."""
+
+COLOURS = 64
+"""Colours of a picture: enough for its lines and the smooth edges of its letters."""
 
 FIRST = "deadline"
 """The policy that is drawn first, so that it has the same look in all pictures."""
@@ -36,5 +41,8 @@ def draw(run: RunDocument, picture: Picture, path: Path) -> None:
     if picture.lines:
         drawn = [replace(chart, connected=True) for chart in drawn]
     write_charts(drawn, path)
+    with Image.open(path) as picture_file:
+        few = picture_file.convert("RGB").quantize(COLOURS)
+    few.save(path, optimize=True)
     if (size := path.stat().st_size) > MOST_BYTES:
         raise ResultsError(f"{path.name} has {size} bytes: at most {MOST_BYTES}")

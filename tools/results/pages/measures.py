@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.results.metrics import UNBOUNDED
+
 PLANS = (
     "utility",
     "urgent_utility",
@@ -31,7 +33,6 @@ PEOPLE_FRONT = {"objective": 1, "attainment": 1, "stalled_s": -1}
 BOTH_FRONT = {"utility": 1, "attainment": 1, "stalled_s": -1}
 """1 if more is better, -1 if less is."""
 
-UNBOUNDED = "timely:rows=256:admissions=8"
 DRAWN_PLANS = ("fcfs", "stream", "timely", UNBOUNDED, "deadline")
 DRAWN_PEOPLE = ("orca", "slice", "slice:gate", "timely+slice", "deadline", "deadline:gate")
 DRAWN_BOTH = ("stream", "timely", "slice", "timely+slice", "deadline", "deadline:gate")

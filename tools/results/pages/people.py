@@ -5,6 +5,7 @@ from __future__ import annotations
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 from tools.results.pages.measures import DRAWN_PEOPLE, PEOPLE, PEOPLE_FRONT, SERVICE
 
+_SPEEDS = ("orca", "slice", "slice:even=on", "timely+slice", "deadline")
 COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
 
 PAGES = (
@@ -16,13 +17,14 @@ PAGES = (
             "speeds",
             ("together_tpot_ms", "max_gap_s"),
             "Milliseconds a token while all nine are there, and the longest gap, by type of task",
-            where={"policy": ("orca", "slice", "slice:even=on", "timely+slice", "deadline")},
+            where={"policy": _SPEEDS},
         ),
         (
             PageTable(
                 "speeds",
                 ("tpot_slo_ms", "tpot_ms", "together_tpot_ms", "decoding_rate", "attainment",
                  "max_gap_s"),
+                where={"policy": ("fastserve", "timely:streams=sentences", *_SPEEDS)},
             ),
         ),
     ),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.results.metrics import UNBOUNDED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import DRAWN_PLANS, PLANS, PLANS_FRONT, SLOW, UNBOUNDED
+from tools.results.pages.measures import DRAWN_PLANS, PLANS, PLANS_FRONT, SLOW
 
-GAINS = ("utility", "utility_unclamped", "utility_gain", "share_served", "response_s", "waiting_s",
-         "waiting_s_vs_fcfs")  # fmt: skip
+GAINS = ("utility", "utility_unclamped", "utility_gain", "share_first", "share_finished",
+         "response_s", "waiting_s", "waiting_s_vs_fcfs")  # fmt: skip
 
-_DRONES = (*PLANS, "urgent_utility_vs_fcfs")
+_DRONES = ("utility", "urgent_utility", "normal_utility", "urgent_utility_unclamped",
+           "urgent_gain_vs_harness", "share_first", "share_finished", "waiting_s")  # fmt: skip
+_UNCACHED = ("fcfs", "stream", "timely", "deadline")
 
 PAGES = (
     Page(
         "drones",
         "Drones under load",
-        (Command("drones", "timelyllm-drone --harness", seeds=3, minutes=3),),
+        (Command("drones", "timelyllm-drone", seeds=3, minutes=3),),
         Picture(
             "drones",
             ("utility", "urgent_utility", "normal_utility"),
@@ -59,7 +62,7 @@ PAGES = (
             ),
             Command(
                 "uncached-drones",
-                "timelyllm-drone --load 1 --policies fcfs,stream,timely,deadline --uncached",
+                f"timelyllm-drone --load 1 --policies {','.join(_UNCACHED)} --uncached",
                 seeds=3,
                 minutes=1,
             ),
@@ -67,11 +70,23 @@ PAGES = (
         Picture(
             "slow-drones",
             ("utility", "urgent_utility", "normal_utility"),
-            "Mean utility of all tasks, of urgent and of normal ones, over workload and load",
+            "Mean utility of all tasks, of urgent and of normal ones, over the load",
+            where={"workload": "wid2", "policy": ("slice", "stream", "timely", "deadline")},
+            lines=True,
         ),
         (
-            PageTable("slow-drones", PLANS, "Steps of 26 ms for one row, 129 for nine"),
-            PageTable("uncached-drones", PLANS, "Prompts that are computed whole (`uncached`)"),
+            PageTable(
+                "slow-drones",
+                PLANS,
+                "Steps of 26 ms for one row, 129 for nine: `wid2`",
+                {"workload": "wid2"},
+            ),
+            PageTable(
+                "uncached-drones",
+                PLANS,
+                "Prompts that are computed whole",
+                {"policy": tuple(f"{name}:uncached" for name in _UNCACHED)},
+            ),
         ),
         (Ranking("slow-drones", PLANS_FRONT), Ranking("uncached-drones", PLANS_FRONT)),
     ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.policy_spec import FIXED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import PLANS, PLANS_FRONT
+from tools.results.pages.measures import PLANS_FRONT
 
 _PREDICTED = "timely,timely:lead_s=0.5,timely:lead_s=0.5:open-loop,deadline"
 
@@ -38,7 +39,7 @@ PAGES = (
         (
             PageTable(
                 "batch",
-                ("utility", "urgent_utility", "normal_utility", "waiting_s"),
+                ("utility", "utility_unclamped", "urgent_utility", "normal_utility", "waiting_s"),
                 where={"batch": (1, 4, 6, 8, 12, 16, "adaptive", "its own")},
             ),
         ),
@@ -51,9 +52,16 @@ PAGES = (
             "order",
             ("utility", "urgent_utility", "normal_utility"),
             "Mean utility of all tasks, of urgent and of normal ones, over the load",
+            where={"policy": (f"fcfs-segments:{FIXED}", f"edf:{FIXED}", "timely", "deadline")},
             lines=True,
         ),
-        (PageTable("order", (*PLANS, "urgent_utility_vs_timely")),),
+        (
+            PageTable(
+                "order",
+                ("utility", "urgent_utility", "normal_utility", "urgent_over_requests",
+                 "urgent_vs_timely", "share_finished", "waiting_s"),
+            ),
+        ),
         (Ranking("order", PLANS_FRONT),),
     ),
     Page(
