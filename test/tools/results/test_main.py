@@ -13,7 +13,7 @@ def test_list_names_pages_and_commands(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("drones: ")
-    assert lines[1].startswith("    timely-llm experiment timelyllm-drone --harness --seeds ")
+    assert lines[1].startswith("    timely-llm experiment timelyllm-drone --seeds ")
     assert lines[-1].startswith("all: ")
 
 
