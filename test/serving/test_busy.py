@@ -151,13 +151,13 @@ def test_a_machine_counts_with_its_declared_rate_until_lengths_are_known() -> No
     assert refusal(stream("ann", TEXT.slo, tokens=256), machines, StepTime()) is None
 
 
-def test_step_times_that_are_not_learned_refuse_nobody_at_a_usual_load() -> None:
+def test_step_times_that_are_not_learned_pass_all_at_a_usual_load() -> None:
     people = [answer(stream(str(n), TEXT.slo, tokens=256)) for n in range(30)]
     plans = [PlanGeneration(f"r{n}", request(f"r{n}"), 0.0, 200, 40) for n in range(30)]
     assert refusal(stream("ann", VOICE.slo, tokens=256), [*people, *plans], StepTime()) is None
 
 
-def test_a_slow_engine_takes_several_whose_rate_it_could_not_even_keep_for_one() -> None:
+def test_a_slow_engine_takes_several_at_a_rate_that_it_could_not_even_keep_for_one() -> None:
     slow_rows = StepTime(base_s=0.0, row_s=0.3, prefill_token_s=0.0)
     shared_rows = StepTime(base_s=0.3, row_s=0.01, prefill_token_s=0.0)
     people = [answer(stream(str(n), TEXT.slo)) for n in range(9)]

@@ -40,6 +40,9 @@ from timely_llm.serving.server.server import Server
 
 T = TypeVar("T")
 
+BUSY_S, MOST_BUSY = 60.0, 256
+"""Seconds for which refusals of a busy engine are kept, and how many."""
+
 
 class ServerInterface:
     """The sink of a server, and its clients' endpoints.
@@ -70,6 +73,7 @@ class ServerInterface:
         self._node = node
         self._retention = keep_s, max_results
         self._results: Results[Result] = Results(*self._retention)
+        self._busy: Results[Result] = Results(min(keep_s, BUSY_S), min(max_results, MOST_BUSY))
         self.notices = Notices(node.get_logger().warning, time.monotonic)
         self._on_end = on_end
         self._server: Server | None = None
@@ -134,11 +138,12 @@ class ServerInterface:
     def ended(self, result: Result) -> None:
         """Keep and publish a result, and pass it to the goal that waits for it.
 
-        Refusals are not kept, those of a busy engine neither. The refusal of a duplicate would hide
-        the result of the first request, and a flood of refusals would push out all other results.
+        Refusals are not kept. The refusal of a duplicate would hide the result of the first
+        request, and a flood of refusals would push out all other results. Those of a busy engine
+        come after the request was accepted: they are kept apart, and for a short time.
         """
-        if result.error_code is not ErrorCode.BUSY:
-            self._results.put(result.request_id, result, size_of(result), time.monotonic())
+        kept = self._busy if result.error_code is ErrorCode.BUSY else self._results
+        kept.put(result.request_id, result, size_of(result), time.monotonic())
         try:
             self._on_end(result)
         finally:
@@ -209,7 +214,8 @@ class ServerInterface:
         self, request: srv.GetResult.Request, response: srv.GetResult.Response
     ) -> srv.GetResult.Response:
         served = self._server is not None and self._server.serves(request.request_id)
-        kept = self._results.get(request.request_id, time.monotonic())
+        now = time.monotonic()
+        kept = self._results.get(request.request_id, now) or self._busy.get(request.request_id, now)
         return conversions.fill_answer(response, served, kept)
 
     async def _cancel(
