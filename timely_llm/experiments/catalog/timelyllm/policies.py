@@ -72,7 +72,7 @@ def _mean(task_rows: Iterable[Row], urgent: bool) -> float:
 
 
 def _compared(scored: list[Scored]) -> list[Scored]:
-    """Return results with urgent means over requests as a share of those of `TIMELY`."""
+    """Return results with urgent means over requests as a share of the urgent means of `TIMELY`."""
     rows = relative((one.row for one in scored), KEYS, "urgent_over_requests", TIMELY)
     name = f"urgent_over_requests_vs_{TIMELY}"
     return [
