@@ -139,7 +139,7 @@ class Ranking:
 
     Attributes:
         command: name of the command that made the searched document.
-        front: measures of the Pareto front: 1 if larger is better, -1 if smaller is.
+        front: measures of the Pareto front: 1 if larger is better, -1 if smaller is; may be empty.
         first: the measure, larger is better, in which the policy is expected to be first.
         policy: the policy; variants of it (`deadline:...`) are not compared with it.
         without: further policies that are not compared.

@@ -170,10 +170,9 @@ def _cell(setting: Setting, policies: dict[str, list[Row]], ranking: Ranking) ->
 def exception_table(found: Standing) -> str:
     """Return the cells as a table in Markdown, or a sentence if there are none."""
     ranking = found.ranking
-    about = (
-        f"first in {heading(ranking.first)}, and on the Pareto front of"
-        f" {', '.join(map(heading, ranking.front))}"
-    )
+    about = f"first in {heading(ranking.first)}"
+    if ranking.front:
+        about += f", and on the Pareto front of {', '.join(map(heading, ranking.front))}"
     cells = f"{found.cells} cells" if found.cells > 1 else "one cell"
     if not found.behind:
         return f"`{ranking.policy}` is {about}, in all of {cells}."

@@ -191,7 +191,7 @@ PAGES = (
             ),
             Ranking(
                 "fleet",
-                {"qualified_per_min": 1},
+                {},
                 first="qualified_per_min",
                 without=("dedicated",),
             ),
