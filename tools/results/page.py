@@ -117,6 +117,21 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Timelines:
+    """Timelines of a document, one below the other.
+
+    Attributes:
+        command: name of the command that made the document.
+        policies: what their names begin with.
+        text: what they show, for people who cannot see it.
+    """
+
+    command: str
+    policies: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
 class PageTable:
     """A table with a row for each setting.
 
@@ -168,7 +183,7 @@ class Page:
     name: str
     title: str
     commands: tuple[Command, ...]
-    picture: Picture
+    picture: Picture | Timelines
     tables: tuple[PageTable, ...]
     rankings: tuple[Ranking, ...] = ()
 

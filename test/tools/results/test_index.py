@@ -40,7 +40,8 @@ def test_each_run_has_a_line_with_its_counts_and_its_farthest_cell() -> None:
         " in 2, in 2 of them beyond the interval, and not on the Pareto front in 1."
     )
     assert lines[-1] == (
-        "| [Two robots](results/tiny.md) | 3 | 2 | 2 | 1 | robots 6: `fcfs` has 20.0 % more utility |"
+        "| [Two robots](results/tiny.md) | 3 | 2 | 2 | 1 |"
+        " robots 6: `fcfs` has 20.0 % more utility |"
     )
 
 

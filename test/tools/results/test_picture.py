@@ -9,7 +9,8 @@ import pytest
 from matplotlib.image import imread
 
 from test.tools.results.tiny import PAGE, run
-from tools.results.page import ResultsError
+from timely_llm.experiments.results.document import Span, TimelineDocument
+from tools.results.page import ResultsError, Timelines
 from tools.results.picture import MOST_BYTES, draw
 
 
@@ -34,6 +35,21 @@ def test_some_settings_and_lines_between_few_points(tmp_path: Path) -> None:
     draw(run(), replace(PAGE.picture, where={"robots": 2}), some)
     draw(run(), replace(PAGE.picture, lines=True), lines)
     assert len({path.read_bytes() for path in (every, some, lines)}) == 3
+
+
+def test_timelines_stand_one_below_the_other(tmp_path: Path) -> None:
+    span = Span(agent="drone", request=0, kind="executing", start_s=0.0, end_s=1.0)
+    timelines = tuple(
+        TimelineDocument(name=f"{name}, load 1", requests=("a",), urgent=(True,), spans=(span,))
+        for name in ("fcfs", "timely")
+    )
+    made = run().model_copy(update={"timelines": timelines})
+    one, both = tmp_path / "one.png", tmp_path / "both.png"
+    draw(made, Timelines("tiny", ("timely",), "one"), one)
+    draw(made, Timelines("tiny", ("fcfs", "timely"), "both"), both)
+    assert imread(both).shape[0] == 2 * imread(one).shape[0]
+    with pytest.raises(ResultsError, match="tiny: the document has no timeline of deadline"):
+        draw(made, Timelines("tiny", ("deadline",), "none"), one)
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timely_llm.experiments.policy_spec import FIXED
-from tools.results.page import Command, Page, PageTable, Picture, Ranking
+from tools.results.page import Command, Page, PageTable, Picture, Ranking, Timelines
 from tools.results.pages.measures import PLANS_FRONT
 
 _PREDICTED = "timely,timely:lead_s=0.5,timely:lead_s=0.5:open-loop,deadline"
@@ -13,10 +13,10 @@ PAGES = (
         "bursts_of_tasks",
         "Two tasks of one burst",
         (Command("bursts-of-tasks", "timelyllm-trace", seeds=3, minutes=0.3),),
-        Picture(
+        Timelines(
             "bursts-of-tasks",
-            ("urgent_response_s", "normal_response_s"),
-            "Seconds to the first action of the urgent and of the normal task, for each policy",
+            ("fcfs", "timely", "deadline"),
+            "When three drones of one burst wait and execute, and when the model works for them",
         ),
         (
             PageTable(
