@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from timely_llm.experiments.results.document import Row, RunDocument
+from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.report.series import averages, meaning
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
@@ -58,7 +58,11 @@ def _of_papers(
     for said in papers:
         if any(said.get(column) is not None for column in columns):
             names = (PAPER * (key == named) + text(row[key]) for key in keys)
-            yield _line((*names, *(text(said.get(column)) for column in columns)))
+            yield _line((*names, *(_said(said.get(column)) for column in columns)))
+
+
+def _said(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else text(value)
 
 
 def _is_about(said: Row, row: Row, keys: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ PAGES = (
     Page(
         "mixed",
         "Robots and people together",
-        (Command("mixed", "mixed", minutes=5.5),),
+        (Command("mixed", "mixed", minutes=4.8),),
         Picture(
             "mixed",
             ("utility", "attainment", "stalled_s"),

@@ -31,7 +31,7 @@ PAGES = (
     Page(
         "rate",
         "Tasks come faster",
-        (Command("rate", "slice-rate", minutes=6.5),),
+        (Command("rate", "slice-rate", minutes=4.5),),
         Picture(
             "rate",
             ("attainment", "rt_attainment", "stalled_s"),
@@ -45,7 +45,7 @@ PAGES = (
     Page(
         "ratio",
         "More or fewer real-time tasks",
-        (Command("ratio", "slice-ratio", minutes=7),),
+        (Command("ratio", "slice-ratio", minutes=5),),
         Picture(
             "ratio",
             ("attainment", "rt_attainment", "nrt_attainment"),

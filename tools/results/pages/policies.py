@@ -144,7 +144,8 @@ PAGES = (
             PageTable(
                 "overhead",
                 ("overhead_ms", "overhead_share", "paced_share", "generation_ms", "turn_ms"),
-                "What segments and decisions add",
+                "What segments and decisions add under `timely`",
+                {"policy": "timely"},
             ),
             PageTable(
                 "resume",
