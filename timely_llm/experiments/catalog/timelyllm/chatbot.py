@@ -222,7 +222,7 @@ class ChatbotOptions(PlanOptions):
     profile: str = f"{LLAMA},{PHI}"
     loads: tuple[int, ...] = (1, 4)
     seeds: int = 3
-    minutes: float | None = 2.0
+    minutes: float | None = 1.5
     network_s: float = 0.008
 
 

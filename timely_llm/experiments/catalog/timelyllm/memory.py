@@ -56,6 +56,7 @@ class MemoryOptions(PaperOptions):
     """Options of `timelyllm-memory`."""
 
     policies: tuple[str, ...] = ("stream", "timely", SERVED, UNBOUNDED, PAPER_BOUND, "deadline")
+    seeds: int = 2
     uncached: bool = field(default=False, init=False)
     explain: bool = field(default=False, init=False)
 
