@@ -78,7 +78,7 @@ def test_the_list_says_what_each_experiment_asks(
         ("slice-rate --rates 0", "the rate must be above 0: at 0 no request comes"),
         ("slice-ratio --ratios 1.5", "'1.5' is not like 0.1,0.7: 0 to 1"),
         ("slice-rate --bounds 0", "'0' is not like 1,4: 0.01 to 100"),
-        ("slice-rate --bounds 50", "a bound of 50 times 160 tokens is more than 4096"),
+        ("slice-rate --bounds 50", "a bound of 50 times 400 tokens is more than 4096"),
         ("slice-rate --lengths 8-25", "lengths must be like 8-25:40-160"),
         ("slice-rate --lengths ,", "no lengths are named: they are like 8-25:40-160"),
         ("slice-rate --profile none", "unknown profile 'none': choose one of rtx4090-llama3-8b"),

@@ -23,14 +23,13 @@ from timely_llm.policies.timely import Timely
 from timely_llm.policies.timely_slice import TimelySlice
 
 STEP = StepTime(0.0216, 0.00015, 0.00011)
-PACED = {"credit_tokens": 1.0}
 PLAN = "mf(50);tc(90);mf(20);->True;"
 
 
 def served(
     answers: dict[str, str], requests: Sequence[tuple[float, Request]], kv_tokens: int = 65_536
 ) -> Lanes:
-    lanes = Lanes(answers, TimelySlice(**PACED), kv_tokens)
+    lanes = Lanes(answers, TimelySlice(credit_tokens=1.0), kv_tokens)
     lanes.serve(requests)
     return lanes
 
@@ -87,7 +86,7 @@ def test_many_arrivals_restart_the_cycle_but_give_no_stream_more() -> None:
 
 
 def test_the_engine_rests_until_the_next_column() -> None:
-    policy = TimelySlice(**PACED)
+    policy = TimelySlice(credit_tokens=1.0)
     voice = talking("v", of_class=VOICE)
     assert policy.plan(0.0, [voice], STEP, ROOMY).keys == {"v"}
     voice.token_ids.append(0)
@@ -123,7 +122,7 @@ def test_what_robots_needed_in_the_last_second_is_not_there_for_streams() -> Non
 
 
 def test_one_that_asks_for_little_does_not_keep_others_out() -> None:
-    policy = TimelySlice(least_s=0.001, **PACED)
+    policy = TimelySlice(least_s=0.001, credit_tokens=1.0)
     slow = talking("s", of_class=SloClass("slow", Slo(tpot_s=3600.0), 100.0), tokens=2)
     robots, reader = [running(f"r{n}") for n in range(8)], talking("t", first_s=-9.0)
     for step in range(44):
