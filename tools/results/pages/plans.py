@@ -11,6 +11,8 @@ GAINS = ("utility", "utility_unclamped", "utility_gain", "share_first", "share_f
 
 _DRONES = ("utility", "urgent_utility", "normal_utility", "urgent_utility_unclamped",
            "urgent_gain_vs_harness", "share_first", "share_finished", "waiting_s")  # fmt: skip
+_ARMS = ("utility", "utility_unclamped", "utility_gain", "utility_relative_gain", "share_first",
+         "share_finished", "waiting_s", "waiting_s_vs_fcfs")  # fmt: skip
 _UNCACHED = ("fcfs", "stream", "timely", "deadline")
 
 PAGES = (
@@ -114,7 +116,7 @@ PAGES = (
             where={"task": "10 Desk cleaning", "policy": DRAWN_PLANS},
             lines=True,
         ),
-        (PageTable("arms", GAINS, where={"task": "10 Desk cleaning"}),),
+        (PageTable("arms", _ARMS, where={"task": "10 Desk cleaning"}),),
         (Ranking("arms", {"utility": 1, "share_finished": 1, "waiting_s": -1}, first="utility"),),
     ),
     Page(

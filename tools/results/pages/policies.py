@@ -47,7 +47,7 @@ PAGES = (
     Page(
         "order",
         "The order of segments",
-        (Command("order", "timelyllm-policies", seeds=3, minutes=2),),
+        (Command("order", "timelyllm-policies", minutes=2),),
         Picture(
             "order",
             ("utility", "urgent_utility", "normal_utility"),
