@@ -69,7 +69,9 @@ def test_each_ingredient_is_turned_off_by_an_option_that_changes_something() -> 
 
 def test_the_papers_numbers_stand_beside_settings_that_are_run() -> None:
     found = experiment("timelyllm-drone")
-    options = found.options(policies=("fcfs", "timely"), loads=(1,), seeds=1, minutes=2.0)
+    options = found.options(
+        policies=("fcfs", "fcfs:harness", "timely"), loads=(1,), seeds=1, minutes=2.0
+    )
     run = found.run(options, quiet)
     settings = {(row["workload"], row["load"], row["policy"]) for row in run.rows}
     (paper,) = run.papers
@@ -137,9 +139,7 @@ def test_on_the_published_trace_policies_earn_what_was_measured_before(tmp_path:
         (2, "deadline"): (1.204, 0.539),
     }
     policies = tuple(dict.fromkeys(policy for _, policy in known))
-    options = found.options(
-        trace=file, policies=policies, loads=(1, 2), seeds=1, harness=False, network_s=0.001
-    )
+    options = found.options(trace=file, policies=policies, loads=(1, 2), seeds=1, network_s=0.001)
     run = found.run(options, quiet)
     assert all(row["share_served"] == 1.0 for row in run.rows)
     assert {key: _measured(run.rows, *key) for key in known} == {

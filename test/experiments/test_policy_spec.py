@@ -146,3 +146,8 @@ def test_a_policy_of_a_user_s_own_has_words_and_options_too() -> None:
         parse("best:Mine")
     with pytest.raises(ExperimentError, match="unknown policy 'best': choose one of fcfs"):
         parse("best:drops")
+
+
+def test_limits_are_not_added_to_a_policy_that_is_named_with_them() -> None:
+    found = chosen(("fcfs", "fcfs:harness", "timely"), harness=True)
+    assert [spec.text for spec in found] == ["fcfs", "fcfs:harness", "timely"]

@@ -117,7 +117,8 @@ def chosen(
     if not texts:
         raise ExperimentError(f"no policy is named: choose one of {', '.join(POLICIES)}")
     if harness:
-        texts += [f"{text}:harness" for text in policies if _is_unbounded(parse(text))]
+        limited = [f"{text}:harness" for text in policies if _is_unbounded(parse(text))]
+        texts += [text for text in limited if text not in texts]
     if uncached:
         texts += [f"{text}:uncached" for text in texts if "uncached" not in parse(text).words]
     specs = [parse(text) for text in texts]

@@ -18,7 +18,7 @@ from tools.results.rows import chosen_rows
 MOST_BYTES = 60_000
 """Size of a picture that the repository takes."""
 
-COLOURS = 64
+COLOURS = 256
 """Colours of a picture: enough for its lines and the smooth edges of its letters."""
 
 FIRST = "deadline"
@@ -39,7 +39,7 @@ def draw(run: RunDocument, picture: Picture | Timelines, path: Path) -> None:
         else:
             _draw_charts(run, picture, drawn)
         with Image.open(drawn) as whole:
-            whole.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+            whole.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
     if (size := path.stat().st_size) > MOST_BYTES:
         raise ResultsError(f"{path.name} has {size} bytes: at most {MOST_BYTES}")
 

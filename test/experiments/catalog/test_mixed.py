@@ -49,7 +49,10 @@ def test_without_conversations_plans_get_what_they_get_alone(tmp_path: Path) -> 
     made = run(file, policies=("timely",), rates=(0.0,), loads=(1,))
     drone = experiment("timelyllm-drone")
     alone = drone.run(
-        drone.options(trace=file, jobs=1, seeds=1, policies=("timely",), loads=(1,)), quiet
+        drone.options(
+            trace=file, jobs=1, seeds=1, policies=("timely",), loads=(1,), network_s=0.001
+        ),
+        quiet,
     )
     ours, theirs = of(made, policy="timely"), of(alone, policy="timely")
     assert ours["conversations"] == 0

@@ -34,6 +34,7 @@ PAGES = (
             "batch",
             ("utility", "urgent_utility"),
             "Mean utility and utility of urgent tasks over the largest batch",
+            where={"policy": ("fcfs", "fcfs:harness", "timely", "deadline")},
             lines=True,
         ),
         (
