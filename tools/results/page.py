@@ -140,12 +140,14 @@ class PageTable:
         columns: measures, after the document's keys.
         title: line above the table; empty for none.
         where: rows that it shows; a column with one value is left out.
+        papers: rows with papers' numbers stand below those of the same settings.
     """
 
     command: str
     columns: tuple[str, ...]
     title: str = ""
     where: Where = field(default_factory=dict)
+    papers: bool = True
 
 
 @dataclass(frozen=True)

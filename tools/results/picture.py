@@ -39,7 +39,9 @@ def draw(run: RunDocument, picture: Picture | Timelines, path: Path) -> None:
         else:
             _draw_charts(run, picture, drawn)
         with Image.open(drawn) as whole:
-            whole.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+            whole.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+                path, optimize=True
+            )
     if (size := path.stat().st_size) > MOST_BYTES:
         raise ResultsError(f"{path.name} has {size} bytes: at most {MOST_BYTES}")
 

@@ -36,7 +36,7 @@ def markdown_table(run: RunDocument, table: PageTable) -> str:
         _line(map(heading, (*keys, *table.columns))),
         f"|{'---|' * (len(keys) + len(table.columns))}",
     ]
-    papers = [said for paper in run.papers for said in paper.rows]
+    papers = [said for paper in run.papers for said in paper.rows if table.papers]
     for row in averages(wanted, list(run.keys)):
         cells = []
         for column in table.columns:

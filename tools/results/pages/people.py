@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.catalog.slice.lengths import OTHERS, REAL_TIME
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 from tools.results.pages.measures import DRAWN_PEOPLE, PEOPLE, PEOPLE_FRONT, SERVICE
 
@@ -86,11 +87,13 @@ PAGES = (
                 "Figures 7 to 9 of Zhou et al. 2025",
                 {"policy": (*DRAWN_PEOPLE, "fastserve")},
             ),
-            PageTable("other-lengths", SERVICE, "Other lengths"),
+            PageTable("other-lengths", SERVICE, "Other lengths", papers=False),
             PageTable(
                 "orca-lengths",
                 ("attainment", "rt_attainment", "nrt_attainment", "distance"),
                 "Orca by the lengths of answers",
+                {"lengths": tuple(f"{a}:{b}" for a in REAL_TIME for b in OTHERS[1:])},
+                papers=False,
             ),
         ),
         (
@@ -132,10 +135,12 @@ PAGES = (
             lines=True,
         ),
         (
-            PageTable("released", PEOPLE, "Step times of the released code"),
-            PageTable("charged", PEOPLE, "Prompts that take time"),
-            PageTable("declared", PEOPLE, "Declared bounds over the longest answer"),
-            PageTable("ttft", PEOPLE, "10 s to the first token"),
+            PageTable("released", PEOPLE, "Step times of the released code", papers=False),
+            PageTable("charged", PEOPLE, "Prompts that take time", papers=False),
+            PageTable(
+                "declared", PEOPLE, "Declared bounds over the longest answer", papers=False
+            ),
+            PageTable("ttft", PEOPLE, "10 s to the first token", papers=False),
         ),
         (
             Ranking("released", PEOPLE_FRONT),
