@@ -17,11 +17,12 @@ RANKING = Ranking(
     first="utility",
     without=("dedicated",),
 )
+PICTURE = Picture("tiny", ("utility", "starvation_frequency"), "two charts")
 PAGE = Page(
     "tiny",
     "Two robots",
     (COMMAND,),
-    Picture("tiny", ("utility", "starvation_frequency"), "two charts"),
+    PICTURE,
     (PageTable("tiny", ("utility", "useful_actions"), "Robots"),),
     (RANKING,),
 )
