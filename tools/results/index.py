@@ -68,7 +68,9 @@ def exceptions(found: Sequence[tuple[Page, Standing]], folder: str) -> str:
             sum(map(_beyond, one.behind)),
             sum(bool(cell.front) for cell in one.behind),
         )
-        link = f"[{page.title}]({folder}/{page.name}.md)"
+        several = len({ranking.command for ranking in page.rankings}) > 1
+        run = f": {one.ranking.command.replace('-', ' ')}" if several else ""
+        link = f"[{page.title}]({folder}/{page.name}.md){run}"
         rows.append(f"| {' | '.join((link, *map(str, counts), _farthest(one)))} |")
     return "\n".join([head, "", *rows])
 

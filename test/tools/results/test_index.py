@@ -45,6 +45,17 @@ def test_each_run_has_a_line_with_its_counts_and_its_farthest_cell() -> None:
     )
 
 
+def test_runs_of_one_page_are_named() -> None:
+    made = document(rows("deadline", [(1.0, 0.3)], robots=5), rows("a", [(1.0, 0.1)], robots=5))
+    page = replace(PAGE, rankings=(RANKING, replace(RANKING, command="other-one")))
+    found = [(page, standing(made, ranking)) for ranking in page.rankings]
+    lines = exceptions(found, "results").splitlines()
+    assert [line.split(" | ")[0] for line in lines[-2:]] == [
+        "| [Two robots](results/tiny.md): tiny",
+        "| [Two robots](results/tiny.md): other one",
+    ]
+
+
 def test_a_run_without_exceptions_has_no_line() -> None:
     made = document(rows("deadline", [(1.0, 0.1)], robots=5))
     assert "\n" not in exceptions([(PAGE, standing(made, RANKING))], "results")
