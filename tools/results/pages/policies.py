@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.catalog.timelyllm.arm import ALL
 from timely_llm.experiments.policy_spec import FIXED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking, Timelines
 from tools.results.pages.measures import PLANS_FRONT
@@ -82,12 +83,14 @@ PAGES = (
             "predictions-arms-noisy",
             ("utility", "waiting_s"),
             "Utility and waiting of robot arms for each policy, with predictions of random error",
+            where={"task": ALL},
         ),
         tuple(
             PageTable(
                 f"predictions-{task}-{durations}",
                 ("utility", "waiting_s"),
                 f"{title}, {how}",
+                {"task": ALL} if task == "arms" else {},
             )
             for task, title in (("drones", "Drones"), ("arms", "Arms"))
             for durations, how in (
