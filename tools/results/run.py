@@ -76,8 +76,16 @@ class Runs:
         return f"{' '.join(words)} ({(time.monotonic() - begin_s) / 60:.1f} min)"
 
 
+def say_now(sentence: str) -> None:
+    """Print a sentence at once, for readers of a file that grows."""
+    print(sentence, flush=True)
+
+
 def run_pages(
-    pages: Sequence[Page], runs: Runs, processes: int = 1, say: Callable[[str], None] = print
+    pages: Sequence[Page],
+    runs: Runs,
+    processes: int = 1,
+    say: Callable[[str], None] = say_now,
 ) -> int:
     """Run what pages lack, the longest commands first; return how many failed.
 
