@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from operator import mul, neg
 
@@ -25,9 +25,10 @@ class EngineShare:
 
     def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
         self._step_s = step_s
-        self._rows_s: list[float] = []  # seconds that each further row adds to a step
         self._needs = sorted(needs, reverse=True)
-        self.used = self._period_s(self._needs)
+        self._rows_s: list[float] = []  # seconds that each further row adds to a step
+        self._know(len(self._needs))
+        self.used = sum(map(mul, self._needs, self._rows_s))
         self._refused = (float("inf"), 0.0)
 
     def offer(self, need: float, most: float) -> bool:
@@ -35,17 +36,21 @@ class EngineShare:
         refused, refused_most = self._refused
         if need >= refused and most <= refused_most:
             return False  # a smaller rate did not fit before
-        needs = self._needs.copy()
-        insort(needs, need, key=neg)
-        used = self._period_s(needs)
+        needs, rows_s = self._needs, self._rows_s
+        self._know(len(needs) + 1)
+        place = bisect_right(needs, -need, key=neg)
+        # Each stream with a smaller need is one row further on.
+        smaller = needs[place:]
+        used = self.used + need * rows_s[place]
+        used += sum(map(mul, smaller, rows_s[place + 1 :])) - sum(map(mul, smaller, rows_s[place:]))
         if used > most:
             self._refused = need, most
             return False
-        self._needs, self.used = needs, used
+        needs.insert(place, need)
+        self.used = used
         return True
 
-    def _period_s(self, needs: list[float]) -> float:
+    def _know(self, rows: int) -> None:
         known = self._rows_s
-        for rows in range(len(known), len(needs)):
-            known.append(self._step_s(rows + 1) - (self._step_s(rows) if rows else 0.0))
-        return sum(map(mul, needs, known))
+        for row in range(len(known) + 1, rows + 1):
+            known.append(self._step_s(row) - (self._step_s(row - 1) if row > 1 else 0.0))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.generation import Generation, PlanGeneration, by_kind
-from timely_llm.core.reason import Cause, Reason
+from timely_llm.core.generation import Generation, PlanGeneration, StreamGeneration, by_kind
+from timely_llm.core.reason import Cause, Reason, Reasons
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.deadline.streams import AHEAD, SharedStep, Streams
@@ -73,75 +74,36 @@ class Deadline(Explains):
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return the decoding plans, the joining plans that are worth most, and streams."""
+        """Return the plans that are worth most in this step, and the streams beside them."""
         plans, streams = by_kind(generations)
-        why: dict[str, Reason] | None = {} if self.explain else None
-        needed, ahead, wake_s = self._by_need(plans, now, step_time)
-        gather_s = self._gathers_until_s(needed, ahead)
-        if why is not None:
-            why |= {g.key: Reason(Cause.NOT_DUE, g.due_s - now) for g in plans}
-            why |= {g.key: Reason(Cause.AHEAD_LIMIT, g.due_s - now) for g in ahead}
-            why |= {g.key: Reason(Cause.BEHIND, LOOK_AT) for g in needed}
+        moment = Moment(now, generations, step_time, capacity, {} if self.explain else None)
+        needed, ahead, wake_s = self._by_need(plans, moment)
+        gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
-            if why is not None:
-                why |= {g.key: Reason(Cause.GATHERS, gather_s - now) for g in generations}
-            return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple((why or {}).items()))
+            moment.explain(generations, Cause.GATHERS, gather_s - now)
+            return StepPlan(wake_s=min(gather_s, wake_s), reasons=moment.reasons)
         one_s = step_time.predict_s(1)
         expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
-        line = [self._deliverable(generation, step_time) for generation in needed]
-        if streams or expensive or any(one.prompt_s for one in line):
-            line = by_loss(line, now, step_time)
-        held: set[Deliverable] = set()
-        if streams or self.streams.watching:
-            held = self.streams.promise(now, streams, line, step_time)
-            if held and self.streams.due(now + one_s):
-                line = [one for one in line if one not in held]
         if needed or streams:
-            room_s = AHEAD * one_s
-            ahead = [] if expensive else ahead[: max(int(room_s / max(step_time.coefficients[1], 1e-9)), 1)]
-        fitting = self._fitting(line, ahead, generations, now, step_time, capacity, why)
-        if ahead and len(fitting) < len(line):
-            # Plans that run ahead give their memory to those that are needed.
-            fitting = self._fitting(line, [], generations, now, step_time, capacity, why)
-        line = fitting[: capacity.max_rows]
-        number = len(line)
-        if expensive or any(one.prompt_s for one in line):
-            number = best_prefix(line, now, step_time)
-        wave = line[:number]
-        if not expensive:  # then a row costs less than what it saves
-            wave += [one for one in line[number:] if not one.prompt_s]
-        if why is not None:
-            joining = set(wave)
-            for one in line:
-                cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
-                why[one.generation.key] = Reason(cause, one.expected(now, one_s))
-            why |= {one.generation.key: Reason(Cause.WORTH_LESS, one.expected(now, one_s)) for one in held}
-            why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
-        batch: list[Generation] = [one.generation for one in wave]
-        batch.sort(key=_to_compute)
-        if not (batch or ahead or held) and needed:
-            batch, alone_s = self._alone(needed, generations, now, step_time, capacity)
+            room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
+            ahead = [] if expensive else ahead[: max(room, 1)]
+        moment.explain(ahead, Cause.AHEAD)
+        batch, limits, held = needed, (), False
+        if streams or self.streams.states or expensive or _any_waits(needed):
+            wave, held = self._wave(needed, ahead, streams, expensive, moment)
+            batch = sorted((one.generation for one in wave), key=_to_compute)
+            limits = [(one.density, one.own_step_s(now)) for one in wave]
+        else:
+            moment.explain(needed, Cause.NEEDED)
+        if needed and not (batch or ahead or held):
+            batch, alone_s = moment.alone(needed)
             wake_s = min(wake_s, alone_s)
-            if why is not None:
-                why |= {g.key: Reason(Cause.ALONE) for g in batch}
-        first = [*batch, *ahead]
-        self.lengths.watch(first)
-        tokens = capacity
+        first: list[Generation] = [*batch, *ahead]
+        self.lengths.watch([*batch, *ahead])
         if streams:
-            step = self._shared_step(first, wave, now, step_time, capacity, why)
-            if why is not None:
-                why |= {k: Reason(Cause.NOT_PROMISED, need) for k, need in self.streams.needs()}
-            self.streams.join(now, step)
-            first = [*first, *sorted(step.joined, key=_to_compute)]
-            total = sum(g.to_compute for g in first if isinstance(g, PlanGeneration)) + step.tokens
-            tokens = replace(capacity, max_step_tokens=min(total, capacity.max_step_tokens))
-        plan = pack(first, generations, tokens, why=why)
-        if streams and not plan:
-            # No chosen generation fits: take the streams with least to compute.
-            plan = pack(sorted(streams, key=_to_compute), generations, capacity, why=why)
-            if why is not None:
-                why |= dict.fromkeys(plan.keys, Reason(Cause.ALONE))
-                plan = replace(plan, reasons=tuple(why.items()))
+            plan = self._with_streams(first, streams, limits, moment)
+        else:
+            plan = pack(first, generations, capacity, why=moment.why)
         if first and not plan:
             wake_s = math.inf  # the batch needs more than all memory: waiting does not help
         evictable = plan.evictable
@@ -152,112 +114,196 @@ class Deadline(Explains):
         return StepPlan(plan.entries, evictable, wake_s, plan.reasons)
 
     def _by_need(
-        self, plans: Sequence[PlanGeneration], now: float, step_time: StepTime
+        self, plans: Sequence[PlanGeneration], moment: Moment
     ) -> tuple[list[PlanGeneration], list[PlanGeneration], float]:
-        """Return plans needed soon, plans that may run ahead by due time, and the next wake time."""
+        """Return plans needed soon, plans that may run ahead by due time, and when to look again."""
         needed, ahead, wake_s = [], [], math.inf
-        soon_s = LONGEST_SEGMENT * step_time.predict_s(1)
+        soon_s = moment.now + LONGEST_SEGMENT * moment.step_time.predict_s(1)
+        lead_s = moment.now + self.lead_s
         for generation in plans:
-            spare_s = -math.inf if generation.first else generation.robot_free_s - now
-            if generation.to_compute > 1 or spare_s <= soon_s:
+            if generation.to_compute > 1 or generation.first or generation.robot_free_s <= soon_s:
                 needed.append(generation)
-            elif spare_s <= self.lead_s:
+            elif generation.robot_free_s <= lead_s:
                 ahead.append(generation)
             else:
                 wake_s = min(wake_s, generation.robot_free_s - self.lead_s)
         ahead.sort(key=lambda generation: generation.robot_free_s)
+        moment.explain(plans, Cause.NOT_DUE)
+        moment.explain(ahead, Cause.AHEAD_LIMIT)
+        moment.explain(needed, Cause.BEHIND, LOOK_AT)
         return needed, ahead, wake_s
 
-    def _deliverable(self, generation: PlanGeneration, step_time: StepTime) -> Deliverable:
-        prompt_s = step_time.coefficients[2] * (generation.to_compute - 1)
-        outlook = self.lengths.to_go(generation)
-        return Deliverable(generation, outlook, prompt_s, self.kappa, self.urgent)
-
-    def _fitting(
+    def _wave(
         self,
-        line: Sequence[Deliverable],
+        needed: Sequence[PlanGeneration],
         ahead: Sequence[PlanGeneration],
-        everyone: Collection[Generation],
-        now: float,
-        step_time: StepTime,
-        capacity: Capacity,
-        why: dict[str, Reason] | None,
+        streams: Sequence[StreamGeneration],
+        expensive: bool,
+        moment: Moment,
+    ) -> tuple[list[Deliverable], bool]:
+        """Return the needed plans of this step, and whether others wait for streams."""
+        now, step_time = moment.now, moment.step_time
+        prompt_s = step_time.coefficients[2]
+        line = [
+            Deliverable(
+                g, self.lengths.to_go(g), prompt_s * (g.to_compute - 1), self.kappa, self.urgent
+            )
+            for g in needed
+        ]
+        line = by_loss(line, now, step_time)
+        held: set[Deliverable] = set()
+        if streams or self.streams.states:
+            held = self.streams.promise(now, streams, line, step_time)
+            if held and self.streams.due(now + step_time.predict_s(1)):
+                line = [one for one in line if one not in held]
+        fitting = moment.fitting(line, ahead)
+        if ahead and len(fitting) < len(line):
+            # Plans that run ahead give their memory to those that are needed.
+            fitting = moment.fitting(line, ())
+        line = fitting[: moment.capacity.max_rows]
+        number = len(line)
+        if expensive or any(one.prompt_s for one in line):
+            number = best_prefix(line, now, step_time)
+        wave = line[:number]
+        if not expensive:  # then a row costs less than what it saves
+            wave += [one for one in line[number:] if not one.prompt_s]
+        if moment.why is not None:
+            one_s = step_time.predict_s(1)
+            joining = set(wave)
+            for one in (*held, *line):
+                cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
+                moment.why[one.generation.key] = Reason(cause, one.expected(now, one_s))
+        return wave, bool(held)
+
+    def _with_streams(
+        self,
+        first: Sequence[Generation],
+        streams: Sequence[StreamGeneration],
+        limits: Sequence[tuple[float, float]],
+        moment: Moment,
+    ) -> StepPlan:
+        """Return the step of some plans with the streams that join it.
+
+        Args:
+            first: the plans.
+            streams: all streams.
+            limits: (density, longest step in seconds) of the plans that are needed.
+            moment: the moment.
+        """
+        step_time, capacity, why = moment.step_time, moment.capacity, moment.why
+        prompts = sum(g.to_compute for g in first if g.to_compute > 1)
+        context = sum(g.context_tokens for g in first)
+        step_s = step_time.predict_s(len(first), 0, context)
+        prompts_s = step_time.predict_s(len(first), prompts, context) - step_s
+        least_s = step_s * (1.0 + AHEAD)
+        step = SharedStep(
+            step_time, len(first), prompts, context,
+            capacity.free_tokens - prompts - len(first) * LONGEST_SEGMENT, capacity.max_rows,
+            [(density, max(own_s, least_s) + prompts_s) for density, own_s in limits], why,
+        )  # fmt: skip
+        if why is not None:
+            why |= {k: Reason(Cause.NOT_PROMISED, need) for k, need in self.streams.needs()}
+        self.streams.join(moment.now, step)
+        batch = [*first, *sorted(step.joined, key=_to_compute)]
+        tokens = sum(g.to_compute for g in first) + step.tokens
+        limited = replace(capacity, max_step_tokens=min(tokens, capacity.max_step_tokens))
+        plan = pack(batch, moment.generations, limited, why=why)
+        if not plan:
+            # No chosen generation fits: take the streams with least to compute.
+            order = sorted(streams, key=_to_compute)
+            plan = pack(order, moment.generations, capacity, why=why)
+            if why is not None:
+                why |= dict.fromkeys(plan.keys, Reason(Cause.ALONE))
+                plan = replace(plan, reasons=tuple(why.items()))
+        return plan
+
+
+class Moment(NamedTuple):
+    """What a step is planned from.
+
+    Attributes:
+        now: the time, seconds.
+        generations: the pool.
+        step_time: predicted seconds of steps.
+        capacity: limits of the engine.
+        why: takes the reasons by key; None: no reasons.
+    """
+
+    now: float
+    generations: Collection[Generation]
+    step_time: StepTime
+    capacity: Capacity
+    why: dict[str, Reason] | None
+
+    @property
+    def reasons(self) -> Reasons:
+        """The reasons so far."""
+        return tuple((self.why or {}).items())
+
+    def explain(
+        self, some: Iterable[Generation], cause: Cause, number: float | None = math.nan
+    ) -> None:
+        """Give some generations a reason, if reasons are asked for.
+
+        Args:
+            some: the generations.
+            cause: the reason's.
+            number: the reason's; not a number: the seconds until the generation is due.
+        """
+        if self.why is None:
+            return
+        for one in some:
+            due = number is not None and math.isnan(number)
+            self.why[one.key] = Reason(cause, one.due_s - self.now if due else number)
+
+    def fitting(
+        self, line: Sequence[Deliverable], ahead: Sequence[PlanGeneration]
     ) -> list[Deliverable]:
         """Return a line without the waiting plans that do not fit into the KV memory."""
-        if not any(one.prompt_s for one in line):
+        if not _any_waits(one.generation for one in line):
             return list(line)
         running = [one.generation for one in line if one.generation.to_compute <= 1]
-        memory = _memory([*running, *ahead], everyone, step_time, capacity)
+        memory = self._memory([*running, *ahead])
         fitting, waiting = [], 0
         for one in line:
             generation = one.generation
             if generation.to_compute > 1:
                 if waiting == LOOK_AT:
                     break
-                if not memory.has_room(generation, now):
-                    if why is not None:
-                        why[generation.key] = memory.refusal(generation)
+                if not memory.has_room(generation, self.now):
+                    if self.why is not None:
+                        self.why[generation.key] = memory.refusal(generation)
                     continue
                 memory.promise(generation)
                 waiting += 1
             fitting.append(one)
         return fitting
 
-    def _alone(
-        self,
-        needed: Sequence[PlanGeneration],
-        everyone: Collection[Generation],
-        now: float,
-        step_time: StepTime,
-        capacity: Capacity,
-    ) -> tuple[list[Generation], float]:
+    def alone(self, needed: Sequence[PlanGeneration]) -> tuple[list[PlanGeneration], float]:
         """Return the first plan that fits alone, and when another one may evict others."""
-        memory = _memory([], everyone, step_time, capacity)
+        memory = self._memory([])
         for generation in needed:
-            if memory.has_room_alone(generation, now):
+            if memory.has_room_alone(generation, self.now):
+                self.explain([generation], Cause.ALONE, None)
                 return [generation], math.inf
-        return [], memory.next_start_s(needed, now)
+        return [], memory.next_start_s(needed, self.now)
 
-    def _gathers_until_s(
-        self, needed: Sequence[PlanGeneration], ahead: Sequence[PlanGeneration]
-    ) -> float:
-        """Return when an engine at rest stops waiting for the rest of a burst."""
-        if not needed or ahead or any(g.to_compute <= 1 for g in needed):
-            return -math.inf
-        arrivals_s = [generation.arrival_s for generation in needed]
-        return min(max(arrivals_s) + GATHER_S, min(arrivals_s) + 10 * GATHER_S)
-
-    def _shared_step(
-        self,
-        first: Sequence[Generation],
-        wave: Sequence[Deliverable],
-        now: float,
-        step_time: StepTime,
-        capacity: Capacity,
-        why: dict[str, Reason] | None,
-    ) -> SharedStep:
-        """Return the step with its plans, before streams join it."""
-        prompts = sum(g.to_compute for g in first if g.to_compute > 1)
-        context = sum(g.context_tokens for g in first)
-        step_s = step_time.predict_s(len(first), 0, context)
-        prompts_s = step_time.predict_s(len(first), prompts, context) - step_s
-        least_s = step_s * (1.0 + AHEAD)
-        limits = [(one.density, max(one.own_step_s(now), least_s) + prompts_s) for one in wave]
-        free = capacity.free_tokens - prompts - len(first) * LONGEST_SEGMENT
-        return SharedStep(
-            step_time, len(first), prompts, context, free, capacity.max_rows, limits, why
-        )
+    def _memory(self, running: Sequence[Generation]) -> Memory:
+        keys = {generation.key for generation in running}
+        resting = [generation for generation in self.generations if generation.key not in keys]
+        return Memory(running, resting, self.capacity, self.step_time, LONGEST_SEGMENT)
 
 
-def _memory(
-    running: Collection[Generation],
-    everyone: Collection[Generation],
-    step_time: StepTime,
-    capacity: Capacity,
-) -> Memory:
-    keys = {generation.key for generation in running}
-    resting = [generation for generation in everyone if generation.key not in keys]
-    return Memory(running, resting, capacity, step_time, LONGEST_SEGMENT)
+def _gathers_until_s(needed: Sequence[PlanGeneration], ahead: Sequence[PlanGeneration]) -> float:
+    """Return when an engine at rest stops waiting for the rest of a burst."""
+    if not needed or ahead or any(g.to_compute <= 1 for g in needed):
+        return -math.inf
+    arrivals_s = [generation.arrival_s for generation in needed]
+    return min(max(arrivals_s) + GATHER_S, min(arrivals_s) + 10 * GATHER_S)
+
+
+def _any_waits(plans: Iterable[Generation]) -> bool:
+    return any(generation.to_compute > 1 for generation in plans)
 
 
 def _to_compute(generation: Generation) -> int:

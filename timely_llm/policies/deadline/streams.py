@@ -14,7 +14,7 @@ A stream that got tokens early needs fewer now and gives way; there is no cycle 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,8 +66,8 @@ class StreamState:
         "_class",
         "_most_to_go",
         "_out",
-        "begun",
         "bearable",
+        "begun",
         "density",
         "floor",
         "generation",
@@ -158,7 +158,7 @@ class SharedStep:
         rows, prefill_tokens, context_tokens: of the plans, and then of all.
         free_tokens: KV tokens that are left.
         max_rows: most rows.
-        plans: (density, longest step) of each plan in the step.
+        plans: (density, longest step) of the plans in the step, by falling density.
         why: takes the reasons of streams by key; None: no reasons.
         joined: the streams in the step.
         tokens: tokens of the streams in the step.
@@ -178,9 +178,15 @@ class SharedStep:
     limit_s: float = math.inf
     chunked: bool = False
 
+    def __post_init__(self) -> None:
+        self._worth = [-density for density, _ in self.plans]
+        self._limits_s = list(
+            accumulate((step_s for _, step_s in self.plans), min, initial=math.inf)
+        )
+
     def limit_for(self, density: float) -> float:
         """Return the longest step for streams in it, and for plans that are worth more."""
-        return min([self.limit_s, *(step_s for worth, step_s in self.plans if worth > density)])
+        return min(self.limit_s, self._limits_s[bisect_left(self._worth, -density)])
 
     def join(self, state: StreamState, limit_s: float) -> bool:
         """Add a stream if the step stays within a limit, or is empty; return whether it joined."""
@@ -236,6 +242,9 @@ class Streams:
         quantile: quantile of the learned lengths that is assumed for a real-time answer.
         late_rate: share of its rate that an answer keeps when the engine has no time for more.
         people: worth of a stream in plans' units.
+
+    Attributes:
+        states: states of the streams by key.
     """
 
     def __init__(self, quantile: float, late_rate: float, people: float) -> None:
@@ -243,7 +252,7 @@ class Streams:
         self._quantile = quantile
         self._late_rate = late_rate
         self._people = people
-        self._states: dict[str, StreamState] = {}
+        self.states: dict[str, StreamState] = {}
         self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._urgent = DecayingMean(WINDOW_S)
         self._plans = DecayingMean(WINDOW_S)
@@ -275,10 +284,16 @@ class Streams:
         hopeful = [state for state in states if not state.late]
         urgent = EngineShare(step_s, [state.need for state in hopeful if state.real_time]).used
         self._urgent.saw(urgent, now)
-        first = [1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD)) for one in line if one.generation.first]
+        first = [
+            1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD))
+            for one in line
+            if one.generation.first
+        ]
         plans = EngineShare(step_s, first).used
         self._plans.saw(plans, now)
-        kept_free = max(self._urgent.mean + self._urgent.deviation + self._plans.mean - urgent - plans, 0.0)
+        kept_free = max(
+            self._urgent.mean + self._urgent.deviation + self._plans.mean - urgent - plans, 0.0
+        )
         row_s = step_s(2) - one_s
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *((one.density, one) for one in line),
@@ -309,7 +324,9 @@ class Streams:
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
             spare = SPARE if need * row_s > ROOM else most
-            if not (share.offer(need, spare) or (alone and share.offer(state.need, most - kept_free))):
+            if not (
+                share.offer(need, spare) or (alone and share.offer(state.need, most - kept_free))
+            ):
                 break
             state.rate, alone = state.need, False
         return held
@@ -342,11 +359,6 @@ class Streams:
                 if not step.join(state, LONGEST_S):
                     break
 
-    @property
-    def watching(self) -> bool:
-        """Whether streams are remembered."""
-        return bool(self._states)
-
     def unpromised(self) -> set[str]:
         """Return the keys of streams without a promise: they are evicted first."""
         return {state.generation.key for state in self._present if not state.rate}
@@ -359,20 +371,20 @@ class Streams:
         self, now: float, streams: Sequence[StreamGeneration], step_s: Callable[[int], float]
     ) -> list[StreamState]:
         """Return the updated states of the streams, and learn from ended ones."""
-        before, self._states = self._states, {}
+        before, self.states = self.states, {}
         for stream in streams:
             state = before.pop(stream.key, None)
             if state is None or state.generation is not stream:
                 if state is not None:
                     before[stream.key] = state
                 state = StreamState(stream, self._late_rate)
-            self._states[stream.key] = state
-        self._present = states = list(self._states.values())
+            self.states[stream.key] = state
+        self._present = states = list(self.states.values())
         for key, state in before.items():
             if state.generation.state is State.ENDED:
                 state.ended(self.lengths)
             else:  # it waits for an in-flight step or a KV load
-                self._states.setdefault(key, state)
+                self.states.setdefault(key, state)
         one_s = step_s(1)
         # A stream with a small need shares long steps with many others, so its tokens cost less.
         steps_s = [step_s(rows) for rows in range(1, min(len(states), _MOST_ROWS) + 1)]

@@ -141,7 +141,11 @@ def best_prefix(line: Sequence[Deliverable], now: float, step_time: StepTime) ->
             value += weight * one.expected(after_s, later_s)
         return value
 
-    tried = [*range(1, min(_EXACT, len(groups)) + 1), *range(_EXACT + 2, len(groups), 2), len(groups)]
+    tried = [
+        *range(1, min(_EXACT, len(groups)) + 1),
+        *range(_EXACT + 2, len(groups), 2),
+        len(groups),
+    ]
     best = max(tried, key=lambda taken: (worth(taken), taken))
     near = range(max(best - 1, 1), min(best + 1, len(groups)) + 1)
     return ends[max(near, key=lambda taken: (worth(taken), taken))]
