@@ -48,4 +48,5 @@ class EngineShare:
         known = self._rows_s
         for rows in range(len(known), len(needs)):
             known.append(self._step_s(rows + 1) - (self._step_s(rows) if rows else 0.0))
-        return sum(map(mul, needs, known))
+        used: float = sum(map(mul, needs, known))
+        return used

@@ -117,15 +117,15 @@ class Deadline(Explains):
                 why[one.generation.key] = Reason(cause, one.expected(now, one_s))
             why |= {one.generation.key: Reason(Cause.WORTH_LESS, one.expected(now, one_s)) for one in held}
             why |= {g.key: Reason(Cause.AHEAD, g.due_s - now) for g in ahead}
-        batch: list[Generation] = [one.generation for one in wave]
+        batch = [one.generation for one in wave]
         batch.sort(key=_to_compute)
         if not (batch or ahead or held) and needed:
             batch, alone_s = self._alone(needed, generations, now, step_time, capacity)
             wake_s = min(wake_s, alone_s)
             if why is not None:
                 why |= {g.key: Reason(Cause.ALONE) for g in batch}
-        first = [*batch, *ahead]
-        self.lengths.watch(first)
+        self.lengths.watch([*batch, *ahead])
+        first: list[Generation] = [*batch, *ahead]
         tokens = capacity
         if streams:
             step = self._shared_step(first, wave, now, step_time, capacity, why)
@@ -210,7 +210,7 @@ class Deadline(Explains):
         now: float,
         step_time: StepTime,
         capacity: Capacity,
-    ) -> tuple[list[Generation], float]:
+    ) -> tuple[list[PlanGeneration], float]:
         """Return the first plan that fits alone, and when another one may evict others."""
         memory = _memory([], everyone, step_time, capacity)
         for generation in needed:
