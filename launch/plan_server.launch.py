@@ -18,7 +18,7 @@ PARAMETERS = {
     "engine_process": (bool, "true: the engine runs in a process of its own"),
     "policy": (
         str,
-        "chooses each step's requests: timely+slice, timely, deadline, slice, edf, stream, ..., or"
+        "chooses each step's requests: deadline, timely+slice, timely, slice, edf, stream, ..., or"
         " my_module:MyPolicy",
     ),
     "pace": (str, "profile with the step times to keep, or none"),

@@ -79,7 +79,7 @@ def test_every_argument_is_described_and_has_a_default(name: str) -> None:
 def test_the_server_starts_with_the_parameters_of_its_file() -> None:
     status, output = run("plan_server", until="ready:", engine="simulated")
     assert status == 0
-    assert "ready: timely+slice policy, simulated engine" in output
+    assert "ready: deadline policy, simulated engine" in output
 
 
 def test_an_argument_goes_before_the_parameter_file() -> None:
@@ -114,7 +114,7 @@ def test_the_engine_runs_in_a_process_of_its_own() -> None:
     arguments = {"engine": "transformers", "engine_process": "true"}
     status, output = run("plan_server", until="ready:", **arguments)
     assert status == 0
-    assert "ready: timely+slice policy, transformers engine" in output
+    assert "ready: deadline policy, transformers engine" in output
 
 
 def test_skill_sets_are_given_as_a_list() -> None:

@@ -72,7 +72,7 @@ def test_a_policy_of_a_user_s_own_is_made_by_its_module_and_name() -> None:
         ("nowhere:Mine", "the module nowhere is not found"),
         ("timely_llm.policies.fcfs:Mine", "has no Mine"),
         ("timely_llm.policies.contract:Capacity", "cannot be made: TypeError"),
-        ("timely_llm.policies.registry:DEFAULT_POLICY", "is no policy: it is 'timely"),
+        ("timely_llm.policies.registry:DEFAULT_POLICY", "is no policy: it is 'deadline"),
         ("timely_llm.core.clock:VirtualClock", "is no policy: it has no plan and no whole_plans"),
     ],
 )

@@ -21,7 +21,7 @@ from test.system.ros_talker import SLOW
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 WAIT_S = 60.0
-POLICY = "timely+slice"
+POLICY = "deadline"
 
 
 def lines(log: Path) -> list[dict[str, Any]]:

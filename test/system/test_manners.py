@@ -36,7 +36,7 @@ def test_each_change_of_state_is_logged_with_what_was_ready(start: Start, domain
     for transition in ("configure", "activate", "deactivate", "cleanup", "configure"):
         assert manager.change(transition)
     facts = (
-        r"timely\S* policy, simulated engine, no model, skill sets: drone, requests being served: 0"
+        r"deadline policy, simulated engine, no model, skill sets: drone, requests being served: 0"
     )
     lines = [
         f"configured: accepts no requests until it is activated; {facts}",

@@ -19,7 +19,7 @@ from timely_llm.policies.strict_priority import StrictPriority
 from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 from timely_llm.policies.timely_slice import TimelySlice
 
-DEFAULT_POLICY = "timely+slice"
+DEFAULT_POLICY = "deadline"
 """The policy of a server without a setting."""
 
 POLICIES: dict[str, type[Policy]] = {

@@ -130,9 +130,12 @@ class BusyGate:
             """Return whether the request fits when the first of the others have ended."""
             left = counted[ended:]
             needs = [possible(w.need) * (1.0 if w.worth >= asked.worth else BEARABLE) for w in left]
-            share = EngineShare(step_s, [*needs, possible(asked.need)]).used
+            if EngineShare(step_s, [*needs, possible(asked.need)]).used > most:
+                return False
+            # A request that has not begun needs its prompt first, and no tokens meanwhile.
+            begun = [need for need, want in zip(needs, left, strict=True) if not want.prefill_tokens]
             prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
-            return share + prompt_s * prefill_tokens / begin_s <= most
+            return EngineShare(step_s, begun).used + prompt_s * prefill_tokens / begin_s <= most
 
         if not wants or has_room(0):
             return

@@ -46,8 +46,9 @@ STATIONS = (
     Station("admit", "serving/prompts.py", "SkillSetPrompts.build"),
     Station("admit", "engines/ledger_engine.py", "LedgerEngine.add"),
     Station("step", "serving/loop.py", "Loop.turn"),
-    Station("step", "policies/timely_slice.py", "TimelySlice.plan"),
-    Station("step", "policies/timely.py", "WorstCase.allows"),
+    Station("step", "policies/deadline/policy.py", "Deadline.plan"),
+    Station("step", "policies/deadline/wave.py", "by_loss"),
+    Station("step", "policies/deadline/wave.py", "best_prefix"),
     Station("step", "policies/packing.py", "pack"),
     Station("step", "serving/step.py", "Stepper.step"),
     Station("step", "engines/ledger_engine.py", "KvLedger.admit"),
@@ -101,7 +102,10 @@ def called() -> list[tuple[str, str]]:
         for _ in range(MOST_TURNS):
             if sink.segments:
                 break
-            publisher.publish(loop.turn().events)
+            turn = loop.turn()
+            publisher.publish(turn.events)
+            if not turn.stepped:  # the policy waits for the rest of a burst
+                clock.advance(max(turn.wake_s - clock.now(), 0.0))
     finally:
         sys.setprofile(before)
     return list(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,10 @@ from pathlib import Path
 import tools.results as package
 from timely_llm.core.errors import TimelyError
 from tools.results.check import problems
-from tools.results.page import PUBLISHED, ResultsError
-from tools.results.pages import PAGES, chosen
-from tools.results.run import run_pages
+from tools.results.index import write_index
+from tools.results.page import ResultsError
+from tools.results.pages import LANES, PAGES, chosen
+from tools.results.run import Runs, made_by_this_code, run_pages
 from tools.results.write import write_page
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,8 +49,18 @@ def _parser() -> argparse.ArgumentParser:
     listed.set_defaults(act=_list)
     run = commands.add_parser("run", help="run the experiments with missing documents")
     run.add_argument("--seeds", type=_count, metavar="N", help="seeds, if not the page's number")
-    run.add_argument("--processes", type=_count, metavar="P", default=1, help="at once (1)")
-    run.add_argument("--published", type=Path, metavar="FOLDER", help="folder of published data")
+    run.add_argument(
+        "--processes", type=_count, metavar="P", default=1, help="commands at once (1)"
+    )
+    run.add_argument(
+        "--published",
+        type=Path,
+        metavar="FOLDER",
+        help="folder of published traces, after `timely-llm trace import`",
+    )
+    run.add_argument(
+        "--any-code", action="store_true", help="keep documents that other code has made"
+    )
     run.set_defaults(act=_run)
     write = commands.add_parser("write", help="write pictures and tables into docs/results")
     write.set_defaults(act=_write)
@@ -74,25 +84,30 @@ def _list(given: argparse.Namespace) -> int:
     for page in PAGES:
         print(f"{page.name}: {page.title}")
         for command in page.commands:
-            print(f"    {shlex.join(command.words(published=Path(PUBLISHED)))}")
+            print(f"    {command.shown}  # {command.minutes:g} min")
+    print(f"all: {sum(command.minutes for page in PAGES for command in page.commands):.0f} min")
     return 0
 
 
 def _run(given: argparse.Namespace) -> int:
-    pages = chosen(given.pages)
-    failed = run_pages(pages, given.folder, given.seeds, given.processes, given.published)
-    return int(failed > 0)
+    runs = Runs(given.folder, given.seeds, given.published, given.any_code)
+    return int(run_pages(chosen(given.pages), runs, given.processes) > 0)
 
 
 def _write(given: argparse.Namespace) -> int:
     for page in chosen(given.pages):
         write_page(page, given.folder, FOLDER)
         print(f"Wrote {page.file(FOLDER)} and {page.picture_file(FOLDER)}")
+        for command in page.commands:
+            if not made_by_this_code(command, given.folder):
+                print(f"{command.name}: other code than this made {command.document(given.folder)}")
+    if not given.pages:
+        print(f"Wrote {write_index(LANES, given.folder, FOLDER)}")
     return 0
 
 
 def _check(given: argparse.Namespace) -> int:
-    found = list(problems(PAGES, FOLDER))
+    found = list(problems(LANES, FOLDER))
     for sentence in found:
         print(sentence, file=sys.stderr)
     return int(bool(found))

@@ -1,8 +1,9 @@
-"""Whether each page is complete: markers, picture, link, and commands that parse."""
+"""Whether each page is complete: sentences, markers, picture, link, commands of its data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -10,29 +11,33 @@ import click
 from timely_llm.cli.experiment import experiment as command_line
 from timely_llm.core.errors import TimelyError
 from timely_llm.experiments.registry import experiment
+from tools.results.index import EXCEPTIONS, INDEX, LIST
 from tools.results.page import Command, Page, ResultsError
 from tools.results.picture import MOST_BYTES
-from tools.results.write import page_text, replaced
+from tools.results.write import page_text, parted
 
-INDEX = "results.md"
-"""The page that links all pages, in the folder above theirs."""
+PLACE = "<!-- sentences -->"
+"""Stands where sentences about a run are to be written by hand."""
+
+LEAST_SENTENCES = 3
+MOST_LINES = 130
+PICTURES = 5
+"""Pictures of the index: its story has one for each."""
 
 
-def problems(pages: Sequence[Page], folder: Path) -> Iterator[str]:
-    """Yield a sentence for each thing that pages lack.
+def problems(lanes: Mapping[str, Sequence[Page]], folder: Path) -> Iterator[str]:
+    """Yield a sentence for each thing that pages and the index lack.
 
     Args:
-        pages: the pages.
+        lanes: pages by what they are about.
         folder: folder of the pages.
     """
-    index = folder.parent / INDEX
-    links = index.read_text(encoding="utf-8") if index.exists() else ""
+    pages = [page for lane in lanes.values() for page in lane]
+    texts = []
     for page in pages:
         try:
-            text = page_text(page, folder)
-            replaced(text, page.name, "")
-            if not text.startswith(f"# {page.title}\n"):
-                yield f"{page.name}: its first line is not # {page.title}"
+            texts.append(page_text(page, folder))
+            yield from (f"{page.name}: {one}" for one in _text_problems(page, texts[-1]))
         except ResultsError as error:
             yield str(error)
         picture = page.picture_file(folder)
@@ -40,11 +45,63 @@ def problems(pages: Sequence[Page], folder: Path) -> Iterator[str]:
             yield f"{page.name}: {picture} is missing: python -m tools.results write"
         elif picture.stat().st_size > MOST_BYTES:
             yield f"{page.name}: {picture} has more than {MOST_BYTES} bytes"
-        link = f"({folder.name}/{page.name}.md)"
-        if link not in links:
-            yield f"{page.name}: {INDEX} has no link {link}"
         yield from _unknown_commands(page)
         yield from filter(None, map(problem_of, page.commands))
+    for path in {*folder.glob("*.md")} - {page.file(folder) for page in pages}:
+        if PLACE in path.read_text(encoding="utf-8"):
+            yield f"{path.stem}: sentences are missing where {PLACE} stands"
+    yield from (f"{INDEX}: {one}" for one in _index_problems(pages, folder, texts))
+
+
+def _text_problems(page: Page, text: str) -> Iterator[str]:
+    head, between, foot = parted(text, page.name)
+    if not text.startswith(f"# {page.title}\n"):
+        yield f"its first line is not # {page.title}"
+    if PLACE in text:
+        yield f"sentences are missing where {PLACE} stands"
+    elif len(re.findall(r"[.!?](?:\s|$)", head)) < LEAST_SENTENCES:
+        yield f"fewer than {LEAST_SENTENCES} sentences stand before its picture"
+    if f"]({page.name}.png)" not in between:
+        yield "it does not show its picture: python -m tools.results write"
+    made = re.search(r"```console\n(.*?)\n```", between, re.S)
+    if made is None or made[1].split("\n") != [command.shown for command in page.commands]:
+        yield "its tables were made by other commands than those of its definition"
+    for number in _unfounded(head, between + foot):
+        yield f"its first sentences have {number}, which stands nowhere below"
+    if (lines := text.count("\n")) > MOST_LINES:
+        yield f"it has {lines} lines: at most {MOST_LINES}"
+
+
+def _index_problems(pages: Sequence[Page], folder: Path, texts: Sequence[str]) -> Iterator[str]:
+    path = folder.parent / INDEX
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    for page in pages:
+        link = f"({folder.name}/{page.name}.md)"
+        if link not in text:
+            yield f"it has no link {link}: python -m tools.results write"
+    try:
+        _, exceptions, story = parted(text, EXCEPTIONS)
+        if not exceptions.strip():
+            yield "it has no list of exceptions: python -m tools.results write"
+        story = parted(story, LIST)[0]
+    except ResultsError as error:
+        yield str(error)
+        return
+    if PLACE in text:
+        yield f"sentences are missing where {PLACE} stands"
+    if len(re.findall(rf"!\[[^\]]+\]\({folder.name}/\w+\.png\)", story)) != PICTURES:
+        yield f"its story does not have {PICTURES} pictures"
+    for number in _unfounded(story, "\n".join(texts)):
+        yield f"its story has {number}, which stands on no page"
+
+
+def _unfounded(sentences: str, source: str) -> Iterator[str]:
+    """Yield each number with decimals that no number of the source rounds to."""
+    known = [one.replace(",", "") for one in re.findall(r"\d[\d,]*(?:\.\d+)?", source)]
+    for number in dict.fromkeys(re.findall(r"(?<![\w.§])\d+\.\d+", sentences)):
+        decimals = len(number.split(".")[1])
+        if not any(f"{float(one):.{decimals}f}" == number for one in known):
+            yield number
 
 
 def problem_of(command: Command) -> str:
@@ -66,9 +123,9 @@ def problem_of(command: Command) -> str:
 
 def _unknown_commands(page: Page) -> Iterator[str]:
     known = {command.name for command in page.commands}
-    shown = [page.picture.command]
-    shown += [table.command for table in page.tables]
-    shown += [ranking.command for ranking in page.rankings]
-    for name in dict.fromkeys(shown):
+    used = [page.picture.command]
+    used += [table.command for table in page.tables]
+    used += [ranking.command for ranking in page.rankings]
+    for name in dict.fromkeys(used):
         if name not in known:
             yield f"{page.name}: no command of the page has the name {name}"

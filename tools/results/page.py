@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from timely_llm.experiments.results.document import Value
+
 PUBLISHED = "{published}"
-"""In the words of a command: the folder of published data."""
+"""In the line of a command: the folder of published data."""
+
+Where = Mapping[str, Value | tuple[Value, ...]]
+"""Values that key columns of shown rows have: one, or one of several."""
 
 
 class ResultsError(Exception):
@@ -21,36 +26,43 @@ class Command:
 
     Attributes:
         name: name of the document's file, without its ending; unique among all pages.
-        experiment: name of the experiment.
-        options: further words of its command line; `PUBLISHED` in them is replaced.
-        has_seeds: the experiment has the option `--seeds`.
+        line: what stands after `timely-llm experiment`, but for the seeds; the folder of published
+            data is `PUBLISHED`.
+        seeds: number of seeds; 0 if the experiment has none.
+        minutes: what it takes one core of the machine that made the pages, minutes; long commands
+            begin first.
     """
 
     name: str
-    experiment: str
-    options: tuple[str, ...] = ()
-    has_seeds: bool = True
+    line: str
+    seeds: int = 2
+    minutes: float = 1.0
 
     @property
-    def needs_published(self) -> bool:
-        """Whether it reads published data."""
-        return any(PUBLISHED in word for word in self.options)
+    def experiment(self) -> str:
+        """Name of the experiment."""
+        return shlex.split(self.line)[0]
 
     def words(self, seeds: int | None = None, published: Path | None = None) -> list[str]:
         """Return the command line, from `timely-llm` on, as far as it decides the results.
 
         Args:
-            seeds: number of seeds; None for the page's, or the experiment's own.
+            seeds: number of seeds in place of the command's.
             published: folder of published data.
 
         Raises:
             ResultsError: it needs published data, and no folder is given.
         """
-        if self.needs_published and published is None:
+        if PUBLISHED in self.line and published is None:
             raise ResultsError(f"{self.name} reads published data: name its folder by --published")
-        options = [word.replace(PUBLISHED, str(published)) for word in self.options]
-        counted = ["--seeds", str(seeds)] if self.has_seeds and seeds is not None else []
-        return ["timely-llm", "experiment", self.experiment, *options, *counted]
+        words = [word.replace(PUBLISHED, str(published)) for word in shlex.split(self.line)]
+        counted = ["--seeds", str(seeds or self.seeds)] if self.seeds else []
+        return ["timely-llm", "experiment", *words, *counted]
+
+    @property
+    def shown(self) -> str:
+        """The command line as a page shows it: published data without their folder."""
+        return shown(shlex.join(self.words(published=Path("/"))))
 
     def document(self, folder: Path) -> Path:
         """Return the path of its run document."""
@@ -79,6 +91,12 @@ def deciding(command: str) -> list[str]:
     return kept
 
 
+def shown(command: str) -> str:
+    """Return a command line for readers: what decides its results, and files without folders."""
+    words = (Path(word).name if Path(word).is_absolute() else word for word in deciding(command))
+    return shlex.join(words)
+
+
 @dataclass(frozen=True)
 class Picture:
     """Charts side by side.
@@ -87,13 +105,30 @@ class Picture:
         command: name of the command that made its document.
         measures: columns, a chart each.
         text: what it shows, for people who cannot see it.
-        without: values of the compared column that are left out.
+        where: rows that it shows.
+        lines: lines join the points, however few there are.
     """
 
     command: str
     measures: tuple[str, ...]
     text: str
-    without: tuple[str, ...] = ()
+    where: Where = field(default_factory=dict)
+    lines: bool = False
+
+
+@dataclass(frozen=True)
+class Timelines:
+    """Timelines of a document, one below the other.
+
+    Attributes:
+        command: name of the command that made the document.
+        policies: what their names begin with.
+        text: what they show, for people who cannot see it.
+    """
+
+    command: str
+    policies: tuple[str, ...]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -104,30 +139,32 @@ class PageTable:
         command: name of the command that made its document.
         columns: measures, after the document's keys.
         title: line above the table; empty for none.
-        where: values that the key columns of its rows must have.
+        where: rows that it shows; a column with one value is left out.
+        papers: rows with papers' numbers stand below those of the same settings.
     """
 
     command: str
     columns: tuple[str, ...]
     title: str = ""
-    where: Mapping[str, str | int | float] = field(default_factory=dict)
+    where: Where = field(default_factory=dict)
+    papers: bool = True
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a policy is expected to be first in.
+    """What a policy is expected to be best in.
 
     Attributes:
         command: name of the command that made the searched document.
-        first: measures, larger is better, in which the policy is expected to be first.
-        front: measures of the Pareto front: 1 if larger is better, -1 if smaller is.
-        policy: the policy.
-        without: values of the column `policy` that are not compared.
+        front: measures of the Pareto front: 1 if larger is better, -1 if smaller is; may be empty.
+        first: the measure, larger is better, in which the policy is expected to be first.
+        policy: the policy; variants of it (`deadline:...`) are not compared with it.
+        without: further policies that are not compared.
     """
 
     command: str
-    first: tuple[str, ...]
     front: Mapping[str, int]
+    first: str = "worth"
     policy: str = "deadline"
     without: tuple[str, ...] = ()
 
@@ -142,13 +179,13 @@ class Page:
         commands: they make its data.
         picture: its one picture.
         tables: its tables, in order.
-        rankings: searched for cells in which the policy is not first.
+        rankings: searched for cells in which the policy is not best.
     """
 
     name: str
     title: str
     commands: tuple[Command, ...]
-    picture: Picture
+    picture: Picture | Timelines
     tables: tuple[PageTable, ...]
     rankings: tuple[Ranking, ...] = ()
 

@@ -9,12 +9,25 @@ from dataclasses import dataclass
 
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import interval
+from timely_llm.report.series import varying
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
 from tools.results.page import Ranking, ResultsError
 
-SAME = 1e-9
-"""Largest difference that comes from rounding."""
+SAME = 5e-4
+"""Largest difference that counts as none: half of a table's last digit; of values above 1, this
+share of the value."""
+
+CONDITIONS = ("uncached", "open-loop", "gate")
+"""Words of a policy that change what it works under: only policies with the same are compared."""
+
+WORTH = {
+    "earned_utility": "the time utilities of the plans' first responses",
+    "objective": "the weights of the conversations and tasks that met their service level",
+}
+"""Columns that add up to what the requests' own weights say a policy earned."""
+
+Setting = tuple[tuple[str, Value], ...]
 
 
 @dataclass(frozen=True)
@@ -25,11 +38,23 @@ class Lead:
         measure: the column.
         mean: mean of the differences, above 0 if the other policy is better.
         half: half the width of its 95 % interval; infinite with one seed.
+        own: mean of the policy that is compared with others.
     """
 
     measure: str
     mean: float
     half: float
+    own: float
+
+    @property
+    def shows(self) -> int:
+        """1 if the other policy is visibly better, -1 if it is visibly worse, else 0."""
+        return 0 if abs(self.mean) <= SAME * max(1.0, abs(self.own)) else 1 if self.mean > 0 else -1
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether the other policy is better beyond the interval; with one seed if it shows."""
+        return self.shows > 0 and (not math.isfinite(self.half) or self.mean > self.half)
 
     def __str__(self) -> str:
         return f"{heading(self.measure)} {number(self.mean, self.half)}"
@@ -41,42 +66,62 @@ class BehindCell:
 
     Attributes:
         setting: names of the cell's keys, with their values.
-        what: the measure in which it is not first; empty if it is not on the front.
-        other: the policy that is ahead.
-        leads: by how much, in the measure or in all measures of the front.
+        first: the policy with the largest lead, and that lead; None if the policy is first.
+        front: the policies that are nowhere worse and somewhere better, with their leads.
     """
 
-    setting: tuple[tuple[str, Value], ...]
-    what: str
-    other: str
-    leads: tuple[Lead, ...]
+    setting: Setting
+    first: tuple[str, Lead] | None
+    front: tuple[tuple[str, tuple[Lead, ...]], ...]
 
 
-def exceptions(run: RunDocument, ranking: Ranking) -> list[BehindCell]:
+@dataclass(frozen=True)
+class Standing:
+    """How a policy stands in all cells of a run.
+
+    Attributes:
+        ranking: what was expected.
+        cells: number of cells.
+        behind: the cells in which the policy is not first, or not on the front.
+    """
+
+    ranking: Ranking
+    cells: int
+    behind: tuple[BehindCell, ...]
+
+
+def standing(run: RunDocument, ranking: Ranking) -> Standing:
     """Return the cells of a run in which the policy is not first, or not on the front.
 
-    A cell is a setting without its policy and seed. In it the policy with the largest mean is
-    first. A policy is not on the front if another one is at least as good in all measures and
-    better in one.
+    A cell is a setting without its policy and seed, under one of the `CONDITIONS`. In it the policy
+    with the largest mean is first. A policy is not on the front if another one is visibly worse in
+    no measure and visibly better in one. Measures without a value in a cell are left out.
 
     Raises:
         ResultsError: the run lacks a column or the policy.
     """
-    rows = [row for row in run.rows if row.get("policy") not in ranking.without]
-    for column in ("policy", *ranking.first, *ranking.front):
-        if not all(column in row for row in rows):
+    rows = [with_worth(row) for row in run.rows if row.get("policy") not in ranking.without]
+    for column in ("policy", ranking.first, *ranking.front):
+        if not any(column in row for row in rows):
             raise ResultsError(f"{ranking.command}: the document has no column {column}")
-    cells: dict[tuple[tuple[str, Value], ...], dict[str, list[Row]]] = defaultdict(dict)
+    keys = [key for key in varying(rows, run.keys) if key != "policy"]
+    cells: dict[Setting, dict[str, list[Row]]] = defaultdict(dict)
     for row in rows:
-        setting = tuple((key, row[key]) for key in run.keys if key != "policy")
-        cells[setting].setdefault(str(row["policy"]), []).append(row)
-    found = []
-    for setting, policies in cells.items():
-        if ranking.policy not in policies:
-            raise ResultsError(f"{ranking.command}: the document has no policy {ranking.policy}")
-        mine = policies.pop(ranking.policy)
-        found += _of_cell(setting, mine, policies, ranking)
-    return found
+        name, words = _conditions(str(row["policy"]))
+        under = (("under", words),) if words else ()
+        setting = (*((key, row[key]) for key in keys), *under)
+        cells[setting].setdefault(name, []).append(row)
+    compared = {key: found for key, found in cells.items() if ranking.policy in found}
+    if not compared:
+        raise ResultsError(f"{ranking.command}: the document has no policy {ranking.policy}")
+    found = (_cell(setting, policies, ranking) for setting, policies in compared.items())
+    return Standing(ranking, len(compared), tuple(one for one in found if one is not None))
+
+
+def with_worth(row: Row) -> Row:
+    """Return a row with the column `worth`: the sum of the columns of `WORTH` that it has."""
+    parts = [value for name in WORTH if (value := _number(row, name)) is not None]
+    return {**row, "worth": math.fsum(parts)} if parts else row
 
 
 def lead(mine: Sequence[Row], others: Sequence[Row], measure: str, sign: int = 1) -> Lead:
@@ -94,56 +139,61 @@ def lead(mine: Sequence[Row], others: Sequence[Row], measure: str, sign: int = 1
         for row in others
         if row.get("seed") in known and (value := _number(row, measure)) is not None
     ]
-    return Lead(measure, *interval(differences))
+    return Lead(measure, *interval(differences), interval([*known.values()])[0])
 
 
-def _of_cell(
-    setting: tuple[tuple[str, Value], ...],
-    mine: Sequence[Row],
-    policies: dict[str, list[Row]],
-    ranking: Ranking,
-) -> list[BehindCell]:
-    found = []
-    for measure in ranking.first:
-        leads = {name: lead(mine, rows, measure) for name, rows in policies.items()}
-        ahead = {name: one for name, one in leads.items() if one.mean > SAME}
-        if ahead:
-            best = max(ahead, key=lambda name: ahead[name].mean)
-            found.append(BehindCell(setting, measure, best, (ahead[best],)))
-    for name, rows in policies.items():
-        all_leads = tuple(
-            lead(mine, rows, measure, sign) for measure, sign in ranking.front.items()
-        )
-        known = [one.mean for one in all_leads if not math.isnan(one.mean)]
-        if len(known) == len(all_leads) and min(known) >= -SAME and max(known) > SAME:
-            found.append(BehindCell(setting, "", name, all_leads))
-    return found
+def _conditions(policy: str) -> tuple[str, str]:
+    """Return a policy without the words of `CONDITIONS`, and these words."""
+    parts = policy.split(":")
+    kept = ":".join(part for part in parts if part not in CONDITIONS)
+    return kept, " and ".join(part for part in parts if part in CONDITIONS)
 
 
-def exception_table(found: Sequence[BehindCell], ranking: Ranking) -> str:
+def _cell(setting: Setting, policies: dict[str, list[Row]], ranking: Ranking) -> BehindCell | None:
+    mine = policies[ranking.policy]
+    others = {name: rows for name, rows in policies.items() if name.split(":")[0] != ranking.policy}
+    leads = {name: lead(mine, rows, ranking.first) for name, rows in others.items()}
+    ahead = {name: one for name, one in leads.items() if one.shows > 0}
+    best = max(ahead, key=lambda name: ahead[name].mean, default=None)
+    front = []
+    for name, rows in others.items():
+        of_all = [lead(mine, rows, measure, sign) for measure, sign in ranking.front.items()]
+        known = tuple(one for one in of_all if not math.isnan(one.mean))
+        signs = {one.shows for one in known}
+        if 1 in signs and -1 not in signs:
+            front.append((name, known))
+    if best is None and not front:
+        return None
+    return BehindCell(setting, None if best is None else (best, ahead[best]), tuple(front))
+
+
+def exception_table(found: Standing) -> str:
     """Return the cells as a table in Markdown, or a sentence if there are none."""
-    front = ", ".join(map(heading, ranking.front))
-    first = " and in ".join(map(heading, ranking.first))
-    about = f"first in {first}, and on the Pareto front of {front}"
-    if not found:
-        return f"In every cell `{ranking.policy}` is {about}."
-    names = [name for name, _ in found[0].setting]
+    ranking = found.ranking
+    about = f"first in {heading(ranking.first)}"
+    if ranking.front:
+        about += f", and on the Pareto front of {', '.join(map(heading, ranking.front))}"
+    cells = f"{found.cells} cells" if found.cells > 1 else "one cell"
+    if not found.behind:
+        return f"`{ranking.policy}` is {about}, in all of {cells}."
+    names = list(dict.fromkeys(name for one in found.behind for name, _ in one.setting))
     lines = [
-        f"Cells in which `{ranking.policy}` is not {about}:",
+        f"Of {cells}, those in which `{ranking.policy}` is not {about}:",
         "",
-        f"| {' | '.join([*map(heading, names), 'not', 'behind', 'by'])} |",
+        f"| {' | '.join([*map(heading, names), 'first', 'by', 'nowhere worse'])} |",
         f"|{'---|' * (len(names) + 3)}",
     ]
-    for one in found:
-        cells = [*(text(value) for _, value in one.setting), _words(one)]
-        by = "; ".join(map(str, one.leads))
-        lines.append(f"| {' | '.join(cells)} | `{one.other}` | {by} |")
+    for one in found.behind:
+        named = dict(one.setting)
+        first, by = (f"`{one.first[0]}`", str(one.first[1])) if one.first else ("", "")
+        front = "; ".join(
+            f"`{name}`: " + ", ".join(str(lead) for lead in leads if lead.shows)
+            for name, leads in one.front
+        )
+        cells_of = (text(named.get(name)) for name in names)
+        lines.append(f"| {' | '.join((*cells_of, first, by, front))} |")
     lines += ["", "Differences are means over paired seeds ± half of the 95 % interval."]
     return "\n".join(lines)
-
-
-def _words(one: BehindCell) -> str:
-    return f"first in {heading(one.what)}" if one.what else "on the front"
 
 
 def _number(row: Row, measure: str) -> float | None:

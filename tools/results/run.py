@@ -1,73 +1,139 @@
-"""Runs of the pages' experiments: each document is made once."""
+"""Runs of the pages' experiments: each document is made once for the code that is there."""
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+import timely_llm
+from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import DocumentError, read_run
+from timely_llm.resources import resource
 from tools.results.page import Command, Page, ResultsError, deciding
 
 TIMELY_LLM = (sys.executable, "-c", "from timely_llm.entry import main; main()")
 """The command `timely-llm` of this environment and of this tree."""
 
+ROOMS = ("core", "engines", "experiments", "policies", "serving", "skills", "traces")
+"""Rooms of the package that decide results."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How commands are run.
+
+    Attributes:
+        folder: folder of the documents.
+        seeds: number of seeds; None for the commands'.
+        published: folder of published data.
+        any_code: documents that other code made count as finished.
+    """
+
+    folder: Path
+    seeds: int | None = None
+    published: Path | None = None
+    any_code: bool = False
+
+    def is_finished(self, command: Command) -> bool:
+        """Return whether a command's document is there, made by the same words and code.
+
+        Raises:
+            ResultsError: the command needs published data, and no folder is given.
+        """
+        path, words = command.document(self.folder), command.words(self.seeds, self.published)
+        try:
+            if not path.exists() or deciding(read_run(path).command) != words:
+                return False
+        except (DocumentError, ResultsError):
+            return False
+        return self.any_code or made_by_this_code(command, self.folder)
+
+    def run(self, command: Command) -> str:
+        """Run a command, unless its document is finished; return a sentence about it.
+
+        Raises:
+            ResultsError: it failed.
+        """
+        if self.is_finished(command):
+            return f"{command.document(self.folder)} is finished"
+        document, words = command.document(self.folder), command.words(self.seeds, self.published)
+        made_by, begin_s = code(), time.monotonic()
+        done = subprocess.run(
+            [*TIMELY_LLM, *words[1:], *_jobs(command), "--json", str(document)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            last = lines[-1] if lines else "no sentence"
+            raise ResultsError(f"status {done.returncode}: {last}")
+        _code_file(command, self.folder).write_text(made_by + "\n", encoding="utf-8")
+        return f"{' '.join(words)} ({(time.monotonic() - begin_s) / 60:.1f} min)"
+
+
+def say_now(sentence: str) -> None:
+    """Print a sentence at once, for readers of a file that grows."""
+    print(sentence, flush=True)
+
 
 def run_pages(
     pages: Sequence[Page],
-    folder: Path,
-    seeds: int | None = None,
+    runs: Runs,
     processes: int = 1,
-    published: Path | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = say_now,
 ) -> int:
-    """Run what pages lack, and return the number of commands that failed.
+    """Run what pages lack, the longest commands first; return how many failed.
 
     Args:
         pages: the pages.
-        folder: folder of the documents; it is made if it does not exist.
-        seeds: number of seeds; None for the pages'.
-        processes: processes of each command.
-        published: folder of published data.
+        runs: how; its folder is made if it does not exist.
+        processes: commands at once; each is one process.
         say: takes a sentence for each command.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    failed = 0
-    for command in (command for page in pages for command in page.commands):
+    runs.folder.mkdir(parents=True, exist_ok=True)
+
+    def attempt(command: Command) -> bool:
         try:
-            words = command.words(seeds, published)
-            if is_finished(command, words, folder):
-                say(f"{command.name}: {command.document(folder)} is finished")
-                continue
-            say(f"{command.name}: {' '.join(words)}")
-            _run(command, words, folder, processes)
+            say(f"{command.name}: {runs.run(command)}")
         except ResultsError as error:
-            failed += 1
             say(f"{command.name} failed: {error}")
-    return failed
+            return False
+        return True
+
+    commands = sorted(
+        (command for page in pages for command in page.commands),
+        key=lambda command: -command.minutes,
+    )
+    with ThreadPoolExecutor(processes) as at_once:
+        return sum(not done for done in at_once.map(attempt, commands))
 
 
-def is_finished(command: Command, words: Sequence[str], folder: Path) -> bool:
-    """Return whether a command's document is there and was made by the same words."""
-    path = command.document(folder)
-    try:
-        return path.exists() and deciding(read_run(path).command) == list(words)
-    except (DocumentError, ResultsError):
-        return False
+def made_by_this_code(command: Command, folder: Path) -> bool:
+    """Return whether a document was made by the code that is there now."""
+    path = _code_file(command, folder)
+    return path.exists() and path.read_text(encoding="utf-8").strip() == code()
 
 
-def _run(command: Command, words: Sequence[str], folder: Path, processes: int) -> None:
-    """Run a command.
+def code() -> str:
+    """Return a digest of the code and of the data that decide results."""
+    made = hashlib.sha256()
+    package = Path(timely_llm.__file__).parent
+    files = [path for room in ROOMS for path in (package / room).rglob("*.py")]
+    for path in sorted((*files, *resource("config").rglob("*.yaml"))):
+        made.update(path.read_bytes())
+    return made.hexdigest()[:16]
 
-    Raises:
-        ResultsError: it failed.
-    """
-    jobs = ["--jobs", str(processes), "--json", str(command.document(folder))]
-    done = subprocess.run(
-        [*TIMELY_LLM, *words[1:], *jobs], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise ResultsError(f"status {done.returncode}: {lines[-1] if lines else 'no sentence'}")
+
+def _code_file(command: Command, folder: Path) -> Path:
+    """Return the file beside a document with the digest of the code that made it."""
+    return command.document(folder).with_suffix(".code")
+
+
+def _jobs(command: Command) -> list[str]:
+    """Return the option for one process, where the experiment has it."""
+    return ["--jobs", "1"] if hasattr(experiment(command.experiment).defaults, "jobs") else []

@@ -3,44 +3,75 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
-from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.report.series import averages, meaning
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
 from tools.results.page import PageTable, ResultsError
+from tools.results.rows import chosen_rows
+
+PAPER = "paper: "
+"""Before the policy, or the first key, of a row with a paper's own numbers."""
 
 
 def markdown_table(run: RunDocument, table: PageTable) -> str:
-    """Return a table of means over seeds with their intervals.
+    """Return a table of means over seeds with their intervals, and papers' numbers below theirs.
+
+    A key with one value is no column.
 
     Raises:
         ResultsError: the document lacks a column, or no row is left.
     """
-    wanted = [
-        row
-        for row in run.rows
-        if all(text(row.get(key)) == text(value) for key, value in table.where.items())
-    ]
-    if not wanted:
-        raise ResultsError(f"{table.command}: the document has no rows for this table")
+    wanted = chosen_rows(run, table.where, table.command)
     for column in table.columns:
         if not any(column in row for row in wanted):
             raise ResultsError(f"{table.command}: the document has no column {column}")
-    keys = [key for key in run.keys if key not in table.where]
+    keys = [key for key in run.keys if len({text(row.get(key)) for row in wanted}) > 1] or [
+        *run.keys[-1:]
+    ]
     lines = [f"**{table.title}**", ""] if table.title else []
     lines += [
-        f"| {' | '.join(map(heading, (*keys, *table.columns)))} |",
+        _line(map(heading, (*keys, *table.columns))),
         f"|{'---|' * (len(keys) + len(table.columns))}",
     ]
-    for row in averages(wanted, keys):
-        cells = [text(row[key]) for key in keys]
+    papers = [said for paper in run.papers for said in paper.rows if table.papers]
+    for row in averages(wanted, list(run.keys)):
+        cells = []
         for column in table.columns:
             mean = row.get(column, math.nan)
             known = math.isfinite(mean)
             cells.append(number(mean, row[column + "_ci"]) if known else text(None))
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(_line((*(text(row[key]) for key in keys), *cells)))
+        same = [said for said in papers if _is_about(said, row, run.keys)]
+        papers = [said for said in papers if said not in same]
+        lines += _of_papers(same, row, keys, table.columns)
     return "\n".join(lines)
+
+
+def _of_papers(
+    papers: Sequence[Row], row: Row, keys: Sequence[str], columns: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line for each row of a paper with one of the columns; `row` has its settings."""
+    named = "policy" if "policy" in keys else keys[0]
+    for said in papers:
+        if any(said.get(column) is not None for column in columns):
+            names = (PAPER * (key == named) + text(row[key]) for key in keys)
+            yield _line((*names, *(_said(said.get(column)) for column in columns)))
+
+
+def _said(value: Value) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else text(value)
+
+
+def _is_about(said: Row, row: Row, keys: Sequence[str]) -> bool:
+    """Return whether a row of a paper has the settings of a row, as far as it names them."""
+    return all(text(row[key]) == text(said[key]) for key in keys if key in said)
+
+
+def _line(cells: Iterator[str] | Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def definitions(run: RunDocument, columns: tuple[str, ...]) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 from timely_llm.experiments.results.document import RunDocument, read_run
-from tools.results.page import Command, Page, ResultsError, deciding
+from tools.results.page import Command, Page, ResultsError, shown
 from tools.results.picture import draw
-from tools.results.ranking import exception_table, exceptions
+from tools.results.ranking import Standing, exception_table, standing
 from tools.results.table import definitions, markdown_table
 
 BEGIN = "<!-- begin {}: written by python -m tools.results write -->"
 END = "<!-- end {} -->"
+
+Runs = dict[str, RunDocument]
+"""Documents of commands, by the commands' names."""
 
 
 def write_page(page: Page, data: Path, folder: Path) -> None:
@@ -30,12 +32,12 @@ def write_page(page: Page, data: Path, folder: Path) -> None:
         ResultsError: a document is missing or does not fit, or the page lacks its markers.
         TimelyError: a file cannot be read or written.
     """
-    path = page.file(folder)
     before = page_text(page, folder)
     replaced(before, page.name, "")
-    runs = {command.name: _document(command, data) for command in page.commands}
+    runs = documents(page, data)
     draw(runs[page.picture.command], page.picture, page.picture_file(folder))
-    path.write_text(replaced(before, page.name, body(page, runs, folder)), encoding="utf-8")
+    text = replaced(before, page.name, body(page, runs, folder))
+    page.file(folder).write_text(text, encoding="utf-8")
 
 
 def page_text(page: Page, folder: Path) -> str:
@@ -53,31 +55,53 @@ def page_text(page: Page, folder: Path) -> str:
         ) from error
 
 
-def body(page: Page, runs: dict[str, RunDocument], folder: Path) -> str:
+def body(page: Page, runs: Runs, folder: Path) -> str:
     """Return the text between the markers of a page: picture, exceptions, tables and commands.
 
     Args:
         page: the page.
-        runs: documents of its commands, by name.
+        runs: documents of its commands.
         folder: folder of the pages.
 
     Raises:
         ResultsError: a document does not fit.
     """
     parts = [f"![{page.picture.text}]({page.picture_file(folder).name})"]
-    for ranking in page.rankings:
-        parts.append(exception_table(exceptions(runs[ranking.command], ranking), ranking))
     for table in page.tables:
         parts.append(markdown_table(runs[table.command], table))
-        parts.append(definitions(runs[table.command], table.columns))
-    for run in runs.values():
-        parts += [f"- {note}" for note in run.notes]
-    made = "\n".join(shlex.join(deciding(run.command)) for run in runs.values())
-    return "\n\n".join([*parts, "Made by:", f"```console\n{made}\n```"])
+    defined: dict[str, None] = {}
+    for table in page.tables:
+        lines = definitions(runs[table.command], table.columns).splitlines()
+        defined |= dict.fromkeys(lines)
+    parts.append("\n".join(defined))
+    parts += [exception_table(one) for one in standings(page, runs)]
+    notes = dict.fromkeys(note for run in runs.values() for note in run.notes)
+    parts.append("\n".join(f"- {note}" for note in notes))
+    made = "\n".join(shown(run.command) for run in runs.values())
+    return "\n\n".join([*filter(None, parts), f"```console\n{made}\n```"])
+
+
+def standings(page: Page, runs: Runs) -> list[Standing]:
+    """Return how the policy of each ranking of a page stands.
+
+    Raises:
+        ResultsError: a document lacks a column or the policy.
+    """
+    return [standing(runs[ranking.command], ranking) for ranking in page.rankings]
 
 
 def replaced(text: str, name: str, content: str) -> str:
     """Return a text with other content between the markers of a name.
+
+    Raises:
+        ResultsError: the markers do not stand in it once each, in their order.
+    """
+    head, _, foot = parted(text, name)
+    return f"{head}{BEGIN.format(name)}\n\n{content}\n\n{END.format(name)}{foot}"
+
+
+def parted(text: str, name: str) -> tuple[str, str, str]:
+    """Return what stands before, between and after the markers of a name.
 
     Raises:
         ResultsError: the markers do not stand in it once each, in their order.
@@ -87,7 +111,18 @@ def replaced(text: str, name: str, content: str) -> str:
     if found != [begin, end]:
         raise ResultsError(f"{name}: the page needs the lines {begin} and {end}, once each")
     head, rest = text.split(begin)
-    return f"{head}{begin}\n\n{content}\n\n{end}{rest.split(end)[1]}"
+    between, foot = rest.split(end)
+    return head, between, foot
+
+
+def documents(page: Page, data: Path) -> Runs:
+    """Return the documents of a page's commands.
+
+    Raises:
+        ResultsError: one is missing or has no rows.
+        TimelyError: one cannot be read.
+    """
+    return {command.name: _document(command, data) for command in page.commands}
 
 
 def _document(command: Command, data: Path) -> RunDocument:

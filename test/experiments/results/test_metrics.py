@@ -15,6 +15,7 @@ from timely_llm.experiments.results.metrics import (
     summary,
     task_rows,
     total_utility,
+    utility_unclamped,
 )
 from timely_llm.experiments.virtual.outcome import ExecutedSegment, JobOutcome, Run
 from timely_llm.experiments.virtual.workload import JobInstance
@@ -149,6 +150,15 @@ def test_total_utility_is_the_sum_over_all_segments() -> None:
         {"0": 2.0, "7": expected[1], "9": 1.0}
     )
     assert plain(row(run()))["total_utility"] is None
+
+
+def test_earned_utility_is_the_sum_over_requests_without_debts() -> None:
+    got = run(outcome("0", 0.5), outcome("0", 9.0), outcome("1"))
+    assert row(got)["earned_utility"] == pytest.approx(
+        sum(max(0.0, utility_unclamped(one)) for one in got.outcomes)
+    )
+    assert row(got)["earned_utility"] > row(got)["total_utility"]
+    assert plain(row(run()))["earned_utility"] is None
 
 
 def test_shares_of_first_segments_and_of_whole_plans_differ() -> None:

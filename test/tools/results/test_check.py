@@ -5,47 +5,115 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from test.tools.results.tiny import COMMAND, PAGE, folder_of_pages, run
+import pytest
+
+from test.tools.results.tiny import COMMAND, HEAD, LANES, PAGE, STORY, folder_of_pages, run
 from timely_llm.experiments.results.document import write_run
 from tools.results.__main__ import FOLDER
-from tools.results.check import problem_of, problems
-from tools.results.page import Command
-from tools.results.pages import PAGES
+from tools.results.check import PLACE, problem_of, problems
+from tools.results.index import write_index
+from tools.results.page import Command, Page
+from tools.results.pages import LANES as ALL
 from tools.results.write import write_page
 
 
 def test_the_pages_of_this_tree_lack_nothing() -> None:
-    assert list(problems(PAGES, FOLDER)) == []
+    assert list(problems(ALL, FOLDER)) == []
 
 
-def test_each_thing_that_a_page_lacks_is_a_sentence(tmp_path: Path) -> None:
-    folder = folder_of_pages(tmp_path)
-    assert [sentence.split(" is missing")[0] for sentence in problems([PAGE], folder)] == [
-        f"tiny: {folder / 'tiny.png'}"
-    ]
+def found(folder: Path, page: Page = PAGE) -> list[str]:
+    """Return the problems of one page."""
+    return list(problems({"Robots": (page,)}, folder))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with one complete page."""
+    made = folder_of_pages(tmp_path)
     write_run(run(), tmp_path / "tiny.json")
-    write_page(PAGE, tmp_path, folder)
-    assert list(problems([PAGE], folder)) == []
-    (tmp_path / "docs/results.md").write_text("no link\n")
-    (folder / "tiny.md").write_text("# Three robots\n")
-    found = list(problems([PAGE], folder))
-    assert found[0].startswith("tiny: the page needs the lines")
-    assert found[1] == "tiny: results.md has no link (results/tiny.md)"
-    other = replace(PAGE, title="Robots", commands=(replace(COMMAND, name="other"),))
-    assert "tiny: no command of the page has the name tiny" in list(problems([other], folder))
+    write_page(PAGE, tmp_path, made)
+    write_index(LANES, tmp_path, made)
+    return made
 
 
-def test_the_first_line_of_a_page_is_its_title(tmp_path: Path) -> None:
-    folder = folder_of_pages(tmp_path)
-    found = list(problems([replace(PAGE, title="Robots")], folder))
-    assert found[0] == "tiny: its first line is not # Robots"
+def change(path: Path, old: str, new: str) -> None:
+    """Replace a part of a file that is there."""
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_complete_page_has_no_problem(folder: Path) -> None:
+    assert found(folder) == []
+
+
+def test_a_page_that_was_never_written_lacks_its_parts(tmp_path: Path) -> None:
+    sentences = "\n".join(found(folder_of_pages(tmp_path)))
+    assert "tiny: it does not show its picture" in sentences
+    assert "tiny.png is missing" in sentences
+    assert "tiny: its tables were made by other commands" in sentences
+    assert "results.md: it has no link (results/tiny.md): python" not in sentences  # in the story
+    assert "results.md: it has no list of exceptions" in sentences
+
+
+def test_a_page_without_its_markers_or_its_title_is_named(folder: Path) -> None:
+    assert "tiny: its first line is not # Robots" in found(folder, replace(PAGE, title="Robots"))
+    (folder / "tiny.md").write_text("# Two robots\n")
+    assert found(folder)[0].startswith("tiny: the page needs the lines")
+
+
+def test_three_sentences_stand_first(folder: Path) -> None:
+    change(folder / "tiny.md", "Another one. ", "")
+    assert found(folder) == ["tiny: fewer than 3 sentences stand before its picture"]
+
+
+def test_sentences_to_be_written_are_not_forgotten(folder: Path) -> None:
+    change(folder / "tiny.md", "Another one.", PLACE)
+    (folder / "other.md").write_text(PLACE)
+    change(folder.parent / "results.md", STORY, STORY + PLACE)
+    assert found(folder) == [
+        f"{name}: sentences are missing where {PLACE} stands"
+        for name in ("tiny", "other", "results.md")
+    ]
+
+
+def test_tables_are_made_by_the_commands_of_the_definition(folder: Path) -> None:
+    others = (replace(COMMAND, line=COMMAND.line.replace("15", "30")),)
+    assert found(folder, replace(PAGE, commands=others)) == [
+        "tiny: its tables were made by other commands than those of its definition"
+    ]
+
+
+def test_numbers_of_sentences_stand_on_the_page(folder: Path) -> None:
+    change(folder / "tiny.md", "Another one.", "It has 1.3 or 1.33, not 7.77, of 3.")
+    assert found(folder) == ["tiny: its first sentences have 7.77, which stands nowhere below"]
+    change(folder / "tiny.md", "7.77", "1.3")
+    change(folder.parent / "results.md", STORY, STORY + "It has 1.38 and 1.333.")
+    assert found(folder) == [
+        f"results.md: its story has {number}, which stands on no page" for number in ("1.38",)
+    ]
+
+
+def test_the_story_has_five_pictures(folder: Path) -> None:
+    change(folder.parent / "results.md", STORY, STORY[: len(STORY) // 5])
+    assert found(folder) == ["results.md: its story does not have 5 pictures"]
+
+
+def test_a_long_page_is_named(folder: Path) -> None:
+    change(folder / "tiny.md", HEAD, HEAD + 130 * "\n")
+    assert " lines: at most 130" in found(folder)[0]
+
+
+def test_what_a_page_shows_is_made_by_its_commands() -> None:
+    other = replace(PAGE, commands=(replace(COMMAND, name="other"),))
+    assert "tiny: no command of the page has the name tiny" in found(FOLDER, other)
 
 
 def test_commands_must_parse() -> None:
     assert problem_of(COMMAND) == ""
-    assert problem_of(Command("a", "fleet", ("--trace", "{published}/b.json"))).startswith(
+    assert problem_of(Command("a", "fleet --trace {published}/b.json")).startswith(
         "a: fleet has no option trace"
     )
-    assert problem_of(Command("a", "mixed", ("--trace", "{published}/b.json"))) == ""
-    assert "No such option" in problem_of(Command("a", "fleet", ("--robot-count", "3")))
+    assert problem_of(Command("a", "mixed --trace {published}/b.json")) == ""
+    assert "No such option" in problem_of(Command("a", "fleet --robot-count 3"))
     assert problem_of(Command("a", "no-such-experiment")).startswith("a: ")

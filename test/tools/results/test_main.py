@@ -12,15 +12,16 @@ from tools.results.__main__ import main
 def test_list_names_pages_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("fleet: ")
-    assert lines[1] == "    timely-llm experiment fleet"
+    assert lines[0].startswith("drones: ")
+    assert lines[1].startswith("    timely-llm experiment timelyllm-drone --seeds ")
+    assert lines[-1].startswith("all: ")
 
 
 def test_an_unknown_page_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("run", "write"):
         assert main([command, "floet"]) == 1
         error = capsys.readouterr().err
-        assert error == "results: there is no page 'floet': choose of fleet\n"
+        assert error.startswith("results: there is no page 'floet': choose of drones, ")
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(

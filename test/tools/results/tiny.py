@@ -10,24 +10,26 @@ from timely_llm.experiments.results.document import Row, RunDocument, Value
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 from tools.results.write import BEGIN, END
 
-COMMAND = Command(
-    "tiny",
-    "fleet",
-    ("--robots", "1,2", "--duration", "15", "--policies", "stream,deadline", "--seeds", "1"),
-)
+COMMAND = Command("tiny", "fleet --robots 1,2 --duration 15 --policies stream,deadline", seeds=1)
 RANKING = Ranking(
-    "tiny", ("utility",), {"utility": 1, "starvation_frequency": -1}, without=("dedicated",)
+    "tiny",
+    {"utility": 1, "starvation_frequency": -1},
+    first="utility",
+    without=("dedicated",),
 )
+PICTURE = Picture("tiny", ("utility", "starvation_frequency"), "two charts")
 PAGE = Page(
     "tiny",
     "Two robots",
     (COMMAND,),
-    Picture("tiny", ("utility", "starvation_frequency"), "two charts"),
+    PICTURE,
     (PageTable("tiny", ("utility", "useful_actions"), "Robots"),),
     (RANKING,),
 )
-HEAD = "# Two robots\n\nThree sentences by hand.\n"
+LANES = {"Robots": (PAGE,)}
+HEAD = "# Two robots\n\nOne sentence. Another one. A third one by hand.\n"
 FOOT = "\nMore by hand.\n"
+STORY = "\n[![one](results/tiny.png)](results/tiny.md)\n" * 5
 
 
 @cache
@@ -43,13 +45,19 @@ def run() -> RunDocument:
 
 
 def folder_of_pages(root: Path) -> Path:
-    """Make docs/results with the page's text and a link to it; return the folder."""
+    """Make docs/results with the page's text, and the index above it; return the folder."""
     folder = root / "docs/results"
     folder.mkdir(parents=True)
     text = f"{HEAD}\n{BEGIN.format('tiny')}\nold\n{END.format('tiny')}\n{FOOT}"
     (folder / "tiny.md").write_text(text)
-    (root / "docs/results.md").write_text("[robots](results/tiny.md)\n")
+    parts = (marked("exceptions"), STORY, marked("pages"))
+    (root / "docs/results.md").write_text("\n".join(parts))
     return folder
+
+
+def marked(name: str) -> str:
+    """Return the empty lines between the markers of a name."""
+    return f"{BEGIN.format(name)}\n{END.format(name)}\n"
 
 
 def rows(policy: str, seeds: list[tuple[float, float]], **setting: Value) -> list[Row]:

@@ -99,6 +99,7 @@ DEFINITIONS: Mapping[str, str] = {
     "normal_utility_unclamped": "the same, mean over the kinds of normal tasks",
     "total_utility": "sum of the time utilities of all executed segments, below 0 if very late"
     " (Ling et al. 2024, Eq. 3)",
+    "earned_utility": "sum of the time utilities of the first responses, 0 if late or never",
     "response_s": "from asking to the first action, seconds, of requests that were served",
     "urgent_response_s": "the same, mean over the kinds of urgent tasks",
     "normal_response_s": "the same, mean over the kinds of normal tasks",
@@ -157,6 +158,7 @@ def row(run: Run, **names: Any) -> Row:
         for prefix, belongs in _CLASSES.items():
             made[prefix + name] = _mean_of_means(filter(belongs, counted), measure)
     made["total_utility"] = math.fsum(map(total_utility, counted)) if counted else math.nan
+    made["earned_utility"] = math.fsum(map(utility, counted)) if counted else math.nan
     for prefix, belongs in _CLASSES.items():
         made[prefix + "response_s"] = _mean_of_means(filter(belongs, counted), response_s)
     responses = (response_s(outcome) for outcome in counted)

@@ -94,7 +94,7 @@ class Deadline(Explains):
         held: set[Deliverable] = set()
         if streams or self.streams.watching:
             held = self.streams.promise(now, streams, line, step_time)
-            if held:
+            if held and self.streams.due(now + one_s):
                 line = [one for one in line if one not in held]
         if needed or streams:
             room_s = AHEAD * one_s

@@ -32,12 +32,13 @@ BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
 
 UTIL = 0.95
-SPARE = 0.2
 KEEP = 1.5
+SPARE = 0.2
 WINDOW_S = 20.0
 LONGEST_S = 0.15
 AHEAD = 0.2
 ROOM = 0.02
+START = 0.3
 _CATCH_UP_S = 1.0
 _TYPICAL = 0.5
 _NEARLY_ANY = 0.97
@@ -77,12 +78,13 @@ class StreamState:
         "real_time",
         "tokens_to_go",
         "tpot_s",
+        "ttft_s",
     )
 
     def __init__(self, generation: StreamGeneration, late_rate: float) -> None:
         slo = generation.request.slo
         self.generation = generation
-        self.real_time, self.tpot_s = slo.real_time, slo.tpot_s
+        self.real_time, self.tpot_s, self.ttft_s = slo.real_time, slo.tpot_s, slo.ttft_s
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
@@ -186,19 +188,23 @@ class SharedStep:
         context = self.context_tokens + generation.context_tokens
         rows, tokens = self.rows + 1, generation.to_compute
         seconds = self.step_time.predict_s(rows, self.prefill_tokens, int(context))
+        token_s = self.step_time.coefficients[2]
+        if state.rate and token_s * tokens > self.step_time.coefficients[1]:
+            # A prompt is paid once, unlike a row: it may lengthen a step to begin in time.
+            limit_s = max(limit_s, START * state.ttft_s)
         refusal: Reason | None = None
         needed = tokens + state.tokens_to_go
         if rows > self.max_rows:
             refusal = Reason(Cause.ROWS, self.max_rows)
+        elif self.rows and seconds > limit_s:
+            refusal = Reason(Cause.STEP_TIME, limit_s)
         elif tokens == 1:
-            if self.rows and seconds > limit_s:
-                refusal = Reason(Cause.STEP_TIME, limit_s)
+            pass
         elif self.rows and needed > self.free_tokens:
             refusal = Reason(Cause.MEMORY, needed - self.free_tokens)
         elif self.chunked:
             refusal = Reason(Cause.OTHER_PROMPT)
         else:
-            token_s = self.step_time.coefficients[2]
             if token_s * tokens > limit_s - seconds:
                 tokens = int(max(limit_s - seconds, 0.0) / token_s) if token_s else 0
                 self.chunked = True
@@ -302,10 +308,18 @@ class Streams:
         alone = not any(state.late and state.begun for state in states)
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            if not (alone or share.offer(need, SPARE if need * row_s > ROOM else most)):
+            spare = SPARE if need * row_s > ROOM else most
+            if not (share.offer(need, spare) or (alone and share.offer(state.need, most - kept_free))):
                 break
             state.rate, alone = state.need, False
         return held
+
+    def due(self, by_s: float) -> bool:
+        """Return whether a promised token is wanted by a time."""
+        return any(
+            state.rate and (_urgency(state)[0] == 0 or state.wanted_s <= by_s)
+            for state in self._present
+        )
 
     def join(self, now: float, step: SharedStep) -> None:
         """Let streams join a step."""

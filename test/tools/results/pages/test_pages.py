@@ -1,0 +1,30 @@
+"""The definitions of all pages."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely_llm.experiments.registry import EXPERIMENTS
+from tools.results.page import ResultsError
+from tools.results.pages import PAGES, chosen
+
+ELSEWHERE = {"engine-overhead"}
+"""Experiments that need vLLM: docs/results/vllm.md has them."""
+
+
+def test_every_experiment_has_a_page() -> None:
+    shown = {command.experiment for page in PAGES for command in page.commands}
+    assert set(EXPERIMENTS) - shown == ELSEWHERE
+
+
+def test_pages_and_documents_have_names_of_their_own() -> None:
+    assert len({page.name for page in PAGES}) == len(PAGES)
+    commands = [command.name for page in PAGES for command in page.commands]
+    assert len(set(commands)) == len(commands)
+
+
+def test_an_unknown_page_is_refused() -> None:
+    assert chosen([]) == list(PAGES)
+    assert [page.name for page in chosen(["fleet"])] == ["fleet"]
+    with pytest.raises(ResultsError, match="there is no page 'floet': choose of drones, "):
+        chosen(["floet"])

@@ -1,0 +1,64 @@
+"""Pages about robots and people at one engine."""
+
+from __future__ import annotations
+
+from tools.results.page import Command, Page, PageTable, Picture, Ranking
+from tools.results.pages.measures import BOTH, BOTH_FRONT, DRAWN_BOTH, SLOW
+
+PAGES = (
+    Page(
+        "mixed",
+        "Robots and people together",
+        (Command("mixed", "mixed", minutes=4.8),),
+        Picture(
+            "mixed",
+            ("utility", "attainment", "stalled_s"),
+            "Mean utility of plans, share of conversations that met their service level, and mean"
+            " stall, over conversations a second",
+            where={"load": 2, "policy": DRAWN_BOTH},
+            lines=True,
+        ),
+        (PageTable("mixed", BOTH, where={"rate": 2.0}),),
+        (Ranking("mixed", BOTH_FRONT),),
+    ),
+    Page(
+        "slow_mixed",
+        "Robots and people on a slow device",
+        (Command("slow-mixed", f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3", minutes=3),),
+        Picture(
+            "slow-mixed",
+            ("utility", "attainment", "stalled_s"),
+            "Mean utility of plans, share of conversations that met their service level, and mean"
+            " stall, for two rates of conversations",
+            where={"policy": DRAWN_BOTH},
+        ),
+        (PageTable("slow-mixed", BOTH),),
+        (Ranking("slow-mixed", BOTH_FRONT),),
+    ),
+    Page(
+        "bursts",
+        "Bursts of conversations beside plans",
+        (
+            Command("bursts", "bursts", minutes=2),
+            Command(
+                "slow-bursts",
+                f"bursts --sizes 10,20 --profile {SLOW} --policies"
+                " stream,timely,timely+slice,deadline",
+                minutes=1.5,
+            ),
+        ),
+        Picture(
+            "bursts",
+            ("utility", "attainment", "stalled_s"),
+            "Mean utility of plans, share of conversations that met their service level, and mean"
+            " stall, over the size of the burst",
+            where={"policy": DRAWN_BOTH},
+            lines=True,
+        ),
+        (
+            PageTable("bursts", BOTH, where={"size": (20, 60)}),
+            PageTable("slow-bursts", BOTH, "On a slow device"),
+        ),
+        (Ranking("bursts", BOTH_FRONT), Ranking("slow-bursts", BOTH_FRONT)),
+    ),
+)

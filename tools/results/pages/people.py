@@ -1,0 +1,198 @@
+"""Pages about people alone."""
+
+from __future__ import annotations
+
+from timely_llm.experiments.catalog.slice.lengths import OTHERS, REAL_TIME
+from tools.results.page import Command, Page, PageTable, Picture, Ranking
+from tools.results.pages.measures import DRAWN_PEOPLE, PEOPLE, PEOPLE_FRONT, SERVICE
+
+_SPEEDS = ("orca", "slice", "slice:even=on", "timely+slice", "deadline")
+COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
+
+PAGES = (
+    Page(
+        "speeds",
+        "Nine answers of three speeds",
+        (Command("speeds", "slice-static", seeds=0, minutes=0.1),),
+        Picture(
+            "speeds",
+            ("together_tpot_ms", "max_gap_s"),
+            "Milliseconds a token while all nine are there, and the longest gap, by type of task",
+            where={"policy": _SPEEDS},
+        ),
+        (
+            PageTable(
+                "speeds",
+                ("tpot_slo_ms", "tpot_ms", "together_tpot_ms", "decoding_rate", "attainment",
+                 "max_gap_s"),
+                where={"policy": ("fastserve", "timely:streams=sentences", *_SPEEDS)},
+            ),
+        ),
+    ),
+    Page(
+        "rate",
+        "Tasks come faster",
+        (Command("rate", "slice-rate", minutes=4.5),),
+        Picture(
+            "rate",
+            ("attainment", "rt_attainment", "stalled_s"),
+            "Shares of all and of real-time tasks that met their service level, and the mean stall"
+            " of a listener, over tasks a second",
+            where={"policy": DRAWN_PEOPLE},
+        ),
+        (PageTable("rate", PEOPLE, where={"rate": (1.0, 2.0, 3.0, 5.0)}),),
+        (Ranking("rate", PEOPLE_FRONT),),
+    ),
+    Page(
+        "ratio",
+        "More or fewer real-time tasks",
+        (Command("ratio", "slice-ratio", minutes=5),),
+        Picture(
+            "ratio",
+            ("attainment", "rt_attainment", "nrt_attainment"),
+            "Shares of all, of real-time and of other tasks that met their service level, over the"
+            " share of real-time tasks",
+            where={"policy": DRAWN_PEOPLE},
+        ),
+        (
+            PageTable(
+                "ratio", PEOPLE, where={"rt_ratio": (0.1, 0.5, 0.9), "policy": DRAWN_PEOPLE}
+            ),
+        ),
+        (Ranking("ratio", PEOPLE_FRONT),),
+    ),
+    Page(
+        "lengths",
+        "Lengths of answers",
+        (
+            Command("tasks", "slice-dynamic", seeds=3, minutes=1.5),
+            Command("orca-lengths", "slice-lengths", minutes=0.5),
+            Command(
+                "other-lengths",
+                "slice-rate --lengths 4-12:20-80,4-40:20-80,15-30:40-160,8-25:80-320 --rates 1,3"
+                " --policies orca,slice,deadline",
+                minutes=1.2,
+            ),
+        ),
+        Picture(
+            "other-lengths",
+            ("attainment", "rt_attainment"),
+            "Shares of all and of real-time tasks that met their service level, at one and three"
+            " tasks a second, for four lengths of answers",
+        ),
+        (
+            PageTable(
+                "tasks",
+                (*SERVICE, *COMPLETION),
+                "Figures 7 to 9 of Zhou et al. 2025",
+                {"policy": (*DRAWN_PEOPLE, "fastserve")},
+            ),
+            PageTable("other-lengths", SERVICE, "Other lengths", papers=False),
+            PageTable(
+                "orca-lengths",
+                ("attainment", "rt_attainment", "nrt_attainment", "distance"),
+                "Orca by the lengths of answers",
+                {"lengths": tuple(f"{a}:{b}" for a in REAL_TIME for b in OTHERS[1:])},
+                papers=False,
+            ),
+        ),
+        (
+            Ranking("tasks", PEOPLE_FRONT),
+            Ranking("other-lengths", PEOPLE_FRONT),
+        ),
+    ),
+    Page(
+        "devices_and_bounds",
+        "Other step times, prompts and declared bounds",
+        (
+            Command(
+                "released",
+                "slice-rate --profile rtx4060ti-released --rates 1,3,7 --policies"
+                " orca,slice,deadline",
+                minutes=1.5,
+            ),
+            Command(
+                "charged",
+                "slice-rate --charged --rates 1,3 --policies orca,slice,timely+slice,deadline",
+                minutes=1,
+            ),
+            Command(
+                "declared",
+                "slice-rate --bounds 0.5,1,4 --rates 2 --policies slice,timely+slice,deadline",
+                minutes=0.5,
+            ),
+            Command(
+                "ttft",
+                "slice-rate --rates 2 --ttft 10 --policies slice,deadline",
+                minutes=0.3,
+            ),
+        ),
+        Picture(
+            "released",
+            ("attainment", "rt_attainment", "stalled_s"),
+            "Shares that met their service level and the mean stall, over tasks a second, with the"
+            " released step times",
+            lines=True,
+        ),
+        (
+            PageTable("released", PEOPLE, "Step times of the released code", papers=False),
+            PageTable("charged", PEOPLE, "Prompts that take time", papers=False),
+            PageTable(
+                "declared", PEOPLE, "Declared bounds over the longest answer", papers=False
+            ),
+            PageTable("ttft", PEOPLE, "10 s to the first token", papers=False),
+        ),
+        (
+            Ranking("released", PEOPLE_FRONT),
+            Ranking("charged", PEOPLE_FRONT),
+            Ranking("declared", PEOPLE_FRONT),
+            Ranking("ttft", PEOPLE_FRONT),
+        ),
+    ),
+    Page(
+        "slice_options",
+        "What SLICE's own options change",
+        (
+            Command("adaptor", "slice-adaptor", minutes=1),
+            Command("weight", "slice-weight", minutes=1),
+            Command("restarts", "slice-restarts", minutes=0.2),
+        ),
+        Picture(
+            "adaptor",
+            ("objective", "nrt_attainment", "stalled_s"),
+            "The objective, the share of conversations that met their service level, and the mean"
+            " stall, over tasks a second",
+            lines=True,
+        ),
+        (
+            PageTable("adaptor", ("objective", *PEOPLE), "Utility adaptor, preemption controller"),
+            PageTable("weight", PEOPLE, "The worth of a real-time task"),
+            PageTable(
+                "restarts",
+                ("cycles", "steps_a_cycle", "at_tasks", "at_segments", "at_cycle_ends",
+                 "urgent_utility", "attainment"),
+                "What restarts its cycle, beside plans",
+            ),
+        ),
+        (Ranking("weight", PEOPLE_FRONT),),
+    ),
+    Page(
+        "overload",
+        "Twenty minutes of overload",
+        (Command("overload", "slice-overload", seeds=1, minutes=5),),
+        Picture(
+            "overload",
+            ("attainment", "max_ttft_s", "stalled_s"),
+            "Share that met its service level, longest wait for a first token, and mean stall",
+            where={"policy": DRAWN_PEOPLE},
+        ),
+        (
+            PageTable(
+                "overload",
+                ("attainment", "objective", "rt_attainment", "max_ttft_s", "rt_late_share",
+                 "max_late_s", "stalled_s", "max_stall_s", "max_gap_s"),
+            ),
+        ),
+        (Ranking("overload", PEOPLE_FRONT),),
+    ),
+)  # fmt: skip

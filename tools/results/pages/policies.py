@@ -1,0 +1,161 @@
+"""Pages about what policies are made of: batches, order, predictions, options."""
+
+from __future__ import annotations
+
+from timely_llm.experiments.catalog.timelyllm.arm import ALL
+from timely_llm.experiments.policy_spec import FIXED
+from tools.results.page import Command, Page, PageTable, Picture, Ranking, Timelines
+from tools.results.pages.measures import PLANS_FRONT
+
+_PREDICTED = "timely,timely:lead_s=0.5,timely:lead_s=0.5:open-loop,deadline"
+
+PAGES = (
+    Page(
+        "bursts_of_tasks",
+        "Two tasks of one burst",
+        (Command("bursts-of-tasks", "timelyllm-trace", seeds=3, minutes=0.3),),
+        Timelines(
+            "bursts-of-tasks",
+            ("fcfs", "timely", "deadline"),
+            "When three drones of one burst wait and execute, and when the model works for them",
+        ),
+        (
+            PageTable(
+                "bursts-of-tasks",
+                ("urgent_response_s", "normal_response_s", "urgent_utility", "normal_utility",
+                 "waiting_s"),
+            ),
+        ),
+    ),
+    Page(
+        "batch",
+        "The size of the batch",
+        (Command("batch", "timelyllm-batch", minutes=1.2),),
+        Picture(
+            "batch",
+            ("utility", "urgent_utility"),
+            "Mean utility and utility of urgent tasks over the largest batch",
+            where={"policy": ("fcfs", "fcfs:harness", "timely", "deadline")},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "batch",
+                ("utility", "utility_unclamped", "urgent_utility", "normal_utility", "waiting_s"),
+                where={"batch": (1, 4, 6, 8, 12, 16, "adaptive", "its own")},
+            ),
+        ),
+    ),
+    Page(
+        "order",
+        "The order of segments",
+        (Command("order", "timelyllm-policies", minutes=2),),
+        Picture(
+            "order",
+            ("utility", "urgent_utility", "normal_utility"),
+            "Mean utility of all tasks, of urgent and of normal ones, over the load",
+            where={"policy": (f"fcfs-segments:{FIXED}", f"edf:{FIXED}", "timely", "deadline")},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "order",
+                ("utility", "urgent_utility", "normal_utility", "urgent_over_requests",
+                 "urgent_vs_timely", "share_finished", "waiting_s"),
+            ),
+        ),
+        (Ranking("order", PLANS_FRONT),),
+    ),
+    Page(
+        "predictions",
+        "Predicted execution times",
+        tuple(
+            Command(
+                f"predictions-{task}-{durations}",
+                f"{line} --durations {durations} --policies {_PREDICTED}", minutes=0.7)
+            for task, line in (
+                ("drones", "timelyllm-policies --load 2"),
+                ("arms", "timelyllm-arm --load 1"),
+            )
+            for durations in ("noisy", "model")
+        ),
+        Picture(
+            "predictions-arms-noisy",
+            ("utility", "waiting_s"),
+            "Utility and waiting of robot arms for each policy, with predictions of random error",
+            where={"task": ALL},
+        ),
+        tuple(
+            PageTable(
+                f"predictions-{task}-{durations}",
+                ("utility", "waiting_s"),
+                f"{title}, {how}",
+                {"task": ALL} if task == "arms" else {},
+            )
+            for task, title in (("drones", "Drones"), ("arms", "Arms"))
+            for durations, how in (
+                ("noisy", "true times with a random error"), ("model", "the server's model")
+            )
+        ),
+    ),
+    Page(
+        "optimal",
+        "How far from the best schedule",
+        (Command("optimal", "optimal", seeds=3, minutes=0.2),),
+        Picture(
+            "optimal",
+            ("share_of_best", "worst_share"),
+            "Share of the best utility, mean and worst, by prompt tokens and requests",
+        ),
+        (PageTable("optimal", ("share_of_best", "worst_share", "utility", "best_utility")),),
+        (Ranking("optimal", {"share_of_best": 1, "worst_share": 1}, first="share_of_best"),),
+    ),
+    Page(
+        "ablation",
+        "What each ingredient of the default policy is worth",
+        (Command("ablation", "ablation", minutes=2),),
+        Picture(
+            "ablation",
+            ("utility_vs_deadline", "waiting_s"),
+            "Utility over that of the policy as it is, and waiting, of each variant, at four times"
+            " the load",
+            where={"load": 4},
+        ),
+        (
+            PageTable(
+                "ablation",
+                ("utility", "urgent_utility", "normal_utility", "waiting_s", "longest_response_s",
+                 "utility_vs_deadline"),
+                where={"load": (1, 4)},
+            ),
+        ),
+    ),
+    Page(
+        "one_request",
+        "What one request costs, on a real engine",
+        (
+            Command("phases", "timelyllm-phases", seeds=0, minutes=0.5),
+            Command("overhead", "timelyllm-overhead", minutes=1),
+            Command("resume", "engine-resume --engine transformers", seeds=0, minutes=0.5),
+        ),
+        Picture(
+            "phases",
+            ("ms", "cpu_ms"),
+            "Milliseconds of each phase of a request, by the clock and of the CPU",
+        ),
+        (
+            PageTable("phases", ("tokens", "ms", "share", "cpu_ms"), "Phases"),
+            PageTable(
+                "overhead",
+                ("overhead_ms", "overhead_share", "paced_share", "generation_ms", "turn_ms"),
+                "What segments and decisions add under `timely`",
+                {"policy": "timely"},
+            ),
+            PageTable(
+                "resume",
+                ("recomputed_tokens", "next_token_ms", "next_token_cpu_ms"),
+                "How a suspended plan goes on",
+            ),
+        ),
+    ),
+)  # fmt: skip
