@@ -75,7 +75,7 @@ class PlainTimely:
         utility = generation.utility_at(now + segment_s)
         if utility <= 0:
             return utility
-        return utility / (segment_s * max(generation.due_s - now, 0.01))
+        return utility / (segment_s * max(generation.due_s - segment_s - now, 0.01))
 
     def plan(
         self,

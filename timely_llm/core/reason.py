@@ -36,7 +36,6 @@ class Cause(Enum):
     QUEUE_LEVEL = (Outcome.JOINED, "it has run least", ", queue level {}", "")
     SERVED_LEAST = (Outcome.JOINED, "its agent was served least", ", {}", "weighted tokens")
     WORTH_MOST = (Outcome.JOINED, "worth most", ", {}", "")
-    NEEDED = (Outcome.JOINED, "its robot needs it", ", {} left", "s")
     AHEAD = (Outcome.JOINED, "there is room to run ahead", ", its robot is busy for {}", "s")
     TOKEN_DUE = (Outcome.JOINED, "its next token is due", ", {} left", "s")
     COLUMN = (Outcome.JOINED, "its column of the cycle", "", "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -89,12 +89,11 @@ class Deadline(Explains):
             ahead = [] if expensive else ahead[: max(room, 1)]
         moment.explain(ahead, Cause.AHEAD)
         batch, limits, held = needed, (), False
-        if streams or self.streams.states or expensive or _any_waits(needed):
+        choose = expensive or _any_waits(needed) or moment.why is not None
+        if streams or self.streams.states or choose:
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted((one.generation for one in wave), key=_to_compute)
             limits = [(one.density, one.own_step_s(now)) for one in wave]
-        else:
-            moment.explain(needed, Cause.NEEDED)
         if needed and not (batch or ahead or held):
             batch, alone_s = moment.alone(needed)
             wake_s = min(wake_s, alone_s)
@@ -153,7 +152,7 @@ class Deadline(Explains):
         line = by_loss(line, now, step_time)
         held: set[Deliverable] = set()
         if streams or self.streams.states:
-            held = self.streams.promise(now, streams, line, step_time)
+            held = self.streams.promise(now, streams, line, step_time, moment.capacity)
             if held and self.streams.due(now + step_time.predict_s(1)):
                 line = [one for one in line if one not in held]
         fitting = moment.fitting(line, ahead)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
@@ -23,6 +23,7 @@ from typing import Final
 
 from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
+from timely_llm.core.step import Capacity
 from timely_llm.policies.deadline.wave import Deliverable
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.lengths import ENOUGH, AnswerLengths, DecayingMean
@@ -31,19 +32,24 @@ from timely_llm.policies.step_time import StepTime
 BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
 
-UTIL = 0.95
-KEEP = 1.5
-SPARE = 0.2
-WINDOW_S = 20.0
-LONGEST_S = 0.15
+PATIENCE_S: Final = 30.0
+"""Longest time for which a plan waits for streams while its robot is idle, seconds."""
+
 AHEAD = 0.2
-ROOM = 0.02
-START = 0.3
-_CATCH_UP_S = 1.0
-_TYPICAL = 0.5
-_NEARLY_ANY = 0.97
-_LEAST_CHUNK = 16
-_MOST_ROWS = 32
+"""Largest fraction by which other work may lengthen a step of plans that are late."""
+
+_UTIL = 0.95  # largest share of the engine's time that may be promised
+_SPARE = 0.2  # largest share with which a late answer begins
+_ROOM = 0.02  # a row that takes less than this share counts as free
+_KEEP = 1.5  # worth of an answer that has begun, relative to a new one
+_WINDOW_S = 20.0  # averaging window of the urgent load
+_ALONE_S = 0.15  # longest step of streams without any promise
+_START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
+_CATCH_UP_S = 1.0  # time in which a lag is made up
+_TYPICAL, _NEARLY_ANY = 0.5, 0.97  # quantiles of lengths
+_PRESSING = 0.8  # share of the longest wait after which a stream joins any step
+_LEAST_CHUNK = 16  # fewer prompt tokens are not worth a step
+_MOST_ROWS = 32  # that share the cost of a token
 
 
 class StreamState:
@@ -197,7 +203,7 @@ class SharedStep:
         token_s = self.step_time.coefficients[2]
         if state.rate and token_s * tokens > self.step_time.coefficients[1]:
             # A prompt is paid once, unlike a row: it may lengthen a step to begin in time.
-            limit_s = max(limit_s, START * state.ttft_s)
+            limit_s = max(limit_s, min(_START * state.ttft_s, _START_S))
         refusal: Reason | None = None
         needed = tokens + state.tokens_to_go
         if rows > self.max_rows:
@@ -230,7 +236,7 @@ class SharedStep:
             self.prefill_tokens += tokens
         if self.why is not None:
             self.why[generation.key] = (
-                Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause.SPARE)
+                Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause._SPARE)
             )
         return True
 
@@ -254,8 +260,8 @@ class Streams:
         self._people = people
         self.states: dict[str, StreamState] = {}
         self._present: list[StreamState] = []  # without those that wait for a step in flight
-        self._urgent = DecayingMean(WINDOW_S)
-        self._plans = DecayingMean(WINDOW_S)
+        self._urgent = DecayingMean(_WINDOW_S)
+        self._plans = DecayingMean(_WINDOW_S)
 
     def promise(
         self,
@@ -263,6 +269,7 @@ class Streams:
         streams: Sequence[StreamGeneration],
         line: Sequence[Deliverable],
         step_time: StepTime,
+        capacity: Capacity,
     ) -> set[Deliverable]:
         """Promise rates; return the plans that wait for streams which are worth more.
 
@@ -271,65 +278,84 @@ class Streams:
             streams: all streams.
             line: plans that are needed, by falling density.
             step_time: predicted seconds of steps.
+            capacity: limits of the engine.
         """
         context = sum(stream.context_tokens for stream in streams) / max(len(streams), 1)
 
         @cache
         def step_s(rows: int) -> float:
-            return step_time.predict_s(rows, 0, int(rows * context))
+            most = min(rows, capacity.max_rows)  # more rows take turns
+            return step_time.predict_s(most, 0, int(most * context)) * rows / most
 
         states = self._look(now, streams, step_s)
         one_s = step_s(1)
-        share = EngineShare(step_s)
-        hopeful = [state for state in states if not state.late]
-        urgent = EngineShare(step_s, [state.need for state in hopeful if state.real_time]).used
-        self._urgent.saw(urgent, now)
-        first = [
-            1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD))
-            for one in line
-            if one.generation.first
-        ]
-        plans = EngineShare(step_s, first).used
-        self._plans.saw(plans, now)
-        kept_free = max(
-            self._urgent.mean + self._urgent.deviation + self._plans.mean - urgent - plans, 0.0
-        )
         row_s = step_s(2) - one_s
+        needs = {one: 1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD)) for one in line}
+        kept_free = self._kept_free(now, states, needs, step_s)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *((one.density, one) for one in line),
             *((state.density, state) for state in states if state.begun or not state.late),
         ]
-        offers.sort(key=_first, reverse=True)
-        held, most, streamed = set(), UTIL, False
+        offers.sort(key=_worth, reverse=True)
+        share = EngineShare(step_s)
+        held, most, promised = set(), _UTIL, False
         for _, one in offers:
             if isinstance(one, Deliverable):
-                need = 1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD))
-                if not share.offer(need, most if streamed else math.inf):
-                    held.add(one)
-                elif share.used > most - ROOM:
-                    most = share.used + ROOM
+                # Plans that are worth more than all streams take what they need.
+                if not share.offer(needs[one], most if promised else math.inf):
+                    if one.idle_s(now) < PATIENCE_S:
+                        held.add(one)
+                elif share.used > most - _ROOM:
+                    most = share.used + _ROOM
                 continue
-            util = most
-            if not one.real_time and not one.begun and one.need * row_s > ROOM:
-                util = most - kept_free
-            if share.offer(one.need, util):
-                one.rate, streamed = one.need, True
+            # Urgent work would share its steps with a row that is cheap.
+            waits = not (one.real_time or one.begun) and one.need * row_s > _ROOM
+            if share.offer(one.need, most - kept_free if waits else most):
+                one.rate, promised = one.need, True
             else:
                 one.rate = one.floor
                 share.offer(one.floor, math.inf)
+        self._begin_late(states, share, row_s, most, most - kept_free)
+        return held
+
+    def _kept_free(
+        self,
+        now: float,
+        states: Sequence[StreamState],
+        plans: Mapping[Deliverable, float],
+        step_s: Callable[[int], float],
+    ) -> float:
+        """Return the share of the engine that new answers leave to usual urgent work.
+
+        Args:
+            now: the time, seconds.
+            states: all streams.
+            plans: needs of plans, tokens a second.
+            step_s: seconds of a step by its rows.
+        """
+        real_time = [state.need for state in states if state.real_time and not state.late]
+        streams = EngineShare(step_s, real_time).used
+        first = EngineShare(step_s, [n for one, n in plans.items() if one.generation.first]).used
+        self._urgent.saw(streams, now)
+        self._plans.saw(first, now)
+        usual = self._urgent.mean + self._urgent.deviation + self._plans.mean
+        return max(usual - streams - first, 0.0)
+
+    @staticmethod
+    def _begin_late(
+        states: Sequence[StreamState], share: EngineShare, row_s: float, most: float, spare: float
+    ) -> None:
+        """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone."""
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.rate = 0.0
         alone = not any(state.late and state.begun for state in states)
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            spare = SPARE if need * row_s > ROOM else most
-            if not (
-                share.offer(need, spare) or (alone and share.offer(state.need, most - kept_free))
-            ):
+            fits = share.offer(need, _SPARE if need * row_s > _ROOM else most)
+            if not (fits or (alone and share.offer(state.need, spare))):
                 break
             state.rate, alone = state.need, False
-        return held
 
     def due(self, by_s: float) -> bool:
         """Return whether a promised token is wanted by a time."""
@@ -350,13 +376,14 @@ class Streams:
                 longest_s = min(longest_s, state.longest_s)
             else:
                 limit_s = min(limit_s, longest_s)
-            pressing = state.begun and now > state.generation.last_s + 0.8 * BEARABLE_S
+            since_s = state.generation.last_s if state.begun else state.generation.due_s
+            pressing = now > since_s + _PRESSING * BEARABLE_S
             if step.join(state, math.inf if pressing else min(limit_s, 1.0 / state.rate)):
                 step.limit_s = min(step.limit_s, 1.0 / state.rate)
         if not step.rows:
             others = [state for state in states if not state.rate]
             for state in sorted(others, key=_in_line):
-                if not step.join(state, LONGEST_S):
+                if not step.join(state, _ALONE_S):
                     break
 
     def unpromised(self) -> set[str]:
@@ -390,16 +417,16 @@ class Streams:
         steps_s = [step_s(rows) for rows in range(1, min(len(states), _MOST_ROWS) + 1)]
         tokens_s = list(accumulate((s / rows for rows, s in enumerate(steps_s, start=1)), min))
         for state in states:
-            state.look(now, one_s, self.lengths, self._quantile, UTIL / one_s)
+            state.look(now, one_s, self.lengths, self._quantile, _UTIL / one_s)
             token_s = tokens_s[max(bisect_right(steps_s, 1.0 / state.need) - 1, 0)]
             worth = self._people * state.generation.request.weight
             if state.begun and not state.real_time:
-                worth *= KEEP
+                worth *= _KEEP
             state.density = 0.0 if state.late else worth / (state.tokens_to_go * token_s)
         return states
 
 
-def _first(offer: tuple[float, object]) -> float:
+def _worth(offer: tuple[float, object]) -> float:
     return offer[0]
 
 

@@ -91,6 +91,10 @@ class Deliverable:
             total += chance * worth
         return total
 
+    def idle_s(self, now: float) -> float:
+        """Return for how long its robot has been idle, seconds; below 0 if it is busy."""
+        return now - self._idle_from_s
+
     def own_step_s(self, now: float) -> float:
         """Return the longest step with which it is in time, seconds; not above 0 if it is late."""
         return (self._due_s - now) / self.tokens

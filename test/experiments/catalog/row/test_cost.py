@@ -16,7 +16,7 @@ def test_dearer_rows_make_every_answer_later_and_the_first_are_the_profile_s(
 ) -> None:
     given = {"trace": bursts_file(tmp_path), "seeds": 1, "jobs": 1, "policies": ("fcfs", "timely")}
     run = EXPERIMENT.run(EXPERIMENT.options(**given), quiet)
-    plain = DRONE.run(DRONE.options(**given), quiet)
+    plain = DRONE.run(DRONE.options(**given, network_s=0.001), quiet)
     for policy in ("fcfs", "timely"):
         rows = [row for row in run.rows if row["policy"] == policy]
         assert [row["row_ms"] for row in rows] == list(ROWS_MS)
