@@ -19,7 +19,7 @@ PAGES = (
     Page(
         "drones",
         "Drones under load",
-        (Command("drones", "timelyllm-drone", seeds=3, minutes=4),),
+        (Command("drones", "timelyllm-drone", seeds=2, minutes=3),),
         Picture(
             "drones",
             ("utility", "urgent_utility", "normal_utility"),
@@ -65,7 +65,7 @@ PAGES = (
             Command(
                 "uncached-drones",
                 f"timelyllm-drone --load 1 --policies {','.join(_UNCACHED)} --uncached",
-                seeds=3,
+                seeds=1,
                 minutes=1,
             ),
         ),
