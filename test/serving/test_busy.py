@@ -94,7 +94,7 @@ def test_an_answer_that_is_worth_more_counts_others_with_a_quarter() -> None:
 def test_prompts_that_are_not_computed_take_their_time() -> None:
     slow_prompts = StepTime(base_s=0.1, row_s=0.0, prefill_token_s=0.01)
     waiting = answer(stream("waiting"), out=0)
-    waiting.to_compute = 90  # 0.9 s of the second to the first token
+    waiting.to_compute = 100  # all of the second to the first token
     assert refusal(stream("new"), [waiting], slow_prompts) is not None
     waiting.to_compute = 20
     assert refusal(stream("new"), [waiting], slow_prompts) is None
@@ -103,9 +103,9 @@ def test_prompts_that_are_not_computed_take_their_time() -> None:
 def test_plans_count_until_their_robots_wait_for_no_segment() -> None:
     plans = [
         PlanGeneration(f"r{n}", request(f"r{n}", TimeUtility(1.0, -1.0, 1.0)), 0.0, 9, 1)
-        for n in range(2)
+        for n in range(3)
     ]
-    assert refusal(stream("new"), plans) is not None  # ten tokens within a second, twice
+    assert refusal(stream("new"), plans) is not None  # ten tokens within three seconds, three times
     for plan in plans:
         plan.state = State.EXECUTING
     assert refusal(stream("new"), plans) is None

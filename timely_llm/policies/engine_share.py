@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from operator import mul, neg
+
+_SAME_S = 1e-7
 
 
 class EngineShare:
@@ -27,22 +30,32 @@ class EngineShare:
         self._step_s = step_s
         self._needs = sorted(needs, reverse=True)
         self._rows_s: list[float] = []  # seconds that each further row adds to a step
-        self._know(len(self._needs))
-        self.used = sum(map(mul, self._needs, self._rows_s))
+        self._bends: list[tuple[int, float]] = []  # rows after which a row adds another time
+        self.used = self.of(self._needs)
         self._refused = (float("inf"), 0.0)
+
+    def of(self, needs: Iterable[float]) -> float:
+        """Return the share that some rates would take alone."""
+        order = sorted(needs, reverse=True)
+        if len(self._rows_s) < len(order):
+            self._know(len(order))
+        return sum(map(mul, order, self._rows_s))
 
     def offer(self, need: float, most: float) -> bool:
         """Promise one more rate if the share stays at most `most`; return whether it did."""
         refused, refused_most = self._refused
         if need >= refused and most <= refused_most:
             return False  # a smaller rate did not fit before
-        needs, rows_s = self._needs, self._rows_s
-        self._know(len(needs) + 1)
+        needs = self._needs
+        others = len(needs)
+        if len(self._rows_s) < others + 2:
+            self._know(2 * others + 2)
         place = bisect_right(needs, -need, key=neg)
         # Each stream with a smaller need is one row further on.
-        smaller = needs[place:]
-        used = self.used + need * rows_s[place]
-        used += sum(map(mul, smaller, rows_s[place + 1 :])) - sum(map(mul, smaller, rows_s[place:]))
+        used = self.used + need * self._rows_s[place]
+        for row, more_s in self._bends:
+            if place <= row < others:
+                used += more_s * needs[row]
         if used > most:
             self._refused = need, most
             return False
@@ -51,6 +64,11 @@ class EngineShare:
         return True
 
     def _know(self, rows: int) -> None:
-        known = self._rows_s
+        """Know what each of some rows adds to a step."""
+        step_s, known = self._step_s, self._rows_s
         for row in range(len(known) + 1, rows + 1):
-            known.append(self._step_s(row) - (self._step_s(row - 1) if row > 1 else 0.0))
+            known.append(step_s(row) - (step_s(row - 1) if row > 1 else 0.0))
+        differences = (after - before for before, after in pairwise(known))
+        self._bends = [
+            (row, more_s) for row, more_s in enumerate(differences) if abs(more_s) > _SAME_S
+        ]

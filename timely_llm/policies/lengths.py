@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 
 from timely_llm.core.generation import PlanGeneration
 
@@ -179,6 +180,7 @@ class SegmentLengths:
         return tuple(chances.items())
 
 
+@lru_cache(maxsize=1024)
 def mean(outlook: Outlook) -> float:
     """Return the expected tokens to go."""
     if len(outlook) == 1:

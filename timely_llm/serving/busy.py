@@ -133,7 +133,7 @@ class BusyGate:
             if EngineShare(step_s, [*needs, possible(asked.need)]).used > most:
                 return False
             # A request that has not begun needs its prompt first, and no tokens meanwhile.
-            begun = [need for need, want in zip(needs, left, strict=True) if not want.prefill_tokens]
+            begun = [n for n, want in zip(needs, left, strict=True) if not want.prefill_tokens]
             prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
             return EngineShare(step_s, begun).used + prompt_s * prefill_tokens / begin_s <= most
 

@@ -367,7 +367,8 @@ class Loop:
         if ready and plan.wake_s == math.inf:
             self._end_stuck(max(ready, key=_tokens_needed))
             return False, now
-        give_up_s = min(map(self._watchdog.deadline_s, self._pool.generations), default=math.inf)
+        served = (delivery.generation for delivery in self._pool.values())
+        give_up_s = min(map(self._watchdog.deadline_s, served), default=math.inf)
         wake_s = min(plan.wake_s, give_up_s)
         if self._robot_time is not SAME and self._pool:
             wake_s = min(wake_s, now + WATCH_S)  # robots' time may pass faster any moment

@@ -89,8 +89,9 @@ class Deadline(Explains):
             ahead = [] if expensive else ahead[: max(room, 1)]
         moment.explain(ahead, Cause.AHEAD)
         batch, limits, held = needed, (), False
-        choose = expensive or _any_waits(needed) or moment.why is not None
-        if streams or self.streams.states or choose:
+        # A plan alone, or cheap rows without any prompt: there is nothing to choose.
+        choice = expensive or (len(generations) > 1 and _any_waits(needed))
+        if streams or self.streams.states or choice or moment.why is not None:
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted((one.generation for one in wave), key=_to_compute)
             limits = [(one.density, one.own_step_s(now)) for one in wave]
@@ -115,7 +116,7 @@ class Deadline(Explains):
     def _by_need(
         self, plans: Sequence[PlanGeneration], moment: Moment
     ) -> tuple[list[PlanGeneration], list[PlanGeneration], float]:
-        """Return plans needed soon, plans that may run ahead by due time, and when to look again."""
+        """Return plans that are needed, plans that may run ahead, and when to look again."""
         needed, ahead, wake_s = [], [], math.inf
         soon_s = moment.now + LONGEST_SEGMENT * moment.step_time.predict_s(1)
         lead_s = moment.now + self.lead_s
@@ -127,9 +128,10 @@ class Deadline(Explains):
             else:
                 wake_s = min(wake_s, generation.robot_free_s - self.lead_s)
         ahead.sort(key=lambda generation: generation.robot_free_s)
-        moment.explain(plans, Cause.NOT_DUE)
-        moment.explain(ahead, Cause.AHEAD_LIMIT)
-        moment.explain(needed, Cause.BEHIND, LOOK_AT)
+        if moment.why is not None:
+            moment.explain(plans, Cause.NOT_DUE)
+            moment.explain(ahead, Cause.AHEAD_LIMIT)
+            moment.explain(needed, Cause.BEHIND, LOOK_AT)
         return needed, ahead, wake_s
 
     def _wave(
@@ -155,10 +157,10 @@ class Deadline(Explains):
             held = self.streams.promise(now, streams, line, step_time, moment.capacity)
             if held and self.streams.due(now + step_time.predict_s(1)):
                 line = [one for one in line if one not in held]
-        fitting = moment.fitting(line, ahead)
-        if ahead and len(fitting) < len(line):
+        fitting, all_fit = moment.fitting(line, ahead)
+        if ahead and not all_fit:
             # Plans that run ahead give their memory to those that are needed.
-            fitting = moment.fitting(line, ())
+            fitting, _ = moment.fitting(line, ())
         line = fitting[: moment.capacity.max_rows]
         number = len(line)
         if expensive or any(one.prompt_s for one in line):
@@ -257,26 +259,27 @@ class Moment(NamedTuple):
 
     def fitting(
         self, line: Sequence[Deliverable], ahead: Sequence[PlanGeneration]
-    ) -> list[Deliverable]:
-        """Return a line without the waiting plans that do not fit into the KV memory."""
+    ) -> tuple[list[Deliverable], bool]:
+        """Return a line without waiting plans for which memory lacks, and whether none lacks."""
         if not _any_waits(one.generation for one in line):
-            return list(line)
+            return list(line), True
         running = [one.generation for one in line if one.generation.to_compute <= 1]
         memory = self._memory([*running, *ahead])
-        fitting, waiting = [], 0
+        fitting, waiting, all_fit = [], 0, True
         for one in line:
             generation = one.generation
             if generation.to_compute > 1:
                 if waiting == LOOK_AT:
                     break
                 if not memory.has_room(generation, self.now):
+                    all_fit = False
                     if self.why is not None:
                         self.why[generation.key] = memory.refusal(generation)
                     continue
                 memory.promise(generation)
                 waiting += 1
             fitting.append(one)
-        return fitting
+        return fitting, all_fit
 
     def alone(self, needed: Sequence[PlanGeneration]) -> tuple[list[PlanGeneration], float]:
         """Return the first plan that fits alone, and when another one may evict others."""

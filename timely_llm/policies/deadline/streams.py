@@ -291,13 +291,13 @@ class Streams:
         one_s = step_s(1)
         row_s = step_s(2) - one_s
         needs = {one: 1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD)) for one in line}
-        kept_free = self._kept_free(now, states, needs, step_s)
+        share = EngineShare(step_s)
+        kept_free = self._kept_free(now, states, needs, share)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *((one.density, one) for one in line),
             *((state.density, state) for state in states if state.begun or not state.late),
         ]
         offers.sort(key=_worth, reverse=True)
-        share = EngineShare(step_s)
         held, most, promised = set(), _UTIL, False
         for _, one in offers:
             if isinstance(one, Deliverable):
@@ -310,7 +310,7 @@ class Streams:
                 continue
             # Urgent work would share its steps with a row that is cheap.
             waits = not (one.real_time or one.begun) and one.need * row_s > _ROOM
-            if share.offer(one.need, most - kept_free if waits else most):
+            if not one.late and share.offer(one.need, most - kept_free if waits else most):
                 one.rate, promised = one.need, True
             else:
                 one.rate = one.floor
@@ -323,7 +323,7 @@ class Streams:
         now: float,
         states: Sequence[StreamState],
         plans: Mapping[Deliverable, float],
-        step_s: Callable[[int], float],
+        share: EngineShare,
     ) -> float:
         """Return the share of the engine that new answers leave to usual urgent work.
 
@@ -331,11 +331,11 @@ class Streams:
             now: the time, seconds.
             states: all streams.
             plans: needs of plans, tokens a second.
-            step_s: seconds of a step by its rows.
+            share: tells what rates take.
         """
         real_time = [state.need for state in states if state.real_time and not state.late]
-        streams = EngineShare(step_s, real_time).used
-        first = EngineShare(step_s, [n for one, n in plans.items() if one.generation.first]).used
+        streams = share.of(real_time)
+        first = share.of(need for one, need in plans.items() if one.generation.first)
         self._urgent.saw(streams, now)
         self._plans.saw(first, now)
         usual = self._urgent.mean + self._urgent.deviation + self._plans.mean
