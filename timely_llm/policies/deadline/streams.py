@@ -2,9 +2,9 @@
 
 A stream *needs* a rate, in tokens a second, to keep its service level. Before each step the policy
 
-1. keeps a bearable rate for every answer that has begun, so that no listener waits long for a word;
-2. promises whole needs, by worth per second of the engine, while all of them fit together (Eq. 7 of
+1. promises whole needs, by worth per second of the engine, while all of them fit together (Eq. 7 of
    Zhou et al. 2025 with real rates). Plans stand in the same line;
+2. keeps a bearable rate for every other answer that has begun, so that no listener waits long;
 3. lets the promised streams join the step, the one with the most urgent token first, while the step
    stays short enough for those that have joined.
 
@@ -57,8 +57,12 @@ class StreamState:
 
     Attributes:
         generation: the stream.
+        real_time: the whole answer has a deadline.
+        tpot_s, ttft_s: of its service level, seconds.
+        begun: its first token is there.
+        bearable: tokens a second that it keeps in any case once it has begun.
         need: tokens a second that keep its service level from now on.
-        floor: bearable tokens a second; 0 before it has begun.
+        floor: bearable tokens a second, at most its need; 0 before it has begun.
         rate: promised tokens a second; 0: none.
         density: worth per second of the engine.
         late: its service level cannot be met any more.
@@ -169,6 +173,7 @@ class SharedStep:
         joined: the streams in the step.
         tokens: tokens of the streams in the step.
         limit_s: longest that the step may become for the streams in it, seconds.
+        chunked: a prompt fills the rest of the step.
     """
 
     step_time: StepTime
@@ -236,7 +241,7 @@ class SharedStep:
             self.prefill_tokens += tokens
         if self.why is not None:
             self.why[generation.key] = (
-                Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause._SPARE)
+                Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause.SPARE)
             )
         return True
 
