@@ -39,7 +39,7 @@ class EngineShare:
         order = sorted(needs, reverse=True)
         if len(self._rows_s) < len(order):
             self._know(len(order))
-        return sum(map(mul, order, self._rows_s))
+        return sum(map(mul, order, self._rows_s), 0.0)
 
     def offer(self, need: float, most: float) -> bool:
         """Promise one more rate if the share stays at most `most`; return whether it did."""

@@ -88,7 +88,8 @@ class Deadline(Explains):
             room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
             ahead = [] if expensive else ahead[: max(room, 1)]
         moment.explain(ahead, Cause.AHEAD)
-        batch, limits, held = needed, (), False
+        batch, held = needed, False
+        limits: list[tuple[float, float]] = []
         # A plan alone, or cheap rows without any prompt: there is nothing to choose.
         choice = expensive or (len(generations) > 1 and _any_waits(needed))
         if streams or self.streams.states or choice or moment.why is not None:
