@@ -90,12 +90,13 @@ class Deadline(Explains):
         moment.explain(ahead, Cause.AHEAD)
         batch, held = needed, False
         limits: list[tuple[float, float]] = []
-        # A plan alone, or cheap rows without any prompt: there is nothing to choose.
-        choice = expensive or (len(generations) > 1 and _any_waits(needed))
-        if streams or self.streams.states or choice or moment.why is not None:
+        talks = bool(streams or self.streams.states)
+        if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted((one.generation for one in wave), key=_to_compute)
             limits = [(one.density, one.own_step_s(now)) for one in wave]
+        else:
+            moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):
             batch, alone_s = moment.alone(needed)
             wake_s = min(wake_s, alone_s)
@@ -303,6 +304,15 @@ def _gathers_until_s(needed: Sequence[PlanGeneration], ahead: Sequence[PlanGener
         return -math.inf
     arrivals_s = [generation.arrival_s for generation in needed]
     return min(max(arrivals_s) + GATHER_S, min(arrivals_s) + 10 * GATHER_S)
+
+
+def _no_choice(
+    needed: Sequence[PlanGeneration], ahead: Sequence[PlanGeneration], capacity: Capacity
+) -> bool:
+    """Return whether all can join: decoding plans, or one plan alone, and there is room."""
+    rows, tokens = len(needed) + len(ahead), sum([g.to_compute for g in needed])
+    alike = tokens == len(needed) or rows == 1
+    return alike and rows <= capacity.max_rows and tokens + len(ahead) <= capacity.free_tokens
 
 
 def _any_waits(plans: Iterable[Generation]) -> bool:

@@ -336,7 +336,7 @@ class Streams:
             now: the time, seconds.
             states: all streams.
             plans: needs of plans, tokens a second.
-            share: tells what rates take.
+            share: returns what rates take.
         """
         real_time = [state.need for state in states if state.real_time and not state.late]
         streams = share.of(real_time)
