@@ -47,8 +47,6 @@ STATIONS = (
     Station("admit", "engines/ledger_engine.py", "LedgerEngine.add"),
     Station("step", "serving/loop.py", "Loop.turn"),
     Station("step", "policies/deadline/policy.py", "Deadline.plan"),
-    Station("step", "policies/deadline/wave.py", "by_loss"),
-    Station("step", "policies/deadline/wave.py", "best_prefix"),
     Station("step", "policies/packing.py", "pack"),
     Station("step", "serving/step.py", "Stepper.step"),
     Station("step", "engines/ledger_engine.py", "KvLedger.admit"),

@@ -19,7 +19,7 @@ def test_a_command_is_what_a_user_would_type() -> None:
 
 
 def test_published_data_is_named_or_asked_for() -> None:
-    command = Command("a", "mixed --trace {published}/a.json")
+    command = Command("a", "mixed --trace {published}/a.json", seeds=2)
     assert command.words(published=Path("/data"))[4] == "/data/a.json"
     assert command.shown == "timely-llm experiment mixed --trace a.json --seeds 2"
     with pytest.raises(ResultsError, match="a reads published data: name its folder by --publi"):
