@@ -13,6 +13,7 @@ _DRONES = ("utility", "urgent_utility", "normal_utility", "urgent_utility_unclam
            "urgent_gain_vs_harness", "share_first", "share_finished", "waiting_s")  # fmt: skip
 _ARMS = ("utility", "utility_unclamped", "utility_gain", "utility_relative_gain", "share_first",
          "share_finished", "waiting_s", "waiting_s_vs_fcfs")  # fmt: skip
+_READ = ("fcfs", "stream", "timely:segment_tokens=20:order=reading", "deadline")
 _UNCACHED = ("fcfs", "stream", "timely", "deadline")
 
 PAGES = (
@@ -127,7 +128,7 @@ PAGES = (
             "stories",
             ("utility_unclamped", "waiting_s"),
             "Utility, below 0 if late, and waiting of readers, for each policy and boundary",
-            where={"profile": "rtx4090-llama3-8b", "load": 1},
+            where={"profile": "rtx4090-llama3-8b", "load": 1, "policy": _READ},
         ),
         (
             PageTable("stories", GAINS, "Llama 3 8B", {"profile": "rtx4090-llama3-8b"}),

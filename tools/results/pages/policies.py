@@ -116,17 +116,31 @@ PAGES = (
         (Command("ablation", "ablation", minutes=2),),
         Picture(
             "ablation",
-            ("utility_vs_deadline", "waiting_s"),
-            "Utility over that of the policy as it is, and waiting, of each variant, at four times"
-            " the load",
-            where={"load": 4},
+            ("utility", "attainment", "waiting_s"),
+            "Utility of plans, attainment of answers, and waiting of robots, of each variant, with"
+            " robots and people on a slow device",
+            where={"workload": "wid1"},
         ),
         (
             PageTable(
                 "ablation",
-                ("utility", "urgent_utility", "normal_utility", "waiting_s", "longest_response_s",
+                ("utility", "urgent_utility", "waiting_s", "longest_response_s",
                  "utility_vs_deadline"),
-                where={"load": (1, 4)},
+                "Robots alone, `wid2`",
+                where={"workload": "wid2", "load": (1, 4)},
+            ),
+            PageTable(
+                "ablation",
+                ("utility", "urgent_utility", "waiting_s", "longest_response_s", "attainment",
+                 "stalled_s"),
+                "Robots and people, `wid1`, half a conversation a second, on a slow device",
+                where={"workload": "wid1"},
+            ),
+            PageTable(
+                "ablation",
+                ("attainment", "rt_attainment", "nrt_attainment", "stalled_s"),
+                "The tasks of Zhou et al. 2025 alone",
+                where={"workload": "slice"},
             ),
         ),
     ),
