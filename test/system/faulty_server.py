@@ -6,6 +6,7 @@ from typing import Any
 
 from timely_llm.ros import conversions
 from timely_llm.ros.server import node
+from timely_llm.serving.server.registration import SkillSets
 from timely_llm.serving.server.server import Server
 
 EVIL = "evil"
@@ -38,7 +39,7 @@ breaks(
 )
 breaks(conversions, "execution_report", lambda message: message.agent == EVIL)
 breaks(Server, "unregister", lambda server, name: name == EVIL)
-breaks(Server, "register", lambda server, yaml, *_: yaml == EVIL)
+breaks(SkillSets, "register", lambda sets, yaml, *_: yaml == EVIL)
 
 if __name__ == "__main__":
     sys.exit(node.main())

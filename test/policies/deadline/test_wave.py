@@ -208,7 +208,7 @@ def test_up_to_eight_plans_share_exactly_the_best_wave(
 
 
 @given(st.lists(wanted, min_size=9, max_size=60), step_times)
-@examples(200)
+@examples(40)
 def test_more_plans_share_a_wave_that_is_nearly_the_best(
     drawn: list[tuple[TimeUtility, float, int, float, float | None]], step_time: StepTime
 ) -> None:
