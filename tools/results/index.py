@@ -94,7 +94,8 @@ def _farthest(one: Standing) -> str:
     assert worst.first is not None
     where = ", ".join(f"{heading(name)} {text(value)}" for name, value in worst.setting)
     measure = heading(one.ranking.first)
-    return f"{where}: `{worst.first[0]}` has {100 * share(worst):.1f} % more {measure}"
+    more = f"`{worst.first[0]}` has {100 * share(worst):.1f} % more {measure}"
+    return f"{where}: {more}" if where else more
 
 
 def listed(lanes: Mapping[str, Sequence[Page]], folder: str) -> str:

@@ -56,6 +56,12 @@ def test_runs_of_one_page_are_named() -> None:
     ]
 
 
+def test_the_only_cell_of_a_run_needs_no_setting() -> None:
+    made = document(rows("deadline", [(1.0, 0.1)], robots=5), rows("a", [(1.1, 0.2)], robots=5))
+    line = exceptions([(PAGE, standing(made, RANKING))], "results").splitlines()[-1]
+    assert line.endswith("| 1 | 1 | 1 | 0 | `a` has 10.0 % more utility |")
+
+
 def test_a_run_without_exceptions_has_no_line() -> None:
     made = document(rows("deadline", [(1.0, 0.1)], robots=5))
     assert "\n" not in exceptions([(PAGE, standing(made, RANKING))], "results")
