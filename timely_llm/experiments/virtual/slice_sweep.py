@@ -56,7 +56,7 @@ gate."""
 CALIBRATED = "12-18:160-400"
 """Lengths of answers with which Orca alone comes closest to what Zhou et al. 2025 reports of Orca.
 
-`slice-lengths` chose them on the default profile, by its procedure; no other policy took part."""
+`slice-lengths --seeds 3` chose them on the default profile; no other policy took part."""
 
 MEASURES = (
     "attainment",

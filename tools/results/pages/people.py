@@ -66,7 +66,7 @@ PAGES = (
         "Lengths of answers",
         (
             Command("tasks", "slice-dynamic", seeds=1, minutes=0.5),
-            Command("orca-lengths", "slice-lengths", minutes=0.5),
+            Command("orca-lengths", "slice-lengths", seeds=3, minutes=0.5),
             Command(
                 "other-lengths",
                 "slice-rate --lengths 4-12:20-80,4-40:20-80,15-30:40-160,8-25:80-320 --rates 1,3"
