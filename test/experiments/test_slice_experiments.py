@@ -124,7 +124,7 @@ def test_tables_have_the_busy_gate_on_and_off_and_a_refused_answer_is_not_met() 
     ("ratio", "rate", "minutes"),
     [(0.0, 0.5, 2.0), (0.0, 1.0, 1.0), (0.0, 2.0, 1.0), (0.7, 2.0, 1.0)],
 )
-def test_timely_slice_never_serves_people_worse_than_orca(
+def test_timely_slice_meets_at_least_the_service_levels_that_orca_meets(
     ratio: float, rate: float, minutes: float
 ) -> None:
     options = {"lengths": ("8-25:40-160",), "ratios": (ratio,), "rates": (rate,), "seeds": 2}
