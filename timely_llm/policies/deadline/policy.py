@@ -19,11 +19,17 @@ from timely_llm.policies.packing import Memory, pack
 from timely_llm.policies.step_time import StepTime
 
 LONGEST_SEGMENT = 16
+"""Tokens of the longest segment that memory is kept for."""
+
 LOOK_AT = 32
+"""Most plans that may join a step with their prompts."""
+
 GATHER_S = 0.002
+"""Seconds that an engine at rest awaits the rest of a burst; ten times as long at most."""
+
 MOST_URGENT = 10.0
-_FIRST_GUESS = 8
-_EXPENSIVE = 2.0
+_FIRST_GUESS = 8  # tokens of a segment, until some of its class were seen
+_EXPENSIVE = 2.0  # rows are expensive if a step of all takes more than this times one of one row
 _TICK_S = 1e-6
 
 

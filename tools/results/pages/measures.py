@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from timely_llm.experiments.results.metrics import UNBOUNDED
+from timely_llm.experiments.sweep import MEASURES
 
-PLANS = (
-    "utility",
-    "urgent_utility",
-    "normal_utility",
-    "share_first",
-    "share_finished",
-    "urgent_response_s",
-    "normal_response_s",
-    "waiting_s",
-)
+PLANS = MEASURES
 SERVICE = ("attainment", "rt_attainment", "nrt_attainment", "ttft_attainment", "tpot_attainment")
 PEOPLE = (*SERVICE, "qoe", "share_refused", "max_gap_s", "stalled_s", "max_stall_s")
 BOTH = (
