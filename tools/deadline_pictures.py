@@ -23,6 +23,7 @@ from timely_llm.experiments.results.timeline import timeline
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.deadline.wave import Deliverable, best_prefix, by_loss
+from timely_llm.policies.lengths import outlook
 from timely_llm.policies.step_time import StepTime
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.png import write_charts, write_timeline
@@ -56,8 +57,8 @@ def line_of_plans() -> list[Deliverable]:
         request = PlanRequest(name, name, "drone", "Find the cup.", utility)
         plan = PlanGeneration(name, request, NOW_S - waited_s, PROMPT_TOKENS, PROMPT_TOKENS)
         prompt_s = step_time().coefficients[2] * (PROMPT_TOKENS - 1)
-        outlook = ((TOKENS, 1.0),)
-        line.append(Deliverable(plan, outlook, prompt_s, Deadline.kappa, Deadline.urgent))
+        tokens = outlook((TOKENS, 1.0))
+        line.append(Deliverable(plan, tokens, prompt_s, Deadline.kappa, Deadline.urgent))
     return by_loss(line, NOW_S, step_time())
 
 

@@ -8,8 +8,8 @@ from test.experiments.hours import HOUR_S, PART_S, Hour, an_hour
 from timely_llm.policies.registry import POLICIES, make_policy
 
 LEARNED_S = 60.0
-LEARNS = ("AnswerLengths.", "SegmentLengths._seen", "Stats._", "ExecutionTimes._errors",
-          "VirtualTokens._served")  # fmt: skip
+LEARNS = ("AnswerLengths.", "SegmentLengths._order", "SegmentLengths._sorted", "Stats._",
+          "ExecutionTimes._errors", "VirtualTokens._served")  # fmt: skip
 """Windows over what was last seen: they fill up, each of 256 values."""
 CLASSES = 8
 """Kinds of requests that the hour has, at most, for each of these windows."""

@@ -41,7 +41,8 @@ WINDOW = 256
 LEARNS = {
     "AnswerLengths._order": 4 * 64,
     "AnswerLengths._sorted": 4 * 64,
-    "SegmentLengths._seen": 8 * 64,
+    "SegmentLengths._order": 8 * 64,
+    "SegmentLengths._sorted": 8 * 64,
     "SegmentLengths._known": 32 * 64,
     "VirtualTokens._served": 5 * 64,
 }

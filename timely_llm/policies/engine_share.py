@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from itertools import pairwise
 from operator import mul, neg
 
 _SAME_S = 1e-7
@@ -30,6 +29,7 @@ class EngineShare:
         self._step_s = step_s
         self._needs = sorted(needs, reverse=True)
         self._rows_s: list[float] = []  # seconds that each further row adds to a step
+        self._last_s = 0.0  # of the step with the last one of them
         self._bends: list[tuple[int, float]] = []  # rows after which a row adds another time
         self.used = self.of(self._needs)
         self._refused = (float("inf"), 0.0)
@@ -49,7 +49,7 @@ class EngineShare:
         needs = self._needs
         others = len(needs)
         if len(self._rows_s) < others + 2:
-            self._know(2 * others + 2)
+            self._know(others + 2)
         place = bisect_right(needs, -need, key=neg)
         # Each stream with a smaller need is one row further on.
         used = self.used + need * self._rows_s[place]
@@ -64,11 +64,12 @@ class EngineShare:
         return True
 
     def _know(self, rows: int) -> None:
-        """Know what each of some rows adds to a step."""
-        step_s, known = self._step_s, self._rows_s
-        for row in range(len(known) + 1, rows + 1):
-            known.append(step_s(row) - (step_s(row - 1) if row > 1 else 0.0))
-        differences = (after - before for before, after in pairwise(known))
-        self._bends = [
-            (row, more_s) for row, more_s in enumerate(differences) if abs(more_s) > _SAME_S
-        ]
+        """Know what each of the first rows adds to a step."""
+        known = self._rows_s
+        while len(known) < rows:
+            row, before_s = len(known), self._last_s
+            self._last_s = self._step_s(row + 1)
+            more_s = self._last_s - before_s
+            if row and abs(more_s - known[-1]) > _SAME_S:
+                self._bends.append((row - 1, more_s - known[-1]))
+            known.append(more_s)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Hashable, Iterable
-from functools import lru_cache
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 from timely_llm.core.generation import PlanGeneration
 
@@ -46,27 +46,56 @@ class DecayingMean:
 
 ENOUGH = 8
 """Least lengths of a class before it is used."""
-_REMEMBERED_ANSWERS = 256
-ANSWER_CLASSES = 64
+
+CLASSES = 64
 """Most classes that are kept; the least recently seen one is dropped."""
+
+_REMEMBERED = 256
 _LONGER = 1.25
 """Expected length of an answer beyond all seen ones, relative to its present length."""
 
 
-class AnswerLengths:
-    """Lengths of whole answers, by class.
+class RecentLengths:
+    """The last lengths of each class, in order of length.
 
-    Each service level is a class. Clients define service levels, so the number of classes is
-    bounded.
+    Clients choose what a class is made of, so the number of classes is bounded.
     """
 
     def __init__(self) -> None:
         self._order: dict[Hashable, deque[int]] = {}
         self._sorted: dict[Hashable, list[int]] = {}
 
+    def of(self, of_class: Hashable) -> Sequence[int]:
+        """Return the lengths of a class, the shortest first."""
+        return self._sorted.get(of_class, ())
+
+    def longer(self, of_class: Hashable, out: int) -> Sequence[int]:
+        """Return the lengths of a class above `out`, the shortest first."""
+        seen = self.of(of_class)
+        return seen[bisect_right(seen, out) :]
+
+    def observe(self, of_class: Hashable, tokens: int) -> None:
+        """Learn a length of a class, tokens."""
+        order = self._order.pop(of_class, None)
+        if order is None:
+            order = deque()
+            if len(self._order) == CLASSES:
+                oldest = next(iter(self._order))
+                del self._order[oldest], self._sorted[oldest]
+        self._order[of_class] = order  # now the last one
+        lengths = self._sorted.setdefault(of_class, [])
+        if len(order) == _REMEMBERED:
+            del lengths[bisect_right(lengths, order.popleft()) - 1]
+        order.append(tokens)
+        insort(lengths, tokens)
+
+
+class AnswerLengths(RecentLengths):
+    """Lengths of whole answers, by class: each service level is a class."""
+
     def knows(self, of_class: Hashable, enough: int = ENOUGH) -> bool:
         """Return whether enough lengths of a class were seen."""
-        return len(self._sorted.get(of_class, ())) >= enough
+        return len(self.of(of_class)) >= enough
 
     def to_go(
         self, of_class: Hashable, out: int, bound: int, share: float, enough: int = ENOUGH
@@ -83,41 +112,36 @@ class AnswerLengths:
         """
         expected = bound
         if self.knows(of_class, enough):
-            seen = self._sorted[of_class]
-            longer = seen[bisect_right(seen, out) :]
+            longer = self.longer(of_class, out)
             expected = longer[int(share * len(longer))] if longer else int(_LONGER * out) + 1
         return max(min(expected, bound) - out, 1)
 
-    def observe(self, of_class: Hashable, tokens: int) -> None:
-        """Learn from an answer with `tokens` tokens."""
-        order = self._order.pop(of_class, None)
-        if order is None:
-            order = deque()
-            if len(self._order) == ANSWER_CLASSES:
-                oldest = next(iter(self._order))
-                del self._order[oldest], self._sorted[oldest]
-        self._order[of_class] = order  # now the last one
-        if len(order) == _REMEMBERED_ANSWERS:
-            self._sorted[of_class].remove(order.popleft())
-        order.append(tokens)
-        insort(self._sorted.setdefault(of_class, []), tokens)
+
+class Outlook(NamedTuple):
+    """Distribution of the tokens to go of a segment.
+
+    Attributes:
+        lengths: (tokens to go, probability); the probabilities add up to 1.
+        mean: expected tokens to go.
+    """
+
+    lengths: tuple[tuple[int, float], ...]
+    mean: float
 
 
-Outlook = tuple[tuple[int, float], ...]
-"""(tokens to go, probability); the probabilities add up to 1."""
+def outlook(*lengths: tuple[int, float]) -> Outlook:
+    """Return a distribution of (tokens to go, probability)."""
+    return Outlook(lengths, sum(tokens * chance for tokens, chance in lengths))
 
-_ENOUGH = 8
-_REMEMBERED = 256
-CLASSES = 64
-"""Most classes that are kept; the least recently seen one is dropped."""
+
 _SHARES = (1 / 6, 1 / 2, 5 / 6)
 
 
-class SegmentLengths:
+class SegmentLengths(RecentLengths):
     """Lengths of segments, by class: skill set, utility, and first or later segment.
 
     It returns a distribution of three quantiles, since one number cannot describe two common
-    lengths. Clients choose utilities, so the number of classes is bounded.
+    lengths.
 
     Args:
         prior: tokens of a segment, until eight of its class were seen.
@@ -125,74 +149,55 @@ class SegmentLengths:
     """
 
     def __init__(self, prior: int, learn: bool = True) -> None:
+        super().__init__()
         self._prior = prior
         self._learn = learn
-        self._seen: dict[Hashable, deque[int]] = {}
         self._known: dict[Hashable, dict[int, Outlook]] = {}
-        self._watched: list[tuple[PlanGeneration, Hashable, int, int]] = []
+        self._watched: list[tuple[PlanGeneration, int, int]] = []
 
     def to_go(self, generation: PlanGeneration) -> Outlook:
         """Return the distribution of the tokens to the next boundary.
 
         These are quantiles of the class's lengths above the tokens that were generated.
         """
-        of_class = _class(generation)
+        of_class = _class(generation, not generation.segments)
         known = self._known.get(of_class)
         if known is None:
             if len(self._known) == CLASSES:
                 self._known.clear()
             known = self._known[of_class] = {}
         out = generation.segment_tokens
-        outlook = known.get(out)
-        if outlook is None:
-            outlook = known[out] = self._estimate(of_class, out)
-        return outlook
+        seen = known.get(out)
+        if seen is None:
+            seen = known[out] = self._estimate(of_class, out)
+        return seen
 
     def observe(self, of_class: Hashable, tokens: int) -> None:
-        """Learn from a segment with `tokens` tokens."""
-        seen = self._seen.pop(of_class, None)
-        if seen is None:
-            seen = deque(maxlen=_REMEMBERED)
-            if len(self._seen) == CLASSES:
-                del self._seen[next(iter(self._seen))]
-        seen.append(tokens)
-        self._seen[of_class] = seen  # now the last one
+        """Learn a length of a class, tokens."""
+        super().observe(of_class, tokens)
         self._known.pop(of_class, None)
 
     def watch(self, batch: Iterable[PlanGeneration]) -> None:
         """Learn from the segments of the last batch, and remember the state of this one."""
-        for generation, of_class, segments, tokens in self._watched:
+        for generation, segments, tokens in self._watched:
             made = len(generation.segments) - segments
             if made > 0 and self._learn:
-                said = _delivered(generation) - tokens
-                self.observe(of_class, max(round(said / made), 1))
-        self._watched = [(g, _class(g), len(g.segments), _delivered(g)) for g in batch]
+                said = len(generation.token_ids) - generation.segment_tokens - tokens
+                self.observe(_class(generation, not segments), max(round(said / made), 1))
+        # The tokens of all segments so far.
+        self._watched = [(g, len(g.segments), len(g.token_ids) - g.segment_tokens) for g in batch]
 
     def _estimate(self, of_class: Hashable, out: int) -> Outlook:
-        seen = sorted(self._seen.get(of_class, ()))
-        longer = seen[bisect_right(seen, out) :]
-        if len(seen) < _ENOUGH or not longer:
-            return ((max(self._prior - out, 1), 1.0),)
+        longer = self.longer(of_class, out)
+        if len(self.of(of_class)) < ENOUGH or not longer:
+            return outlook((max(self._prior - out, 1), 1.0))
         chances: dict[int, float] = {}
         for share in _SHARES:
             tokens = longer[int(share * len(longer))] - out
             chances[tokens] = chances.get(tokens, 0.0) + 1.0 / len(_SHARES)
-        return tuple(chances.items())
+        return outlook(*chances.items())
 
 
-@lru_cache(maxsize=1024)
-def mean(outlook: Outlook) -> float:
-    """Return the expected tokens to go."""
-    if len(outlook) == 1:
-        return outlook[0][0]
-    return sum(tokens * chance for tokens, chance in outlook)
-
-
-def _class(generation: PlanGeneration) -> Hashable:
+def _class(generation: PlanGeneration, first: bool) -> Hashable:
     request = generation.request
-    return request.skill_set, request.time_utility.beta, not generation.segments
-
-
-def _delivered(generation: PlanGeneration) -> int:
-    """Return the tokens of all segments so far."""
-    return len(generation.token_ids) - generation.segment_tokens
+    return request.skill_set, request.time_utility.beta, first

@@ -20,6 +20,7 @@ def pack(
     capacity: Capacity,
     rows: int | None = None,
     why: dict[str, Reason] | None = None,
+    tokens: int | None = None,
 ) -> StepPlan:
     """Return the step plan with generations in `order` while rows, tokens and memory last.
 
@@ -33,10 +34,14 @@ def pack(
         rows: most generations in the step; None: as many as the engine takes.
         why: reasons by key: completed for the generations of `order` that the step cannot take,
             and carried by the plan; None: no reasons.
+        tokens: most tokens of the step; None: as many as the engine takes.
     """
     rows = capacity.max_rows if rows is None else min(rows, capacity.max_rows)
     room, counts_all = capacity.free_tokens, False
-    tokens_left = capacity.max_step_tokens
+    most_tokens = capacity.max_step_tokens
+    if tokens is not None and tokens < most_tokens:
+        most_tokens = tokens
+    tokens_left = most_tokens
     entries: dict[str, int] = {}
     for generation in order:
         if len(entries) == rows or tokens_left == 0:
@@ -54,17 +59,15 @@ def pack(
                 why[generation.key] = Reason(Cause.MEMORY, needed - room)
             continue
         room -= needed
-        tokens = to_compute if to_compute < tokens_left else tokens_left
-        entries[generation.key] = tokens
-        tokens_left -= tokens
-    planned = capacity.max_step_tokens - tokens_left
+        computed = to_compute if to_compute < tokens_left else tokens_left
+        entries[generation.key] = computed
+        tokens_left -= computed
+    planned = most_tokens - tokens_left
     evictable = _victims(everyone, entries) if planned > capacity.free_tokens else ()
     if why is None:
         return StepPlan(tuple(entries.items()), evictable)
     full = (
-        Reason(Cause.ROWS, rows)
-        if len(entries) == rows
-        else Reason(Cause.STEP_TOKENS, capacity.max_step_tokens)
+        Reason(Cause.ROWS, rows) if len(entries) == rows else Reason(Cause.STEP_TOKENS, most_tokens)
     )
     for generation in order:
         key = generation.key

@@ -23,9 +23,10 @@ def test_rows_are_the_same_each_time_and_shares_are_of_the_best(
     options = optimal.OptimalOptions(policies=("stream", "deadline"), seeds=1, jobs=1)
     first, second = (optimal.run(options, lambda done, total: None) for _ in range(2))
     assert first == second
-    assert [(row["prompt_tokens"], row["requests"], row["policy"]) for row in first.rows] == [
-        (prompt, number, policy)
-        for prompt in (110, 400)
+    keys = ("prompt_tokens", "within_s", "requests", "policy")
+    assert [tuple(row[key] for key in keys) for row in first.rows] == [
+        (burst.prompt_tokens, burst.within_s, number, policy)
+        for burst in optimal.BURSTS
         for number in (4, 5)
         for policy in ("stream", "deadline")
     ]

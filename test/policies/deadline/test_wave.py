@@ -12,6 +12,7 @@ from timely_llm.core.clock import RobotTime
 from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.policies.deadline.wave import AGE_S, Deliverable, best_prefix, by_loss
+from timely_llm.policies.lengths import outlook
 from timely_llm.policies.step_time import StepTime
 
 CHEAP = StepTime(0.0216, 0.00015, 0.00011)
@@ -24,7 +25,7 @@ def deliverable(
     kappa: float = 0.1,
     urgent: float = 1.0,
 ) -> Deliverable:
-    return Deliverable(plan, ((tokens, 1.0),), prompt_s, kappa, urgent)
+    return Deliverable(plan, outlook((tokens, 1.0)), prompt_s, kappa, urgent)
 
 
 def keys(line: Sequence[Deliverable]) -> list[str]:
@@ -61,7 +62,7 @@ def test_a_later_segment_is_worth_nothing_but_costs_while_the_robot_is_idle() ->
 
 def test_a_worth_is_the_mean_over_the_lengths() -> None:
     plan = generation("g", utility=URGENT)
-    both = Deliverable(plan, ((4, 0.25), (20, 0.75)), 0.0, 0.1, 1.0)
+    both = Deliverable(plan, outlook((4, 0.25), (20, 0.75)), 0.0, 0.1, 1.0)
     short, long = deliverable(plan, 4), deliverable(plan, 20)
     assert both.tokens == 16.0
     assert both.expected(0.0, 0.02) == pytest.approx(

@@ -144,8 +144,12 @@ class BurstSpec:
     within_s: float
 
 
-BURSTS = (BurstSpec(110, 0.4), BurstSpec(400, 0.1))
-"""The prompts of drones, and a burst that is too dense for all requests to be served in time."""
+BURSTS = (BurstSpec(110, 0.4), BurstSpec(400, 0.0), BurstSpec(400, 0.1))
+"""The prompts of drones, and two bursts that are too dense for all requests to be served in time.
+
+In the second one all requests are there at once, so that a policy knows as many of them as the best
+schedule does. The third one shows what knowing arrivals in advance is worth.
+"""
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ def run(options: OptimalOptions, progress: Progress) -> RunDocument:
     return EXPERIMENT.document(
         options.profile,
         {"seeds": options.named_seeds, "instances": INSTANCES},
-        keys=("prompt_tokens", "requests", "policy"),
+        keys=("prompt_tokens", "within_s", "requests", "policy"),
         measures=("share_of_best", "worst_share", "utility", "best_utility"),
         definitions=_DEFINITIONS,
         rows=tuple(row for rows in run_all(score, cases, options.jobs, progress) for row in rows),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from timely_llm.core.errors import ConfigurationError
@@ -31,6 +32,7 @@ MOST_URGENT = 10.0
 _FIRST_GUESS = 8  # tokens of a segment, until some of its class were seen
 _EXPENSIVE = 2.0  # rows are expensive if a step of all takes more than this times one of one row
 _TICK_S = 1e-6
+_TO_COMPUTE = attrgetter("to_compute")
 
 
 @dataclass(eq=False)
@@ -99,7 +101,7 @@ class Deadline(Explains):
         talks = bool(streams or self.streams.states)
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
-            batch = sorted((one.generation for one in wave), key=_to_compute)
+            batch = sorted((one.generation for one in wave), key=_TO_COMPUTE)
             limits = [(one.density, one.own_step_s(now)) for one in wave]
         else:
             moment.explain(needed, Cause.WORTH_MOST, None)
@@ -125,17 +127,20 @@ class Deadline(Explains):
         self, plans: Sequence[PlanGeneration], moment: Moment
     ) -> tuple[list[PlanGeneration], list[PlanGeneration], float]:
         """Return plans that are needed, plans that may run ahead, and when to look again."""
-        needed, ahead, wake_s = [], [], math.inf
+        needed: list[PlanGeneration] = []
+        ahead: list[PlanGeneration] = []
+        wake_s = math.inf
         soon_s = moment.now + LONGEST_SEGMENT * moment.step_time.predict_s(1)
         lead_s = moment.now + self.lead_s
         for generation in plans:
-            if generation.to_compute > 1 or generation.first or generation.robot_free_s <= soon_s:
+            free_s = generation.robot_free_s
+            if free_s <= soon_s or generation.to_compute > 1 or not generation.segments:
                 needed.append(generation)
-            elif generation.robot_free_s <= lead_s:
+            elif free_s <= lead_s:
                 ahead.append(generation)
             else:
-                wake_s = min(wake_s, generation.robot_free_s - self.lead_s)
-        ahead.sort(key=lambda generation: generation.robot_free_s)
+                wake_s = min(wake_s, free_s - self.lead_s)
+        ahead.sort(key=attrgetter("robot_free_s"))
         if moment.why is not None:
             moment.explain(plans, Cause.NOT_DUE)
             moment.explain(ahead, Cause.AHEAD_LIMIT)
@@ -165,17 +170,15 @@ class Deadline(Explains):
             held = self.streams.promise(now, streams, line, step_time, moment.capacity)
             if held and self.streams.due(now + step_time.predict_s(1)):
                 line = [one for one in line if one not in held]
+        if not expensive:  # then a row costs less than what it saves
+            line = sorted(line, key=lambda one: one.prompt_s > 0.0)
         fitting, all_fit = moment.fitting(line, ahead)
         if ahead and not all_fit:
             # Plans that run ahead give their memory to those that are needed.
             fitting, _ = moment.fitting(line, ())
         line = fitting[: moment.capacity.max_rows]
-        number = len(line)
-        if expensive or any(one.prompt_s for one in line):
-            number = best_prefix(line, now, step_time)
-        wave = line[:number]
-        if not expensive:  # then a row costs less than what it saves
-            wave += [one for one in line[number:] if not one.prompt_s]
+        least = 1 if expensive else max(sum(not one.prompt_s for one in line), 1)
+        wave = line[: best_prefix(line, now, step_time, least)]
         if moment.why is not None:
             one_s = step_time.predict_s(1)
             joining = set(wave)
@@ -213,13 +216,12 @@ class Deadline(Explains):
         if why is not None:
             why |= {k: Reason(Cause.NOT_PROMISED, need) for k, need in self.streams.needs()}
         self.streams.join(moment.now, step)
-        batch = [*first, *sorted(step.joined, key=_to_compute)]
+        batch = [*first, *sorted(step.joined, key=_TO_COMPUTE)]
         tokens = sum(g.to_compute for g in first) + step.tokens
-        limited = replace(capacity, max_step_tokens=min(tokens, capacity.max_step_tokens))
-        plan = pack(batch, moment.generations, limited, why=why)
+        plan = pack(batch, moment.generations, capacity, why=why, tokens=tokens)
         if not plan:
             # No chosen generation fits: take the streams with least to compute.
-            order = sorted(streams, key=_to_compute)
+            order = sorted(streams, key=_TO_COMPUTE)
             plan = pack(order, moment.generations, capacity, why=why)
             if why is not None:
                 why |= dict.fromkeys(plan.keys, Reason(Cause.ALONE))
@@ -269,23 +271,25 @@ class Moment(NamedTuple):
         self, line: Sequence[Deliverable], ahead: Sequence[PlanGeneration]
     ) -> tuple[list[Deliverable], bool]:
         """Return a line without waiting plans for which memory lacks, and whether none lacks."""
-        if not _any_waits(one.generation for one in line):
+        waiting = [place for place, one in enumerate(line) if one.generation.to_compute > 1]
+        if len(waiting) > LOOK_AT:
+            line = line[: waiting[LOOK_AT]]
+        tokens = sum([one.generation.to_compute for one in line])
+        rows = len(line) + len(ahead)
+        if tokens + rows * LONGEST_SEGMENT <= self.capacity.free_tokens:
             return list(line), True
         running = [one.generation for one in line if one.generation.to_compute <= 1]
         memory = self._memory([*running, *ahead])
-        fitting, waiting, all_fit = [], 0, True
+        fitting, all_fit = [], True
         for one in line:
             generation = one.generation
             if generation.to_compute > 1:
-                if waiting == LOOK_AT:
-                    break
                 if not memory.has_room(generation, self.now):
                     all_fit = False
                     if self.why is not None:
                         self.why[generation.key] = memory.refusal(generation)
                     continue
                 memory.promise(generation)
-                waiting += 1
             fitting.append(one)
         return fitting, all_fit
 
@@ -319,11 +323,3 @@ def _no_choice(
     rows, tokens = len(needed) + len(ahead), sum([g.to_compute for g in needed])
     alike = tokens == len(needed) or rows == 1
     return alike and rows <= capacity.max_rows and tokens + len(ahead) <= capacity.free_tokens
-
-
-def _any_waits(plans: Iterable[Generation]) -> bool:
-    return any(generation.to_compute > 1 for generation in plans)
-
-
-def _to_compute(generation: Generation) -> int:
-    return generation.to_compute

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
 from timely_llm.core.generation import State, StreamGeneration
@@ -58,6 +59,7 @@ class StreamState:
     Attributes:
         generation: the stream.
         real_time: the whole answer has a deadline.
+        due_s: when its next token is due, or the whole answer.
         tpot_s, ttft_s: of its service level, seconds.
         begun: its first token is there.
         bearable: tokens a second that it keeps in any case once it has begun.
@@ -79,6 +81,7 @@ class StreamState:
         "bearable",
         "begun",
         "density",
+        "due_s",
         "floor",
         "generation",
         "late",
@@ -98,7 +101,7 @@ class StreamState:
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
-        self.need = self.floor = self.rate = self.density = 0.0
+        self.need = self.floor = self.rate = self.density = self.due_s = 0.0
         self.tokens_to_go = self._most_to_go = 1
         self.longest_s = math.inf
         self._class = slo, generation.request.weight
@@ -112,7 +115,7 @@ class StreamState:
             return generation.arrival_s
         if self.rate < self.need:
             return generation.last_s + 1.0 / self.floor
-        return min(generation.due_s, generation.last_s + self.tpot_s)
+        return min(self.due_s, generation.last_s + self.tpot_s)
 
     def look(
         self, now: float, one_s: float, lengths: AnswerLengths, quantile: float, most: float
@@ -135,7 +138,8 @@ class StreamState:
             self.tokens_to_go = lengths.to_go(self._class, out, bound, share)
             if self.real_time:
                 self._most_to_go = lengths.to_go(self._class, out, bound, _NEARLY_ANY, 4 * ENOUGH)
-        left_s = generation.due_s - now
+        self.due_s = generation.due_s
+        left_s = self.due_s - now
         if self.real_time:
             # The answer may be shorter than assumed: one token must be in time.
             self.late = left_s < one_s
@@ -205,8 +209,8 @@ class SharedStep:
         context = self.context_tokens + generation.context_tokens
         rows, tokens = self.rows + 1, generation.to_compute
         seconds = self.step_time.predict_s(rows, self.prefill_tokens, int(context))
-        token_s = self.step_time.coefficients[2]
-        if state.rate and token_s * tokens > self.step_time.coefficients[1]:
+        _, row_s, token_s, _ = self.step_time.coefficients
+        if tokens > 1 and state.rate and token_s * tokens > row_s:
             # A prompt is paid once, unlike a row: it may lengthen a step to begin in time.
             limit_s = max(limit_s, min(_START * state.ttft_s, _START_S))
         refusal: Reason | None = None
@@ -302,7 +306,7 @@ class Streams:
             *((one.density, one) for one in line),
             *((state.density, state) for state in states if state.begun or not state.late),
         ]
-        offers.sort(key=_worth, reverse=True)
+        offers.sort(key=itemgetter(0), reverse=True)
         held, most, promised = set(), _UTIL, False
         for _, one in offers:
             if isinstance(one, Deliverable):
@@ -381,7 +385,7 @@ class Streams:
                 longest_s = min(longest_s, state.longest_s)
             else:
                 limit_s = min(limit_s, longest_s)
-            since_s = state.generation.last_s if state.begun else state.generation.due_s
+            since_s = state.generation.last_s if state.begun else state.due_s
             pressing = now > since_s + _PRESSING * BEARABLE_S
             if step.join(state, math.inf if pressing else min(limit_s, 1.0 / state.rate)):
                 step.limit_s = min(step.limit_s, 1.0 / state.rate)
@@ -423,16 +427,15 @@ class Streams:
         tokens_s = list(accumulate((s / rows for rows, s in enumerate(steps_s, start=1)), min))
         for state in states:
             state.look(now, one_s, self.lengths, self._quantile, _UTIL / one_s)
+            if state.late:
+                state.density = 0.0
+                continue
             token_s = tokens_s[max(bisect_right(steps_s, 1.0 / state.need) - 1, 0)]
             worth = self._people * state.generation.request.weight
             if state.begun and not state.real_time:
                 worth *= _KEEP
-            state.density = 0.0 if state.late else worth / (state.tokens_to_go * token_s)
+            state.density = worth / (state.tokens_to_go * token_s)
         return states
-
-
-def _worth(offer: tuple[float, object]) -> float:
-    return offer[0]
 
 
 def _in_line(state: StreamState) -> tuple[bool, float]:

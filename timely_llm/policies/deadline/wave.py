@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, pairwise
+from operator import attrgetter
 
 from timely_llm.core.generation import PlanGeneration
-from timely_llm.policies.lengths import Outlook, mean
+from timely_llm.policies.lengths import Outlook
 from timely_llm.policies.step_time import StepTime
 
 AGE_S = 10.0
 """Idle time after which the price of an idle robot has doubled, seconds."""
 
-_EXACT = 8
+_FEW = 8  # so many numbers are all tried
+_EXACT = 8  # of more numbers, the first ones are strides of one
 _MOST_BETA = 1e9  # a client's beta may be any number
 
 
@@ -33,22 +35,12 @@ class Deliverable:
 
     Attributes:
         tokens: expected tokens to go.
+        terms: (worth in time, its slope once late, due time, begin of the robot's idle time, price
+            of an idle second, growth of that price), in seconds.
         density: worth that it loses in the next wave, per second of the engine.
     """
 
-    __slots__ = (
-        "_age_s",
-        "_due_s",
-        "_idle_from_s",
-        "_outlook",
-        "_price",
-        "_slope",
-        "_worth",
-        "density",
-        "generation",
-        "prompt_s",
-        "tokens",
-    )
+    __slots__ = ("density", "generation", "outlook", "prompt_s", "terms", "tokens")
 
     def __init__(
         self,
@@ -59,45 +51,44 @@ class Deliverable:
         urgent: float,
     ) -> None:
         utility, rate = generation.time_utility, generation.rate
-        beta = min(max(utility.beta, 1.0 / _MOST_BETA), _MOST_BETA) if utility.beta else 0.0
-        scale = beta ** (urgent - 1.0) if beta else 1.0
+        beta, scale = _scaled(utility.beta, urgent)
         self.generation = generation
-        self.tokens = mean(outlook)
+        self.outlook = outlook
+        self.tokens = outlook.mean
         self.prompt_s = prompt_s
         self.density = 0.0
-        self._outlook = outlook
         # A request with beta 0 waits like a normal one.
-        self._price = rate * kappa * scale * (beta or 1.0)
-        self._age_s = AGE_S / rate
-        if generation.segments:
-            self._worth = self._slope = 0.0
-            self._due_s = self._idle_from_s = generation.robot_free_s
-        else:
-            self._worth, self._slope = scale * beta, scale * utility.alpha
-            self._idle_from_s = generation.asked_s
-            self._due_s = generation.asked_s + utility.ert_s
+        price = rate * kappa * scale * (beta or 1.0)
+        worth = slope = 0.0
+        due_s = idle_from_s = generation.robot_free_s
+        if not generation.segments:
+            worth, slope = scale * beta, scale * utility.alpha
+            idle_from_s = generation.asked_s
+            due_s = idle_from_s + utility.ert_s
+        self.terms = worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
 
     def expected(self, begin_s: float, step_s: float) -> float:
         """Return the expected worth if its steps of `step_s` seconds begin at `begin_s`."""
         total = 0.0
-        for tokens, chance in self._outlook:
+        worth, slope, due_s, idle_from_s, price, aging = self.terms
+        for tokens, chance in self.outlook.lengths:
             ready_s = begin_s + tokens * step_s
-            worth = self._worth
-            if worth and ready_s > self._due_s:
-                worth = max(worth + self._slope * (ready_s - self._due_s), 0.0)
-            idle_s = ready_s - self._idle_from_s
+            earned = worth
+            if worth and ready_s > due_s:
+                earned = max(worth + slope * (ready_s - due_s), 0.0)
+            idle_s = ready_s - idle_from_s
             if idle_s > 0.0:
-                worth -= self._price * idle_s * (1.0 + idle_s / self._age_s)
-            total += chance * worth
+                earned -= idle_s * (price + idle_s * aging)
+            total += chance * earned
         return total
 
     def idle_s(self, now: float) -> float:
         """Return for how long its robot has been idle, seconds; below 0 if it is busy."""
-        return now - self._idle_from_s
+        return now - self.terms[3]
 
     def own_step_s(self, now: float) -> float:
         """Return the longest step with which it is in time, seconds; not above 0 if it is late."""
-        return (self._due_s - now) / self.tokens
+        return (self.terms[2] - now) / self.tokens
 
 
 def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> list[Deliverable]:
@@ -110,50 +101,75 @@ def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> lis
         begin_s = now + one.prompt_s
         loss = one.expected(begin_s, one_s) - one.expected(begin_s + wave_s, one_s)
         one.density = loss / (one.prompt_s + one.tokens * one_s)
-    return sorted(line, key=_density, reverse=True)
+    return sorted(line, key=attrgetter("density"), reverse=True)
 
 
-def best_prefix(line: Sequence[Deliverable], now: float, step_time: StepTime) -> int:
+def best_prefix(
+    line: Sequence[Deliverable], now: float, step_time: StepTime, least: int = 1
+) -> int:
     """Return how many segments of a line share the next wave.
 
     With n of them in it, they decode in steps of n rows after their prompts. The others begin
-    together when that wave has passed. The n with the largest total expected worth is best. The
-    first numbers are tried one by one, the later ones in growing strides, with one member of each
-    stride in place of all its members.
+    together when that wave has passed. The n with the largest total expected worth is best. Of long
+    lines, n grows in strides, one member of each stride stands for all of it, and the search goes
+    on around the best of n = 1, 2, 4, 8, ... strides.
+
+    Args:
+        line: the segments.
+        now: the time, seconds.
+        step_time: predicted seconds of steps.
+        least: how many share it in any case.
     """
     total = len(line)
-    if total < 2:
+    if total <= least:
         return total
-    ends = [0]
-    while ends[-1] < total:
-        ends.append(min(ends[-1] + 1 + ends[-1] // _EXACT, total))
+    ends = _strides(least, total)
     groups = [(line[(begin + end) // 2], end - begin) for begin, end in pairwise(ends)]
     prompts_s = list(accumulate((one.prompt_s for one in line), initial=0.0))
     waves = list(accumulate((one.tokens for one in line), max, initial=0.0))
 
     @cache
-    def worth(taken: int) -> float:
-        """Return the worth of all if that many groups share the wave."""
+    def worth(taken: int) -> tuple[float, int]:
+        """Return the worth of all if that many groups share the wave; equals: the larger wave."""
         number = ends[taken]
         begin_s, step_s = now + prompts_s[number], step_time.predict_s(number)
         after_s = now + prompts_s[total] + waves[number] * step_s
         later_s = step_time.predict_s(total - number)
         value = 0.0
-        for one, weight in groups[:taken]:
-            value += weight * one.expected(begin_s, step_s)
-        for one, weight in groups[taken:]:
-            value += weight * one.expected(after_s, later_s)
-        return value
+        for one, members in groups[:taken]:
+            value += members * one.expected(begin_s, step_s)
+        for one, members in groups[taken:]:
+            value += members * one.expected(after_s, later_s)
+        return value, taken
 
-    tried = [
-        *range(1, min(_EXACT, len(groups)) + 1),
-        *range(_EXACT + 2, len(groups), 2),
-        len(groups),
-    ]
-    best = max(tried, key=lambda taken: (worth(taken), taken))
-    near = range(max(best - 1, 1), min(best + 1, len(groups)) + 1)
-    return ends[max(near, key=lambda taken: (worth(taken), taken))]
+    first, last = ends.index(least), len(groups)
+    if last - first <= _FEW:
+        return ends[max(range(first, last + 1), key=worth)]
+    doubling = (first + 2**power for power in range((last - first).bit_length()))
+    best: int = max((first, *doubling, last), key=worth)
+    step = max(best - first, 2) // 2
+    while step:
+        near = (best - step, best, best + step)
+        best = max((taken for taken in near if first <= taken <= last), key=worth)
+        step //= 2
+    return ends[best]
 
 
-def _density(one: Deliverable) -> float:
-    return one.density
+def _strides(least: int, total: int) -> list[int]:
+    """Return ends of strides: a coarse division up to `least`, a finer one from there on."""
+    ends = [0]
+    while ends[-1] < least:
+        ends.append(min(ends[-1] + 1 + ends[-1] // 2, least))
+    grow = total - least > _FEW
+    while ends[-1] < total:
+        ends.append(min(ends[-1] + 1 + grow * (ends[-1] - least) // _EXACT, total))
+    return ends
+
+
+@lru_cache(maxsize=1024)
+def _scaled(beta: float, urgent: float) -> tuple[float, float]:
+    """Return a worth that can be raised to any exponent, and the scale that does so."""
+    if not beta:
+        return 0.0, 1.0
+    beta = min(max(beta, 1.0 / _MOST_BETA), _MOST_BETA)
+    return beta, beta ** (urgent - 1.0)
