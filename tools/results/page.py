@@ -35,7 +35,7 @@ class Command:
 
     name: str
     line: str
-    seeds: int = 1
+    seeds: int = 2
     minutes: float = 1.0
 
     @property

@@ -65,7 +65,7 @@ PAGES = (
         "lengths",
         "Lengths of answers",
         (
-            Command("tasks", "slice-dynamic", seeds=1, minutes=0.5),
+            Command("tasks", "slice-dynamic", minutes=0.5),
             Command("orca-lengths", "slice-lengths", seeds=3, minutes=0.5),
             Command(
                 "other-lengths",

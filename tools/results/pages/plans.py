@@ -20,7 +20,7 @@ PAGES = (
     Page(
         "drones",
         "Drones under load",
-        (Command("drones", "timelyllm-drone", seeds=2, minutes=3),),
+        (Command("drones", "timelyllm-drone", seeds=3, minutes=3),),
         Picture(
             "drones",
             ("utility", "urgent_utility", "normal_utility"),
@@ -66,7 +66,6 @@ PAGES = (
             Command(
                 "uncached-drones",
                 f"timelyllm-drone --load 1 --policies {','.join(_UNCACHED)} --uncached",
-                seeds=1,
                 minutes=1,
             ),
         ),
@@ -123,7 +122,7 @@ PAGES = (
     Page(
         "stories",
         "Stories by the sentence",
-        (Command("stories", "timelyllm-chatbot", seeds=1, minutes=4),),
+        (Command("stories", "timelyllm-chatbot", minutes=4),),
         Picture(
             "stories",
             ("utility_unclamped", "waiting_s"),
@@ -139,7 +138,7 @@ PAGES = (
     Page(
         "memory",
         "Little KV memory, with swap to the host and without",
-        (Command("memory", "timelyllm-memory", seeds=1, minutes=3),),
+        (Command("memory", "timelyllm-memory", minutes=3),),
         Picture(
             "memory",
             ("utility", "waiting_s"),
