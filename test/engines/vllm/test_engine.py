@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
 from test.engines.conftest import NGRAMS
-from test.engines.vllm_runner import NoModel
+from test.engines.vllm_runner import LIGHT, ON_CPU, ONE_GPU, NoModel
 from timely_llm.engines.transformers.engine import TransformersEngine
+from timely_llm.engines.vllm import options
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
 
 PLANNER = Path(__file__).parents[3] / "models/tiny_planner"
@@ -299,7 +301,7 @@ def test_what_cannot_be_used(llama: Path, tmp_path: Path) -> None:
         VllmEngine(llama, engine_args={"no_such_option": 1})
     with pytest.raises(EngineError, match="vLLM does not start"):
         VllmEngine(llama, dtype="float3")
-    with pytest.raises(EngineError, match=r"divisible by tensor parallel size \(3\)$"):
+    with pytest.raises(EngineError, match=r"parallel size \(3\)$|World size \(3\) is larger"):
         VllmEngine(llama, engine_args={"tensor_parallel_size": 3})
 
 
@@ -331,6 +333,31 @@ def test_the_embedded_model_says_the_same_on_both_engines(
     words = "Find the apple, and if there is none, go to the chair."
     on_vllm = say(VllmEngine(PLANNER), words, decoding)
     assert on_vllm == say(TransformersEngine(PLANNER, device="cpu"), words, decoding)
+
+
+def test_memory_is_what_kv_tokens_need(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU too, where vLLM would take what is left of it."""
+    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+    limits = EngineLimits(max_model_len=256, kv_tokens=512, max_rows=4)
+    config = options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, {})
+    token = 2 * 2 * 2 * 32 * 4  # keys and values, layers, heads, values of a head, bytes
+    assert config.cache_config.kv_cache_memory_bytes == (512 + 4 * 32 + 32) * token
+    config = options.engine_config(
+        str(llama), "float32", limits, BLOCK_TOKENS, {"kv_cache_memory_bytes": 1 << 20}
+    )
+    assert config.cache_config.kv_cache_memory_bytes == 1 << 20
+
+
+@pytest.mark.skipif(ON_CPU, reason="vLLM runs on a CPU")
+def test_each_engine_keeps_its_cuda_graphs(llama: Path, drive: type[Driver]) -> None:
+    args = {"enforce_eager": False, "compilation_config": {"mode": 0}}
+    limits = EngineLimits(kv_tokens=512, max_rows=4)
+    drivers = [drive(VllmEngine(llama, "bfloat16", limits, engine_args=args)) for _ in range(2)]
+    for driver in drivers:
+        driver.add_ids("a", PROMPT)
+    assert drivers[0].answer("a", 9) == drivers[1].answer("a", 9)
+    for driver in drivers:
+        driver.engine.close()
 
 
 def test_two_engines_in_a_process(llama: Path, drive: type[Driver]) -> None:
@@ -430,6 +457,10 @@ def test_other_ways_to_guess_are_refused(llama: Path, given: Any) -> None:
         VllmEngine(llama, engine_args={"speculative_config": given})
 
 
+two_devices = pytest.mark.skipif(ONE_GPU, reason="there is one GPU")
+
+
+@two_devices
 def test_two_workers_answer_alike_and_an_end_is_reported(llama: Path, drive: type[Driver]) -> None:
     limits = EngineLimits(max_model_len=256, kv_tokens=512)
     said = []
@@ -458,6 +489,7 @@ def test_two_workers_answer_alike_and_an_end_is_reported(llama: Path, drive: typ
         assert not process.is_alive()
 
 
+@two_devices
 def test_two_stages_say_the_same_in_turns(llama: Path, drive: type[Driver]) -> None:
     said = []
     for stages in (1, 2):
@@ -492,6 +524,7 @@ def test_flights_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) 
         VllmEngine(llama, engine_args=args)
 
 
+@pytest.mark.skipif(not ON_CPU, reason="vLLM runs on a GPU")
 def test_no_asynchronous_scheduling_on_a_cpu(llama: Path, caplog: pytest.LogCaptureFixture) -> None:
     args = {"async_scheduling": True, "distributed_executor_backend": NoModel}
     engine = VllmEngine(llama, limits=EngineLimits(max_model_len=256), engine_args=args)
@@ -503,7 +536,7 @@ def test_no_asynchronous_scheduling_on_a_cpu(llama: Path, caplog: pytest.LogCapt
 def test_in_a_process_of_its_own(llama: Path, drive: type[Driver]) -> None:
     said = []
     for process in (False, True):
-        engine = make_engine("vllm", model=llama, kv_tokens=512, process=process)
+        engine = make_engine("vllm", model=llama, kv_tokens=512, process=process, engine_args=LIGHT)
         driver = drive(engine)
         assert driver.block_tokens == BLOCK_TOKENS
         driver.add_ids("a", PROMPT)

@@ -91,7 +91,7 @@ def engine_config(
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
         "trust_remote_code": False,
-        "enforce_eager": current_platform.is_cpu(),
+        **({"enforce_eager": True} if current_platform.is_cpu() else {}),
         **engine_args,
         "enable_prefix_caching": True,  # needed to hold blocks; the option decides about hits
     }
@@ -107,8 +107,9 @@ def engine_config(
         raise EngineError(
             f"the model {model!r} keeps more than the KV of its tokens, which cannot be suspended"
         )
-    if current_platform.is_cpu() and config.cache_config.kv_cache_memory_bytes is None:
-        # vLLM would otherwise ask for nearly all memory of the machine.
+    if config.cache_config.kv_cache_memory_bytes is None:
+        # vLLM would otherwise take nearly all memory of a CPU machine. On a GPU it would measure how
+        # much it leaves, and so delete the CUDA graphs of all other engines of the process.
         config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
     return config
 
