@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,6 +29,7 @@ from test.engines.vllm_runner import LIGHT, ON_CPU, ONE_GPU, NoModel
 from timely_llm.engines.transformers.engine import TransformersEngine
 from timely_llm.engines.vllm import options
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
+from timely_llm.engines.vllm.stock import StockVllm
 
 PLANNER = Path(__file__).parents[3] / "models/tiny_planner"
 PROMPT = list(range(5, 105))  # three blocks and four tokens
@@ -358,6 +360,18 @@ def test_each_engine_keeps_its_cuda_graphs(llama: Path, drive: type[Driver]) -> 
     assert drivers[0].answer("a", 9) == drivers[1].answer("a", 9)
     for driver in drivers:
         driver.engine.close()
+
+
+def test_a_closed_engine_keeps_no_worker(llama: Path) -> None:
+    """The worker has the KV, and on a GPU the CUDA graphs."""
+    limits = EngineLimits(kv_tokens=512, max_rows=4)
+    engine = VllmEngine(llama, limits=limits)
+    stock = StockVllm(llama, "float32", limits, {})
+    cores = engine._core._core, stock._core
+    workers = [weakref.ref(core.model_executor.driver_worker) for core in cores]
+    for one in (engine, stock):
+        one.close()
+    assert [worker() for worker in workers] == [None, None]
 
 
 def test_two_engines_in_a_process(llama: Path, drive: type[Driver]) -> None:

@@ -108,8 +108,8 @@ def engine_config(
             f"the model {model!r} keeps more than the KV of its tokens, which cannot be suspended"
         )
     if config.cache_config.kv_cache_memory_bytes is None:
-        # vLLM would otherwise take nearly all memory of a CPU machine. On a GPU it would measure how
-        # much it leaves, and so delete the CUDA graphs of all other engines of the process.
+        # On a CPU vLLM would otherwise ask for nearly all memory of the machine. On a GPU it would
+        # measure memory, which deletes the CUDA graphs of all other engines of the process.
         config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
     return config
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from functools import cache
 
+import torch
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
 
@@ -17,7 +19,7 @@ def enter_core(core: EngineCore) -> None:
 
 
 def close_core(core: EngineCore) -> None:
-    """Close an engine; the last one also frees the shared state."""
+    """Close an engine and free its memory; the last one also frees the shared state."""
     if core not in _OPEN:
         return
     _OPEN.remove(core)
@@ -25,6 +27,11 @@ def close_core(core: EngineCore) -> None:
         core.model_executor.shutdown()
     else:
         core.shutdown()
+    # Closed engines may still be referenced. Their KV and CUDA graphs belong to the worker.
+    core.model_executor = None
+    gc.collect()
+    if not current_platform.is_cpu():
+        torch.accelerator.empty_cache()
 
 
 @cache

@@ -132,6 +132,7 @@ class StockVllm:
 
     def close(self) -> None:
         """Free the engine."""
+        self._engine.model_executor = None  # a second reference to the worker
         close_core(self._core)
 
 
