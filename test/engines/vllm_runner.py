@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.executor import Executor
@@ -27,7 +27,12 @@ ONE_GPU = not ON_CPU and torch.cuda.device_count() < 2
 LIGHT: dict[str, Any] = {} if ON_CPU else {"enforce_eager": True, "gpu_memory_utilization": 0.05}
 """Options with which dozens of small engines start in seconds, several at a time on one GPU."""
 
-options.EngineArgs = partial(options.EngineArgs, **LIGHT)
+
+def _light_args(**given: Any) -> EngineArgs:
+    return EngineArgs(**{**given, **LIGHT})
+
+
+options.EngineArgs = _light_args
 
 
 class NoModel(Executor):  # type: ignore[misc] # of a library that is not always there

@@ -91,7 +91,7 @@ def engine_config(
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
         "trust_remote_code": False,
-        **({"enforce_eager": True} if current_platform.is_cpu() else {}),
+        "enforce_eager": current_platform.is_cpu(),
         **engine_args,
         "enable_prefix_caching": True,  # needed to hold blocks; the option decides about hits
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from functools import cache
 
 import torch
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 _OPEN: list[EngineCore] = []
 """Open engines of this process."""
@@ -23,15 +23,14 @@ def close_core(core: EngineCore) -> None:
     if core not in _OPEN:
         return
     _OPEN.remove(core)
+    if not current_platform.is_cpu() and isinstance(core.model_executor, UniProcExecutor):
+        core.model_executor.collective_rpc("free_weights")
     if _OPEN:
         core.model_executor.shutdown()
+        if not current_platform.is_cpu():
+            torch.accelerator.empty_cache()
     else:
         core.shutdown()
-    # Closed engines may still be referenced. Their KV and CUDA graphs belong to the worker.
-    core.model_executor = None
-    gc.collect()
-    if not current_platform.is_cpu():
-        torch.accelerator.empty_cache()
 
 
 @cache

@@ -132,7 +132,6 @@ class StockVllm:
 
     def close(self) -> None:
         """Free the engine."""
-        self._engine.model_executor = None  # a second reference to the worker
         close_core(self._core)
 
 

@@ -299,7 +299,6 @@ def run(options: EngineOverheadOptions, progress: Progress) -> RunDocument:
             if bench is None or bench.stock_first != stock_first:
                 if bench is not None:
                     bench.close()
-                    bench = None  # its memory is free before the next engines start
                 bench = _OverheadBench(options, stock_first)
             for repeat in range(options.repeats + 1):
                 progress(
