@@ -365,6 +365,33 @@ def test_each_engine_keeps_its_cuda_graphs(
         driver.engine.close()
 
 
+@pytest.mark.parametrize(
+    ("tokens", "args", "graphs"),
+    [
+        (2048, {}, 1024),
+        (512, {}, 512),
+        (2048, {"max_cudagraph_capture_size": 64}, 64),
+        (2048, {"cudagraph_capture_sizes": [1, 2]}, None),
+        (2048, {"compilation_config": {"mode": 0}}, None),
+    ],
+)
+def test_steps_with_prompts_are_cuda_graphs_too(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, tokens: int, args: Any, graphs: int | None
+) -> None:
+    given: dict[str, Any] = {}
+
+    def take(**options: Any) -> None:
+        given.update(options)
+        raise EngineError("enough")
+
+    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+    monkeypatch.setattr(options, "EngineArgs", take)
+    limits = EngineLimits(max_step_tokens=tokens)
+    with pytest.raises(EngineError, match="enough"):
+        options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, args)
+    assert given["max_cudagraph_capture_size"] == graphs
+
+
 def test_weights_can_be_freed(llama: Path) -> None:
     """Needed on a GPU, where compiled code refers to them after the engine's end."""
     engine = VllmEngine(llama, limits=EngineLimits(kv_tokens=512, max_rows=4))
