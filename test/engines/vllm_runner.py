@@ -32,7 +32,7 @@ def _light_args(**given: Any) -> EngineArgs:
     return EngineArgs(**{**given, **LIGHT})
 
 
-options.EngineArgs = _light_args
+vars(options)["EngineArgs"] = _light_args
 
 
 class NoModel(Executor):  # type: ignore[misc] # of a library that is not always there
