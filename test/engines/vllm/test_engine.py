@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,12 +22,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
-from vllm.engine.arg_utils import EngineArgs
-
-from test.engines.conftest import NGRAMS
 from test.engines.vllm_runner import LIGHT, ON_CPU, ONE_GPU, NoModel
 from timely_llm.engines.transformers.engine import TransformersEngine
-from timely_llm.engines.vllm import options
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
 
 PLANNER = Path(__file__).parents[3] / "models/tiny_planner"
@@ -337,85 +332,6 @@ def test_the_embedded_model_says_the_same_on_both_engines(
     assert on_vllm == say(TransformersEngine(PLANNER, device="cpu"), words, decoding)
 
 
-def test_memory_is_what_kv_tokens_need(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU too, where vLLM would take what is left of it."""
-    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
-    limits = EngineLimits(max_model_len=256, kv_tokens=512, max_rows=4)
-    config = options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, {})
-    token = 2 * 2 * 2 * 32 * 4  # keys and values, layers, heads, values of a head, bytes
-    assert config.cache_config.kv_cache_memory_bytes == (512 + 4 * 32 + 32) * token
-    config = options.engine_config(
-        str(llama), "float32", limits, BLOCK_TOKENS, {"kv_cache_memory_bytes": 1 << 20}
-    )
-    assert config.cache_config.kv_cache_memory_bytes == 1 << 20
-
-
-@pytest.mark.skipif(ON_CPU, reason="vLLM runs on a CPU")
-def test_each_engine_keeps_its_cuda_graphs(
-    llama: Path, drive: type[Driver], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(options, "EngineArgs", EngineArgs)
-    args = {"gpu_memory_utilization": 0.05, "compilation_config": {"mode": 0}}
-    limits = EngineLimits(kv_tokens=512, max_rows=4)
-    drivers = [drive(VllmEngine(llama, "bfloat16", limits, engine_args=args)) for _ in range(2)]
-    for driver in drivers:
-        driver.add_ids("a", PROMPT)
-    assert drivers[0].answer("a", 9) == drivers[1].answer("a", 9)
-    for driver in drivers:
-        driver.engine.close()
-
-
-@pytest.mark.parametrize(
-    ("tokens", "args", "graphs"),
-    [
-        (2048, {}, 1024),
-        (512, {}, 512),
-        (2048, {"max_cudagraph_capture_size": 64}, 64),
-        (2048, {"cudagraph_capture_sizes": [1, 2]}, None),
-        (2048, {"compilation_config": {"mode": 0}}, None),
-    ],
-)
-def test_steps_with_prompts_are_cuda_graphs_too(
-    llama: Path, monkeypatch: pytest.MonkeyPatch, tokens: int, args: Any, graphs: int | None
-) -> None:
-    given: dict[str, Any] = {}
-
-    def take(**options: Any) -> None:
-        given.update(options)
-        raise EngineError("enough")
-
-    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
-    monkeypatch.setattr(options, "EngineArgs", take)
-    limits = EngineLimits(max_step_tokens=tokens)
-    with pytest.raises(EngineError, match="enough"):
-        options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, args)
-    assert given["max_cudagraph_capture_size"] == graphs
-
-
-def test_weights_can_be_freed(llama: Path) -> None:
-    """Needed on a GPU, where compiled code refers to them after the engine's end."""
-    engine = VllmEngine(llama, limits=EngineLimits(kv_tokens=512, max_rows=4))
-    core = engine._core._core
-    weights = list(core.model_executor.driver_worker.get_model().parameters())
-    assert any(one.untyped_storage().nbytes() for one in weights)
-    core.model_executor.collective_rpc("free_weights")
-    assert not any(one.untyped_storage().nbytes() for one in weights)
-    engine.close()
-
-
-def test_two_engines_in_a_process(llama: Path, drive: type[Driver]) -> None:
-    engines = [VllmEngine(llama, limits=EngineLimits(kv_tokens=512)) for _ in range(2)]
-    drivers = [drive(engine) for engine in engines]
-    for driver in drivers:
-        driver.add_ids("a", PROMPT)
-    assert drivers[0].answer("a", 9) == drivers[1].answer("a", 9)
-    engines[0].close()
-    engines[0].close()
-    drivers[1].add_ids("b", PROMPT)
-    assert drivers[1].answer("b", 12) == drivers[1].answer("a", 12)
-    engines[1].close()
-
-
 @pytest.fixture(scope="module")
 def guessing(llama: Path) -> Iterator[Inside]:
     if find_spec("numba") is None:
@@ -549,22 +465,6 @@ def test_two_stages_say_the_same_in_turns(llama: Path, drive: type[Driver]) -> N
         said.append({key: words[:8] for key, words in flights.driver.said.items()})
         engine.close()
     assert said[0] == said[1]
-
-
-@pytest.mark.parametrize(
-    ("args", "reason"),
-    [
-        ({"async_scheduling": "yes"}, "async_scheduling must be true or false, not 'yes'"),
-        ({"pipeline_parallel_size": 0}, "pipeline_parallel_size must be 1 or more, not 0"),
-        ({"speculative_config": NGRAMS, "async_scheduling": True},
-         "speculative decoding and asynchronous scheduling exclude each other"),
-        ({"speculative_config": NGRAMS, "pipeline_parallel_size": 2},
-         "speculative decoding and pipeline stages exclude each other"),
-    ],
-)  # fmt: skip
-def test_flights_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) -> None:
-    with pytest.raises(EngineError, match=reason):
-        VllmEngine(llama, engine_args=args)
 
 
 @pytest.mark.skipif(not ON_CPU, reason="vLLM runs on a GPU")
