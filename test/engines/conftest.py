@@ -33,6 +33,9 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
 os.environ["OMP_NUM_THREADS"] = "1"
 
+DEVICE = os.environ.get("ENGINE_DEVICE", "cpu")
+"""Where the engine `transformers` is tested: cpu or cuda."""
+
 MakeEngine = Callable[..., Engine]
 
 NO_TIME = Profile("none", "made up", 0, 0, 0)
@@ -201,7 +204,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
     def make_transformers(**limits: int) -> Engine:
         from timely_llm.engines.transformers.engine import TransformersEngine
 
-        return TransformersEngine(model, device="cpu", limits=EngineLimits(**limits))
+        return TransformersEngine(model, device=DEVICE, limits=EngineLimits(**limits))
 
     return make_transformers
 

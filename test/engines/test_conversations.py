@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from test.engines.conftest import DEVICE
 from test.serving.scripted import PublishingLoop, Recorder
 from timely_llm.core.clock import WallClock
 from timely_llm.core.request import ChatMessage, ErrorCode, StreamRequest
@@ -48,7 +49,7 @@ class Conversing:
     def __init__(self, model: Path, template: str) -> None:
         from timely_llm.engines.transformers.engine import TransformersEngine
 
-        self.engine = TransformersEngine(model, device="cpu")
+        self.engine = TransformersEngine(model, device=DEVICE)
         self.words: Any = self.engine.tokenizer.backend
         self.words.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
         self.words.chat_template = template

@@ -13,10 +13,26 @@ import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
 from vllm.platforms.cpu import CpuPlatform
 from vllm.v1.executor import Executor
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
+
+from timely_llm.engines.vllm import options
+
+ON_CPU = current_platform.is_cpu()
+ONE_GPU = not ON_CPU and torch.cuda.device_count() < 2
+LIGHT: dict[str, Any] = {} if ON_CPU else {"enforce_eager": True, "gpu_memory_utilization": 0.05}
+"""Options with which dozens of small engines start in seconds, several at a time on one GPU."""
+
+
+def _light_args(**given: Any) -> EngineArgs:
+    return EngineArgs(**{**given, **LIGHT})
+
+
+vars(options)["EngineArgs"] = _light_args
 
 
 class NoModel(Executor):  # type: ignore[misc] # of a library that is not always there

@@ -44,6 +44,7 @@ def steps_of(profile: Profile) -> list[MeasuredStep]:
     [
         Profile("line", "", 0.02, 0.001, 0.0001, 0.0000002, 0.01),
         Profile("no context", "", 0.02, 0.001, 0.0001),
+        Profile("long prompts", "", 0.02, 0.001, 0.00001, long_prefill_token_s=0.0001),
         Profile("prompts only", "", 0.0, 0.0, 0.0001, 0.0, 0.004, (0.001,)),
         *(profile for name, profile in PROFILES.items() if name != "millisecond"),
     ],
@@ -54,6 +55,8 @@ def test_a_profile_is_found_again_by_measuring_it(profile: Profile) -> None:
     found = fit.profile
     assert fit.median_error < 0.02
     assert found.prefill_token_s == pytest.approx(profile.prefill_token_s, rel=0.05)
+    if profile.long_prefill_token_s is not None:
+        assert found.long_prefill_token_s == pytest.approx(profile.long_prefill_token_s, rel=0.01)
     if not profile.table_s:
         assert fit.p95_error < 0.001
         assert found.base_s == pytest.approx(profile.base_s, rel=0.01)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import YAML, write_text
-from timely_llm.engines.simulated import MEASURED, Profile
+from timely_llm.engines.simulated import LONG_PROMPT, MEASURED, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 
 Array = NDArray[np.float64]
@@ -141,25 +141,26 @@ def _coefficients(steps: Sequence[MeasuredStep]) -> Array:
 def _terms(step: MeasuredStep) -> list[float]:
     """Return the factors of the coefficients.
 
-    They are 1, whether the step computes a prompt, its prompt tokens, its context tokens, and its
-    rows between each two knots.
+    They are 1, whether the step computes a prompt, its first `LONG_PROMPT` prompt tokens and those
+    after them, its context tokens, and its rows between each two knots.
     """
     rows, chunk = step.setting.rows, step.setting.chunk
     between = [min(max(rows - low, 0), high - low) for low, high in pairwise(KNOTS)]
-    return [1.0, float(chunk > 0), chunk, step.context_tokens, *between]
+    first = min(chunk, LONG_PROMPT)
+    return [1.0, float(chunk > 0), first, chunk - first, step.context_tokens, *between]
 
 
 def _profile(coefficients: Array, name: str, source: str) -> Profile:
-    base_s, prefill_s, prefill_token_s, context_token_s, *slopes = map(float, coefficients)
+    base_s, prefill_s, token_s, long_token_s, context_token_s, *slopes = map(float, coefficients)
     rows = np.arange(1, KNOTS[-1] + 1)
     table = np.interp(rows, KNOTS, np.cumsum([base_s, *np.multiply(slopes, np.diff(KNOTS))]))
     # Readers without the table use a line: the one with the least relative error.
     lever = rows / table
     row_s = float(lever @ (1.0 - base_s / table) / (lever @ lever))
     return Profile(
-        name, source, four_digits(base_s), four_digits(row_s), four_digits(prefill_token_s),
+        name, source, four_digits(base_s), four_digits(row_s), four_digits(token_s),
         four_digits(context_token_s), four_digits(prefill_s), tuple(map(four_digits, table)),
-        four_digits(slopes[-1]),
+        four_digits(slopes[-1]), long_prefill_token_s=four_digits(long_token_s),
     )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     },
     "EngineCoreOutput": {"request_id": ""},
     "EngineCoreOutputs": {"outputs": "EngineCoreOutput[]"},
-    "GPUModelRunner": {"input_batch": "InputBatch"},
+    "GPUModelRunner": {"get_model()": "", "input_batch": "InputBatch"},
     "InprocClient": {"_finalizer": "", "engine_core": "EngineCore"},
     "InputBatch": {"logitsprocs": "LogitsProcessors"},
     "KVCacheManager": {
@@ -127,7 +127,9 @@ ROOTS: dict[str, dict[str, str]] = {
 
 OWN: dict[str, frozenset[str]] = {
     "": frozenset(("_OPEN", "decoding", "engine_args", "given", "limits", "log", "part", "tokens")),
-    "engines.vllm.sampling": frozenset(("bitmask", "of_rows", "self._matcher", "self._rows")),
+    "engines.vllm.sampling": frozenset((
+        "bitmask", "model", "of_rows", "self._matcher", "self._rows", "storage", "weights",
+    )),
     "engines.vllm.connectors": frozenset(("resting", "self._taken")),
     "engines.vllm.core": frozenset((
         "of", "self._held", "self._ids", "self._driver", "self._outputs",

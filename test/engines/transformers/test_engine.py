@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from test.engines.conftest import DEVICE
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.core.step import StepPlan
 from timely_llm.engines.sequences import EngineLimits
@@ -75,12 +76,12 @@ def test_same_tokens_as_generate(
     make_model: Callable[..., Path], name: str, options: dict[str, Any], pinned: int
 ) -> None:
     model = make_model(name, **options)
-    answers = serve(TransformersEngine(model, device="cpu"), pinned)
+    answers = serve(TransformersEngine(model, device=DEVICE), pinned)
     assert answers == {key: generate(model, prompt) for key, prompt in PROMPTS.items()}
 
 
 def test_a_pinned_prefix_goes_through_the_model_once(llama: Path) -> None:
-    engine = TransformersEngine(llama, device="cpu")
+    engine = TransformersEngine(llama, device=DEVICE)
     computed = []
     embed: Any = engine._model._model.get_input_embeddings()
     embed.register_forward_hook(
@@ -100,7 +101,7 @@ def test_a_pinned_prefix_goes_through_the_model_once(llama: Path) -> None:
 def test_a_step_that_breaks_down_loses_nothing(
     llama: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    engine = TransformersEngine(llama, device="cpu", limits=EngineLimits(kv_tokens=60))
+    engine = TransformersEngine(llama, device=DEVICE, limits=EngineLimits(kv_tokens=60))
     engine.add("a", list(range(10, 40)))
     engine.add("b", list(range(10, 50)))
     plan = StepPlan((("a", 30),))
@@ -128,19 +129,19 @@ def test_a_step_that_breaks_down_loses_nothing(
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(llama: Path, dtype: str) -> None:
-    answers = serve(TransformersEngine(llama, dtype=dtype, device="cpu"), 12)
+    answers = serve(TransformersEngine(llama, dtype=dtype, device=DEVICE), 12)
     assert all(len(answer) == ANSWER for answer in answers.values())
 
 
 def test_a_model_made_for_shorter_sequences(llama: Path) -> None:
-    engine = TransformersEngine(llama, device="cpu", limits=EngineLimits(max_model_len=100_000))
+    engine = TransformersEngine(llama, device=DEVICE, limits=EngineLimits(max_model_len=100_000))
     with pytest.raises(EngineError, match="512"):
         engine.add("a", [5] * 512)
     assert engine.add("a", [5] * 511).to_compute == 511
 
 
 def test_close_frees_the_memory(llama: Path) -> None:
-    engine = TransformersEngine(llama, device="cpu")
+    engine = TransformersEngine(llama, device=DEVICE)
     engine.add("a", [5] * 9, engine.pin_prefix([5, 5]))
     engine.close()
     assert engine._pool.free_slots == 0
@@ -169,14 +170,14 @@ def test_models_that_are_not_supported(
     getattr(transformers, name + kind)(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=reason) as error:
-        TransformersEngine(tmp_path, device="cpu")
+        TransformersEngine(tmp_path, device=DEVICE)
     assert "\n" not in str(error.value)
 
 
 def test_an_encoder_is_no_decoder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
     with pytest.raises(ModelError, match="cannot load"):
-        TransformersEngine(tmp_path, device="cpu")
+        TransformersEngine(tmp_path, device=DEVICE)
 
 
 def test_missing_models(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_broken_files(llama: Path, tmp_path: Path, file: str, content: str | Non
     else:
         (model / file).write_text(content)
     with pytest.raises(ModelError) as error:
-        TransformersEngine(model, device="cpu")
+        TransformersEngine(model, device=DEVICE)
     assert str(model) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -216,13 +217,13 @@ def test_impossible_options(llama: Path) -> None:
     import torch
 
     with pytest.raises(EngineError, match="dtype"):
-        TransformersEngine(llama, dtype="int4", device="cpu")
+        TransformersEngine(llama, dtype="int4", device=DEVICE)
     with pytest.raises(EngineError, match="choose auto, cpu or cuda"):
         TransformersEngine(llama, device="tpu")
     with pytest.raises(EngineError, match="threads"):
         TransformersEngine(llama, threads=0)
     with pytest.raises(EngineError, match="lower kv_tokens"):
-        TransformersEngine(llama, device="cpu", limits=EngineLimits(kv_tokens=1 << 50))
+        TransformersEngine(llama, device=DEVICE, limits=EngineLimits(kv_tokens=1 << 50))
     if not torch.cuda.is_available():
         with pytest.raises(EngineError, match="CUDA"):
             TransformersEngine(llama, device="cuda")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from test.engines.conftest import DEVICE
 from timely_llm.core.step import StepPlan
 from timely_llm.engines.transformers.engine import TransformersEngine
 from timely_llm.engines.transformers.model import FusedDecoder
@@ -50,7 +51,7 @@ def logits(engine: TransformersEngine, fused: bool) -> torch.Tensor:
 def test_same_logits_as_the_library(
     make_model: Callable[..., Path], name: str, options: dict[str, Any]
 ) -> None:
-    engine = TransformersEngine(make_model(name, **options), device="cpu")
+    engine = TransformersEngine(make_model(name, **options), device=DEVICE)
     assert engine._model.fused
     torch.testing.assert_close(logits(engine, True), logits(engine, False), rtol=1e-3, atol=1e-3)
 
@@ -59,17 +60,17 @@ def test_same_logits_as_the_library(
 def test_models_that_are_built_otherwise(
     make_model: Callable[..., Path], name: str, options: dict[str, Any]
 ) -> None:
-    assert not TransformersEngine(make_model(name, **options), device="cpu")._model.fused
+    assert not TransformersEngine(make_model(name, **options), device=DEVICE)._model.fused
 
 
 def test_what_says_something_else_is_not_used(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward = FusedDecoder.forward
     monkeypatch.setattr(FusedDecoder, "forward", lambda *given: forward(*given) * 1.5)
-    assert not TransformersEngine(llama, device="cpu")._model.fused
+    assert not TransformersEngine(llama, device=DEVICE)._model.fused
 
 
 def test_what_breaks_down_is_not_used(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FusedDecoder, "forward", lambda *given: torch.ones(3) @ torch.ones(4))
-    engine = TransformersEngine(llama, device="cpu")
+    engine = TransformersEngine(llama, device=DEVICE)
     assert not engine._model.fused
     assert engine._pool.free_slots == engine.capacity.free_tokens

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from test.engines.conftest import DEVICE
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import GREEDY, Decoding
 from timely_llm.engines.grammars import Grammars, Matcher
@@ -66,7 +67,7 @@ def test_a_row_is_drawn_as_if_it_were_alone() -> None:
 
 
 def test_the_seed_decides(llama: Path, drive: type[Driver], fixed: str) -> None:
-    engine = TransformersEngine(llama, device="cpu")
+    engine = TransformersEngine(llama, device=DEVICE)
     driver = drive(engine)
     decodings = {
         "one": Decoding(1.0, seed=1), "again": Decoding(1.0, seed=1), "two": Decoding(1.0, seed=2),
@@ -103,7 +104,7 @@ class Stubborn:
 def test_a_sequence_without_a_next_token_fails_alone(
     llama: Path, drive: type[Driver], fixed: str, matcher: Matcher
 ) -> None:
-    engine = TransformersEngine(llama, device="cpu", limits=EngineLimits(kv_tokens=500))
+    engine = TransformersEngine(llama, device=DEVICE, limits=EngineLimits(kv_tokens=500))
     driver = drive(engine)
     driver.add("a", fixed)
     expected = list(driver.answer("a", 8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`"
 
 from test.engines.vllm.test_engine import Inside
 from test.engines.vllm_host import Host, new_host
-from test.engines.vllm_runner import NoModel
+from test.engines.vllm_runner import LIGHT, ON_CPU, NoModel
 from timely_llm.engines.vllm import connectors, kv_loads
 from timely_llm.engines.vllm.engine import VllmEngine
 
@@ -371,6 +372,7 @@ def test_another_version_of_vllm(llama: Path, monkeypatch: pytest.MonkeyPatch) -
         Inside(llama, kv_transfer_config=new_host()[1])
 
 
+@pytest.mark.skipif(not ON_CPU, reason="vLLM runs on a GPU")
 def test_the_hosts_memory_on_a_cpu(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits, args = EngineLimits(kv_tokens=512), {"kv_offloading_size": 0.1}
     with pytest.raises(EngineError, match="moves KV between a GPU and the host's memory"):
@@ -379,6 +381,32 @@ def test_the_hosts_memory_on_a_cpu(llama: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(EngineError, match="vLLM does not start: CPU Offloading is currently only"):
         VllmEngine(llama, limits=limits, engine_args=args)
     VllmEngine(llama, limits=limits).close()
+
+
+@pytest.mark.skipif(ON_CPU, reason="vLLM runs on a CPU")
+@pytest.mark.parametrize("simple", ["0", "1"])
+def test_kv_in_the_hosts_memory(
+    llama: Path, drive: type[Driver], monkeypatch: pytest.MonkeyPatch, simple: str
+) -> None:
+    monkeypatch.setenv("VLLM_USE_SIMPLE_KV_OFFLOAD", simple)
+    limits = EngineLimits(max_model_len=256, kv_tokens=256)
+    engine = VllmEngine(llama, limits=limits, engine_args={"kv_offloading_size": 0.1})
+    driver = drive(engine)
+    driver.add_ids("a", PROMPT)
+    driver.answer("a", 9)
+    evict(driver, "a", tokens=140)
+    for _ in range(5000):
+        if driver.step({"a": 200}).loaded:
+            break
+        time.sleep(0.002)
+    answer = driver.answer("a", 24)
+    assert driver.loaded == {"a": 96}
+    assert driver.recomputed - driver.loaded == {"a": 108 - 96}
+    engine.close()
+    plain = drive(VllmEngine(llama, limits=limits))
+    plain.add_ids("a", PROMPT)
+    assert plain.answer("a", 24) == answer
+    plain.engine.close()
 
 
 def test_kv_in_files(llama: Path, tmp_path: Path, drive: type[Driver]) -> None:
@@ -403,7 +431,7 @@ def test_kv_in_files(llama: Path, tmp_path: Path, drive: type[Driver]) -> None:
     for process, loaded in ((True, 96), (False, 0)):  # the files are still there
         other = make_engine(
             "vllm", model=llama, max_model_len=256, kv_tokens=256, process=process,
-            engine_args=args if process else None,
+            engine_args={**args, **LIGHT} if process else None,
         )  # fmt: skip
         driver = drive(other)
         driver.add_ids("a", PROMPT)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+import torch
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 _OPEN: list[EngineCore] = []
 """Open engines of this process."""
@@ -17,12 +19,16 @@ def enter_core(core: EngineCore) -> None:
 
 
 def close_core(core: EngineCore) -> None:
-    """Close an engine; the last one also frees the shared state."""
+    """Close an engine and free its memory; the last one also frees the shared state."""
     if core not in _OPEN:
         return
     _OPEN.remove(core)
+    if not current_platform.is_cpu() and isinstance(core.model_executor, UniProcExecutor):
+        core.model_executor.collective_rpc("free_weights")
     if _OPEN:
         core.model_executor.shutdown()
+        if not current_platform.is_cpu():
+            torch.accelerator.empty_cache()
     else:
         core.shutdown()
 

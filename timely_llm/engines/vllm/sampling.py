@@ -79,6 +79,16 @@ class DrawExtension:
         if self.model_runner.intermediate_tensors is None:
             self.model_runner.profile_run()
 
+    def free_weights(self) -> None:
+        """Free the model's weights.
+
+        What vLLM compiled for a GPU refers to them until the process ends.
+        """
+        model = self.model_runner.get_model()
+        for weights in model.parameters():
+            storage = weights.untyped_storage()
+            storage.resize_(0)
+
     def draw_by_seed(self) -> None:
         """Add a `DrawProcessor` to the worker."""
         runner = self.model_runner

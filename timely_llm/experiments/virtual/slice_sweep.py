@@ -242,7 +242,7 @@ def settings(options: TalkOptions) -> SimulationSettings:
     """
     profile = step_time_profile(options.profile)
     if not options.charged:
-        profile = replace(profile, prefill_token_s=0.0, prefill_s=0.0)
+        profile = replace(profile, prefill_token_s=0.0, prefill_s=0.0, long_prefill_token_s=None)
     return SimulationSettings(profile=profile, network_s=options.network_s)
 
 

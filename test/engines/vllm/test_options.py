@@ -1,0 +1,74 @@
+"""Options with which vLLM is started, and which of them are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.sequences import EngineLimits
+
+pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
+
+from test.engines.conftest import NGRAMS
+from timely_llm.engines.vllm import options
+from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
+
+
+def test_memory_is_what_kv_tokens_need(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU too, where vLLM would take what is left of it."""
+    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+    limits = EngineLimits(max_model_len=256, kv_tokens=512, max_rows=4)
+    config = options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, {})
+    token = 2 * 2 * 2 * 32 * 4  # keys and values, layers, heads, values of a head, bytes
+    assert config.cache_config.kv_cache_memory_bytes == (512 + 4 * 32 + 32) * token
+    config = options.engine_config(
+        str(llama), "float32", limits, BLOCK_TOKENS, {"kv_cache_memory_bytes": 1 << 20}
+    )
+    assert config.cache_config.kv_cache_memory_bytes == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("tokens", "args", "graphs"),
+    [
+        (2048, {}, 1024),
+        (512, {}, 512),
+        (2048, {"max_cudagraph_capture_size": 64}, 64),
+        (2048, {"cudagraph_capture_sizes": [1, 2]}, None),
+        (2048, {"compilation_config": {"mode": 0}}, None),
+    ],
+)
+def test_steps_with_prompts_are_cuda_graphs_too(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, tokens: int, args: Any, graphs: int | None
+) -> None:
+    given: dict[str, Any] = {}
+
+    def take(**options: Any) -> None:
+        given.update(options)
+        raise EngineError("enough")
+
+    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
+    monkeypatch.setattr(options, "EngineArgs", take)
+    limits = EngineLimits(max_step_tokens=tokens)
+    with pytest.raises(EngineError, match="enough"):
+        options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, args)
+    assert given["max_cudagraph_capture_size"] == graphs
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        ({"async_scheduling": "yes"}, "async_scheduling must be true or false, not 'yes'"),
+        ({"pipeline_parallel_size": 0}, "pipeline_parallel_size must be 1 or more, not 0"),
+        ({"speculative_config": NGRAMS, "async_scheduling": True},
+         "speculative decoding and asynchronous scheduling exclude each other"),
+        ({"speculative_config": NGRAMS, "pipeline_parallel_size": 2},
+         "speculative decoding and pipeline stages exclude each other"),
+    ],
+)  # fmt: skip
+def test_flights_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) -> None:
+    with pytest.raises(EngineError, match=reason):
+        VllmEngine(llama, engine_args=args)
