@@ -21,6 +21,7 @@ PARAMETERS = {
         "chooses each step's requests: deadline, timely+slice, timely, slice, edf, stream, ..., or"
         " my_module:MyPolicy",
     ),
+    "policy_options": (list[str], "YAML list of options of the policy: name=value"),
     "pace": (str, "profile with the step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
     "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),

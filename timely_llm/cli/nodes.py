@@ -47,6 +47,13 @@ from timely_llm.processes.nodes import ros_command
 @click.option("--policy", type=OwnOr(list(POLICIES)), metavar="POLICY",
               help=f"Policy that decides each step. {POLICY_NAMES}")  # fmt: skip
 @click.option(
+    "--policy-option",
+    "policy_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Option of the policy, such as people=2; may be given several times.",
+)
+@click.option(
     "--pace",
     type=Pace(),
     help=f"Stretch each step to the time that it takes on this hardware. {PACES}",
@@ -70,9 +77,9 @@ from timely_llm.processes.nodes import ros_command
 @ROS_ARGUMENTS
 def serve(
     engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
-    policy: str | None, pace: str | None, constrained: bool, accept_plans: bool,
-    skill_sets: tuple[Path, ...], namespace: str, domain: int | None, params_file: Path | None,
-    ros_arguments: tuple[str, ...],
+    policy: str | None, policy_options: tuple[str, ...], pace: str | None, constrained: bool,
+    accept_plans: bool, skill_sets: tuple[Path, ...], namespace: str, domain: int | None,
+    params_file: Path | None, ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the plan server until Ctrl-C.
 
@@ -86,6 +93,7 @@ def serve(
         "engine_args": list(engine_args) or None,
         "engine_process": engine_process or None,
         "policy": policy,
+        "policy_options": list(policy_options) or None,
         "pace": pace,
         "constrained": constrained or None,
         "accept_plans": accept_plans or None,

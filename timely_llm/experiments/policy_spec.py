@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.registry import POLICIES, make_policy, options_of, word
+from timely_llm.policies.registry import (
+    POLICIES,
+    make_policy,
+    option_value,
+    options_of,
+    possible,
+)
 
 HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
 """The limits of the code of Ling et al. 2024. It applies them to baselines too."""
@@ -34,9 +38,6 @@ WORDS: Mapping[str, str] = {
     "open-loop": "robots send no reports, so due times are predictions",
 }
 """Words that may follow a policy's name, beside `option=value` for the policy's own options."""
-
-_SWITCH = {"on": True, "off": False}
-_MOST = 1e9
 
 
 @dataclass(frozen=True)
@@ -93,14 +94,17 @@ def parse(text: str) -> PolicySpec:
     for part in parts:
         option, given, value = part.partition("=")
         if given and option in known:
-            values[option] = _value(f"{name}:{option}", known[option], value)
+            try:
+                values[option] = option_value(f"{name}:{option}", known[option], value)
+            except ConfigurationError as error:
+                raise ExperimentError(str(error)) from error
         elif part == "harness" and known.keys() >= HARNESS.keys():
             values |= HARNESS
         elif part in WORDS and part != "harness":
             words.add(part)
         else:
             allowed = [*(w for w in WORDS if w != "harness" or "rows" in known)]
-            allowed += [f"{option}={_possible(default)}" for option, default in known.items()]
+            allowed += [f"{option}={possible(default)}" for option, default in known.items()]
             raise ExperimentError(f"{text}: {part!r} is not one of {', '.join(allowed)}")
     spec = PolicySpec(text, name, values, frozenset(words))
     try:
@@ -136,36 +140,3 @@ def chosen(
 def _is_unbounded(spec: PolicySpec) -> bool:
     known = {**options_of(spec.name), **spec.values}
     return known.keys() >= HARNESS.keys() and all(known[name] is None for name in HARNESS)
-
-
-def _possible(default: object) -> str:
-    """Return what an option can be: its words, or dots for a number or a switch."""
-    return "|".join(type(default)) if isinstance(default, StrEnum) else "..."
-
-
-def _value(what: str, default: object, text: str) -> float | str:
-    """Return an option's value, of the type of its default.
-
-    Raises:
-        ExperimentError: the text is not such a value.
-    """
-    if isinstance(default, StrEnum):
-        try:
-            return word(what, default, text)
-        except ConfigurationError as error:
-            raise ExperimentError(str(error)) from error
-    if isinstance(default, bool):
-        if text not in _SWITCH:
-            raise ExperimentError(f"{what} must be on or off, not {text!r}")
-        return _SWITCH[text]
-    if isinstance(default, float):
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not (0.0 <= number <= _MOST or number == math.inf):
-            raise ExperimentError(f"{what} must be a number from 0 on or inf, not {text!r}")
-        return number
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= _MOST):
-        raise ExperimentError(f"{what} must be a whole number from 1 on, not {text!r}")
-    return int(text)

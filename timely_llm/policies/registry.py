@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from enum import StrEnum
 from typing import Any
@@ -21,6 +22,9 @@ from timely_llm.policies.timely_slice import TimelySlice
 
 DEFAULT_POLICY = "deadline"
 """The policy of a server without a setting."""
+
+_SWITCH = {"on": True, "off": False}
+_MOST = 1e9
 
 POLICIES: dict[str, type[Policy]] = {
     "fcfs": Fcfs,
@@ -97,6 +101,64 @@ def options_of(name: str) -> dict[str, Any]:
         ConfigurationError: there is no policy of that name.
     """
     return _options(policy_maker(name))
+
+
+def parse_options(name: str, texts: Iterable[str]) -> dict[str, float | str]:
+    """Return options of a policy by name, each from a text `option=value`; empty texts are skipped.
+
+    Raises:
+        ConfigurationError: there is no policy of that name, it has no such option, an option comes
+            twice, or a value is not possible.
+    """
+    values: dict[str, float | str] = {}
+    for text in filter(None, texts):
+        known = options_of(name)
+        option, equals, value = text.partition("=")
+        if not equals or option not in known:
+            what = f"{quoted(text)} is no option of the policy {name}"
+            allowed = ", ".join(f"{one}={possible(default)}" for one, default in known.items())
+            raise ConfigurationError(
+                f"{what}: choose of {allowed}" if known else f"{what}: none is"
+            )
+        if option in values:
+            raise ConfigurationError(f"the option {option} of the policy {name} is given twice")
+        values[option] = option_value(f"{name}:{option}", known[option], value)
+    return values
+
+
+def possible(default: object) -> str:
+    """Return what an option can be: its words, or dots for a number or a switch."""
+    return "|".join(type(default)) if isinstance(default, StrEnum) else "..."
+
+
+def option_value(what: str, default: object, text: str) -> float | str:
+    """Return an option's value, of the type of its default.
+
+    Args:
+        what: name of the option, for the sentence of an error.
+        default: the option's default.
+        text: a user's text.
+
+    Raises:
+        ConfigurationError: the text is not such a value.
+    """
+    if isinstance(default, StrEnum):
+        return word(what, default, text)
+    if isinstance(default, bool):
+        if text not in _SWITCH:
+            raise ConfigurationError(f"{what} must be on or off, not {text!r}")
+        return _SWITCH[text]
+    if isinstance(default, float):
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (0.0 <= number <= _MOST or number == math.inf):
+            raise ConfigurationError(f"{what} must be a number from 0 on or inf, not {text!r}")
+        return number
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= _MOST):
+        raise ConfigurationError(f"{what} must be a whole number from 1 on, not {text!r}")
+    return int(text)
 
 
 def word(what: str, default: StrEnum, value: object) -> StrEnum:

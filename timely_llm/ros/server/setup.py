@@ -24,7 +24,12 @@ from timely_llm.engines.grammars import asks_for_prose
 from timely_llm.engines.registry import ENGINES, make_engine, parse_engine_args
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.policies.contract import Policy, ask_for_reasons
-from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES, make_policy
+from timely_llm.policies.registry import (
+    DEFAULT_POLICY,
+    POLICIES,
+    make_policy,
+    parse_options,
+)
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.ros.parameters import NodeParameter
@@ -57,6 +62,9 @@ CONFIGURED = (
     NodeParameter("max_step_tokens", 2048, "most tokens computed in one step", 16, 1_000_000),
     NodeParameter("policy", DEFAULT_POLICY, "decides which requests take part in each step",
               choices=tuple(POLICIES), reference="my_module:MyPolicy"),
+    NodeParameter("policy_options", [""],
+              "options of the policy, each as name=value, such as people=2 for deadline; they win"
+              " over the parameters timely_* and lead_s"),
     NodeParameter("timely_rows", 8,
               "timely, edf, fcfs-segments: most requests in one step; timely+slice: most plans",
               1, 4096),
@@ -290,16 +298,16 @@ def _patience(values: dict[str, Any]) -> Timeouts:
 
 
 def _policy(values: dict[str, Any]) -> Policy:
-    made = POLICIES.get(values["policy"])
-    if made is None or not issubclass(made, Timely):
-        return make_policy(values["policy"])
-    return make_policy(
-        values["policy"],
-        rows=values["timely_rows"],
-        admissions=values["timely_admissions"],
-        segment_tokens=values["timely_segment_tokens"],
-        lead_s=_lead_s(values),
-    )
+    name, options = values["policy"], {}
+    made = POLICIES.get(name)
+    if made is not None and issubclass(made, Timely):
+        options = {
+            "rows": values["timely_rows"],
+            "admissions": values["timely_admissions"],
+            "segment_tokens": values["timely_segment_tokens"],
+            "lead_s": _lead_s(values),
+        }
+    return make_policy(name, **(options | parse_options(name, values["policy_options"])))
 
 
 def _lead_s(values: dict[str, Any]) -> float:
