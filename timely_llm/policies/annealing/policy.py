@@ -15,7 +15,6 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.annealing.latency import LatencyPredictor
 from timely_llm.policies.annealing.lengths import LearnedLengths, LengthModel, OutputLengths
 from timely_llm.policies.annealing.objective import (
-    Order,
     OrderProblem,
     SizedRequest,
     in_batches,
@@ -23,6 +22,7 @@ from timely_llm.policies.annealing.objective import (
 from timely_llm.policies.annealing.search.anneal import Cooling, anneal
 from timely_llm.policies.annealing.search.exact import exact
 from timely_llm.policies.annealing.search.exhaustive import exhaustive
+from timely_llm.policies.annealing.search.found import FoundOrder
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.packing import pack
 from timely_llm.policies.step_time import StepTime
@@ -168,32 +168,32 @@ class Annealing(Explains):
         }
         requests = [sized(g, self._expected[g.key], now) for g in waiting]
         predictor = self.predictor or LatencyPredictor.of_step(step_time.coefficients)
-        order = self._found(requests, predictor, min(rows, len(requests)))
+        order = self.find(requests, predictor, min(rows, len(requests))).order
         self._order = [[waiting[one].key for one in batch] for batch in order]
 
-    def _found(
+    def find(
         self, requests: Sequence[SizedRequest], predictor: LatencyPredictor, rows: int
-    ) -> Order:
-        """Return the order that the search finds, in batches of at most `rows`."""
+    ) -> FoundOrder:
+        """Return the order that the search finds, in batches of at most `rows`.
+
+        A sorted order has no score.
+        """
         if self.search is Search.SHORTEST:
             took_s = [predictor.exec_s(rows, r.input_tokens, r.output_tokens) for r in requests]
-            return in_batches(sorted(range(len(requests)), key=took_s.__getitem__), rows)
+            return _sorted(took_s, rows)
         if self.search is Search.DEADLINE:
-            left_s = [min(one.e2e_s, one.ttft_s) - one.waited_s for one in requests]
-            return in_batches(sorted(range(len(requests)), key=left_s.__getitem__), rows)
-        price = None
-        if self.objective is Objective.WORTH:
-            price = self.price
-        else:
+            return _sorted([min(r.e2e_s, r.ttft_s) - r.waited_s for r in requests], rows)
+        price = self.price if self.objective is Objective.WORTH else None
+        if price is None:
             requests = [replace(one, worth=1.0) for one in requests]
         problem = OrderProblem.of(requests, predictor, rows, price)
         if self.search is Search.EXHAUSTIVE and problem.count <= MOST_TRIED:
-            found = exhaustive(problem)
-        else:
-            found = anneal(problem, self.cooling, self._draw)
-            if self.search is Search.EXACT and problem.count <= MOST_LABELLED:
-                found = exact(problem, found.order)
-        return found.order
+            return exhaustive(problem)
+        found = anneal(problem, self.cooling, self._draw)
+        if self.search is Search.EXACT and problem.count <= MOST_LABELLED:
+            best = exact(problem, found.order)
+            return best._replace(evaluations=best.evaluations + found.evaluations)
+        return found
 
 
 @dataclass(eq=False)
@@ -229,6 +229,11 @@ def sized(generation: Generation, output_tokens: int, now: float) -> SizedReques
             ttft_s, tpot_s = slo.ttft_s, slo.tpot_s
     worth = min(max(worth, 1.0 / _MOST_WORTH), _MOST_WORTH)
     return SizedRequest(tokens, output_tokens, e2e_s, ttft_s, tpot_s, waited_s, worth)
+
+
+def _sorted(keys: Sequence[float], rows: int) -> FoundOrder:
+    line = sorted(range(len(keys)), key=keys.__getitem__)
+    return FoundOrder(in_batches(line, rows), math.nan, 0)
 
 
 def _is_active(generation: Generation, waiting: Collection[str]) -> bool:

@@ -98,7 +98,7 @@ def _batches(problem: OrderProblem) -> list[_Batch]:
     return made
 
 
-_Label = tuple[float, float, tuple[int, ...], "_Label | None"]  # type: ignore[misc]
+_Label = tuple[float, float, tuple[int, ...], "_Label | None"]
 """(seconds, worth less price, last batch, label before it)."""
 
 
