@@ -168,6 +168,6 @@ def test_it_names_the_place_in_its_order() -> None:
     assert ask_for_reasons(policy)
     pool = [whole(key, 60.0) for key in "abc"]
     said = dict(policy.plan(0.0, pool, PACE, ROOMY).reasons)
-    assert [said[key].cause for key in "abc"] == [Cause.PRIORITY, Cause.PRIORITY, Cause.BEHIND]
+    assert [said[key].cause for key in "abc"] == [Cause.ORDERED, Cause.ORDERED, Cause.BEHIND]
     said = dict(policy.plan(0.0, [running("r"), whole("d", 60.0)], PACE, ROOMY).reasons)
     assert [said[key].cause for key in "rd"] == [Cause.RUNS, Cause.BEHIND]

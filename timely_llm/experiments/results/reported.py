@@ -194,8 +194,8 @@ HUANG_FIGURE_8 = Paper(
     f" iterations are taken to be 100, the default. {_HUANG_SETTING}",
     rows=tuple(
         {"batch": 1, "requests": 10, "policy": f"annealing:reset=on:t0={t0}:iterations=100",
-         "g_vs_fcfs": gain}
-        for t0, gain in ((100, 1.456), (200, 1.498))
+         "g_gain": gain}
+        for t0, gain in ((100, 0.456), (200, 0.498))
     ),
 )  # fmt: skip
 

@@ -61,17 +61,16 @@ class TaskKind:
 
 
 CHAT = TaskKind((161.0, 1.1), (338.0, 0.9))
-"""Means of ShareGPT (Kwon et al. 2023, §6.1); the deviations are this package's."""
+"""Mean and spread of lengths are this package's."""
 
 CODE = TaskKind((100.0, 0.5), (180.0, 0.5), deadline_s=30.0)
-"""180 tokens take the 3 s of the paper's mean request; the deviations are this package's."""
+"""180 tokens take the 3 s of the paper's mean request; all else is this package's."""
 
 WORKLOAD = (
     f"half chats (time to the first token {CHAT.ttft_s:g} s, {1e3 * CHAT.tpot_s:g} ms a token),"
     f" half code (whole answer in {CODE.deadline_s:g} s), all at once, in random order; log-normal"
-    " lengths of up to 2,000 tokens with the means 161 and 338 (chats, ShareGPT in Kwon et al."
-    " 2023) and 100 and 180 (code, 3 s), sigma 1.1, 0.9, 0.5 and 0.5: this package's, since the"
-    " data sets are not used"
+    " lengths of up to 2,000 tokens with the means 161 and 338 (chats) and 100 and 180 (code, 3 s),"
+    " sigma 1.1, 0.9, 0.5 and 0.5: this package's, since the paper's data sets are not used"
 )
 
 

@@ -149,7 +149,7 @@ class Annealing(Explains):
         why: dict[str, Reason] | None = None
         if self.explain:
             why = {g.key: Reason(Cause.BEHIND, len(begun) + len(chosen)) for g in generations}
-            why |= {g.key: Reason(Cause.PRIORITY, place) for place, g in enumerate(chosen)}
+            why |= {g.key: Reason(Cause.ORDERED, place) for place, g in enumerate(chosen)}
             why |= {g.key: Reason(Cause.RUNS) for g in begun}
         return pack([*begun, *chosen], generations, capacity, rows, why)
 
