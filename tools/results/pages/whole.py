@@ -13,6 +13,7 @@ _SHOWN = (
     "annealing:reset=on",
     "annealing:reset=on:static=off",
     "annealing:reset=on:lengths=quantile",
+    "annealing:reset=on:lengths=quantile:objective=worth:static=off",
     "annealing:search=exact",
     "deadline",
 )

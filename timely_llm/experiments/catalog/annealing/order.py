@@ -34,6 +34,7 @@ POLICIES = (
     "annealing:reset=on",
     "annealing:reset=on:static=off",
     "annealing:reset=on:lengths=quantile",
+    "annealing:reset=on:lengths=quantile:objective=worth:static=off",
     "annealing:search=exhaustive",
     "annealing:search=exact",
     "deadline",
