@@ -68,7 +68,7 @@ def test_in_virtual_time_a_request_takes_what_the_predictor_says() -> None:
 def test_g_is_met_levels_over_the_sum_of_latencies() -> None:
     row = g_row(serve(mixed(8, 0), Fcfs(), V100, 2), requests=8)
     assert row["requests"] == 8
-    assert row["g"] == pytest.approx(float(row["attainment"]) / float(row["latency_s"]))
+    assert row["g"] == pytest.approx(row["attainment"] / row["latency_s"])
 
 
 def test_a_policy_that_predicts_has_seen_both_types() -> None:

@@ -11,8 +11,8 @@ from statistics import fmean
 from timely_llm.core.generation import Generation
 from timely_llm.core.slo import Slo
 from timely_llm.engines.simulated import Profile
-from timely_llm.experiments.results.document import Row, Value
-from timely_llm.experiments.results.metrics import plain
+from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.results.talks import met, slo_of
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings, simulate

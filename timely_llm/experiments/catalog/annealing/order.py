@@ -43,7 +43,7 @@ KEYS = ("batch", "requests", "policy")
 BASELINE = "fcfs"
 _DEFINITIONS = {
     "g_gain": f"G over that of {BASELINE}, less 1, of means over the seeds",
-    "latency_gain": f"the same of latency_s: below 0 is faster than {BASELINE}",
+    "latency_gain": f"latency over that of {BASELINE}, less 1, of means over the seeds",
     "attainment_points": f"attainment less that of {BASELINE}, with the same seed",
 }
 NOTES = (

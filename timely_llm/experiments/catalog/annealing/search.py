@@ -51,9 +51,9 @@ _DEFINITIONS = {
     "batch": "most requests in a batch",
     "policy": "the search, in the notation of policies",
     "share_of_best": "G over that of the exact optimum, mean over instances",
-    "median_share": "the same, median",
-    "low_share": "the same, 10 % quantile",
-    "worst_share": "the same, of the worst instance",
+    "median_share": "G over that of the exact optimum, median",
+    "low_share": "G over that of the exact optimum, 10 % quantile",
+    "worst_share": "G over that of the exact optimum, of the worst instance",
     "share_optimal": "share of the instances with the optimum",
     "g_gain": "G over that of the order of arrival in batches of the largest size, less 1, of means"
     " over instances",
