@@ -29,7 +29,9 @@ _SEARCHES = (
     "annealing:search=exhaustive",
     "annealing:search=exact",
 )
-_GRID = tuple(f"annealing:reset=on:t0={t0}:iterations={count}" for t0 in T0 for count in ITERATIONS)
+_GRID = tuple(
+    f"annealing:reset=on:t0={t0}:iterations={count}" for t0 in T0 for count in ITERATIONS[1:]
+)
 
 PAGES = (
     Page(
@@ -39,17 +41,8 @@ PAGES = (
         Picture(
             "annealing-order",
             ("g", "attainment", "latency_s"),
-            "G, attainment and latency over the number of requests, in batches of one",
-            where={
-                "batch": 1,
-                "policy": (
-                    "fcfs",
-                    "sjf",
-                    "annealing:reset=on",
-                    "annealing:search=exact",
-                    "deadline",
-                ),
-            },
+            "G, attainment and latency over the number of requests, in batches of up to two",
+            where={"batch": 2, "policy": ("fcfs", *_SHOWN[4:6], _SHOWN[7], "deadline")},
             lines=True,
         ),
         (
@@ -67,10 +60,10 @@ PAGES = (
         (Command("annealing-search", "annealing-search", seeds=5, minutes=4),),
         Picture(
             "annealing-search",
-            ("share_of_best", "worst_share", "evaluations"),
-            "Share of the best G, mean and worst, and evaluations over the number of requests, in"
-            " batches of one",
-            where={"batch": 1, "policy": _SEARCHES, "requests": (4, 6, 8, 10)},
+            ("share_of_best", "worst_share", "share_optimal"),
+            "Share of the best G, mean and worst, and share of instances with the best order, over"
+            " the number of requests, in batches of one",
+            where={"batch": 1, "policy": _SEARCHES[:4], "requests": (4, 6, 8, 10)},
             lines=True,
         ),
         (
@@ -119,9 +112,9 @@ PAGES = (
         (Command("annealing-fit", "annealing-fit", seeds=10, minutes=1),),
         Picture(
             "annealing-fit",
-            ("g_vs_fitted",),
-            "G with a changed coefficient over G with the fitted ones",
-            where={"policy": "annealing:search=exact"},
+            ("g_vs_fitted", "attainment"),
+            "G with a changed coefficient over G with the fitted ones, and attainment",
+            where={"policy": "annealing:reset=on", "change": (-0.2, 0.2)},
             lines=True,
         ),
         (PageTable("annealing-fit", ("g_vs_fitted", "attainment", "latency_s")),),
