@@ -95,7 +95,9 @@ def test_each_element_has_a_line_that_says_how_faithful_it_is() -> None:
         assert difference or faithful == "exact", f"{element}: what differs?"
 
 
-def test_each_experiment_of_the_two_papers_has_a_line() -> None:
+def test_each_experiment_of_the_three_papers_has_a_line() -> None:
     places = " ".join(place for _, place, *_ in rows())
-    of_papers = {name for name in EXPERIMENTS if name.startswith(("timelyllm-", "slice-"))}
+    of_papers = {
+        name for name in EXPERIMENTS if name.startswith(("timelyllm-", "slice-", "annealing-"))
+    }
     assert {name for name in of_papers if name not in places} == set()

@@ -51,6 +51,10 @@ UNDERSTOOD = {
     "fleet": "error jobs network_s policies profile robots seconds seeds",
     "bursts": f"{WORKLOADS} sizes",
     "optimal": "first_seed jobs policies profile seeds",
+    "annealing-order": "first_seed jobs policies profile seeds sizes",
+    "annealing-search": "first_seed jobs policies profile seeds sizes",
+    "annealing-lengths": "first_seed jobs profile seeds sizes",
+    "annealing-fit": "first_seed jobs policies profile seeds",
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
 }

@@ -43,6 +43,22 @@ def test_a_batch_with_a_cap_keeps_it_too(policy: str, rows: int, check: Check[Po
     check(PolicyBench(partial(make_policy, policy, rows=rows), seed=None))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"static": False, "rows": 8, "lengths": "quantile"},
+        {"search": "exact", "objective": "worth", "rows": 1},
+        {"accept": "literal", "rows": 2},
+    ],
+    ids=["continuous", "exact", "literal"],
+)
+@pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
+def test_annealing_keeps_the_contract_with_other_options(
+    options: dict[str, float | str], check: Check[PolicyBench]
+) -> None:
+    check(PolicyBench(partial(make_policy, "annealing", **options), seed=None))
+
+
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("policy", POLICIES)

@@ -16,7 +16,7 @@ def test_every_policy_can_be_made() -> None:
     papers = {"fcfs", "stream", "timely", "orca", "fastserve", "slice", "timely+slice"}
     assert papers <= set(POLICIES)
     for name in POLICIES:
-        assert make_policy(name).whole_plans == (name == "fcfs")
+        assert make_policy(name).whole_plans == (name in ("fcfs", "sjf", "annealing"))
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

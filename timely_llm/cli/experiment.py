@@ -140,7 +140,7 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
     help="For slice-weight: worth of a real-time task over that of a conversation.",
 )
 @click.option("--sizes", metavar="10,20", callback=_counts(MOST_REQUESTS, "10,20"),
-              help="For bursts: conversations that begin at once.")  # fmt: skip
+              help="For bursts and annealing-*: requests that begin at once.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
               " do not.")  # fmt: skip

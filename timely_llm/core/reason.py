@@ -33,6 +33,7 @@ class Cause(Enum):
     ARRIVAL = (Outcome.JOINED, "first in order of arrival", ", {} before it", "")
     PRIORITY = (Outcome.JOINED, "highest priority", ", {}", "")
     DEADLINE = (Outcome.JOINED, "earliest deadline", ", {} left", "s")
+    ORDERED = (Outcome.JOINED, "next in the order that a search found", ", {} before it", "")
     QUEUE_LEVEL = (Outcome.JOINED, "it has run least", ", queue level {}", "")
     SERVED_LEAST = (Outcome.JOINED, "its agent was served least", ", {}", "weighted tokens")
     WORTH_MOST = (Outcome.JOINED, "worth most", ", {}", "")

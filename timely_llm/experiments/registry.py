@@ -35,6 +35,10 @@ EXPERIMENTS = (
     "fleet",
     "bursts",
     "optimal",
+    "annealing-order",
+    "annealing-search",
+    "annealing-lengths",
+    "annealing-fit",
     "engine-overhead",
     "engine-resume",
 )

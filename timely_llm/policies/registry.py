@@ -11,6 +11,7 @@ from typing import Any
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference, load, raised
 from timely_llm.core.text import quoted
+from timely_llm.policies.annealing.policy import Annealing, ShortestJobFirst
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream
@@ -38,6 +39,8 @@ POLICIES: dict[str, type[Policy]] = {
     "vtc": VirtualTokens,
     "slice": Slice,
     "timely+slice": TimelySlice,
+    "sjf": ShortestJobFirst,
+    "annealing": Annealing,
     "deadline": Deadline,
 }
 

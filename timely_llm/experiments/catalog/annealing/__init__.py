@@ -1,0 +1,1 @@
+"""The experiments of Huang et al. 2025."""

@@ -1,0 +1,122 @@
+"""Pages about whole requests that come at once, in a predicted order (Huang et al. 2025)."""
+
+from __future__ import annotations
+
+from timely_llm.experiments.catalog.annealing.search import ITERATIONS, T0
+from tools.results.page import Command, Page, PageTable, Picture, Ranking
+
+_SHOWN = (
+    "fcfs",
+    "sjf",
+    "annealing:search=deadline",
+    "annealing",
+    "annealing:reset=on",
+    "annealing:reset=on:static=off",
+    "annealing:reset=on:lengths=quantile",
+    "annealing:reset=on:lengths=quantile:objective=worth:static=off",
+    "annealing:search=exact",
+    "deadline",
+)
+_COST = (
+    "share_of_best", "median_share", "low_share", "worst_share", "share_optimal", "evaluations",
+    "milliseconds",
+)  # fmt: skip
+_SEARCHES = (
+    "annealing:accept=literal",
+    "annealing:accept=metropolis:best=off:reset=on",
+    "annealing",
+    "annealing:reset=on:t0=500:iterations=100",
+    "annealing:search=exhaustive",
+    "annealing:search=exact",
+)
+_GRID = tuple(
+    f"annealing:reset=on:t0={t0}:iterations={count}" for t0 in T0 for count in ITERATIONS[1:]
+)
+
+PAGES = (
+    Page(
+        "annealing_order",
+        "Requests at once, by annealing",
+        (Command("annealing-order", "annealing-order", seeds=10, minutes=4),),
+        Picture(
+            "annealing-order",
+            ("g", "attainment", "latency_s"),
+            "G, attainment and latency over the number of requests, in batches of up to two",
+            where={"batch": 2, "policy": ("fcfs", *_SHOWN[4:6], _SHOWN[7], "deadline")},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "annealing-order",
+                ("g", "g_gain", "attainment", "attainment_points", "latency_s", "latency_gain"),
+                where={"requests": (6, 10), "policy": _SHOWN},
+            ),
+        ),
+        (Ranking("annealing-order", {"attainment": 1, "latency_s": -1}, first="attainment"),),
+    ),
+    Page(
+        "annealing_search",
+        "Searches for an order, and the exact optimum",
+        (Command("annealing-search", "annealing-search", seeds=5, minutes=4),),
+        Picture(
+            "annealing-search",
+            ("share_of_best", "worst_share", "share_optimal"),
+            "Share of the best G, mean and worst, and share of instances with the best order, over"
+            " the number of requests, in batches of one",
+            where={"batch": 1, "policy": _SEARCHES[:4], "requests": (4, 6, 8, 10)},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "annealing-search",
+                _COST,
+                "Batches of one, as in Table 1",
+                {"batch": 1, "policy": _SEARCHES},
+            ),
+            PageTable(
+                "annealing-search",
+                _COST,
+                "Batches of up to two and four",
+                {"batch": (2, 4), "requests": (6, 8), "policy": _SEARCHES},
+            ),
+            PageTable(
+                "annealing-search",
+                ("g_gain", "evaluations"),
+                "First temperature and iterations, as in Figure 8",
+                {"requests": (10, 20, 40), "policy": _GRID},
+            ),
+        ),
+    ),
+    Page(
+        "annealing_lengths",
+        "What predicted lengths are worth to an order",
+        (Command("annealing-lengths", "annealing-lengths", seeds=10, minutes=5),),
+        Picture(
+            "annealing-lengths",
+            ("g", "attainment", "latency_s"),
+            "G, attainment and latency over the number of requests, by how lengths are predicted,"
+            " in batches of up to four",
+            where={"batch": 4, "policy": ("fcfs", "gaussian", "quantile", "10%", "0%")},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "annealing-lengths",
+                ("g", "g_gain", "g_gain_vs_gaussian", "attainment", "latency_s"),
+            ),
+        ),
+    ),
+    Page(
+        "annealing_fit",
+        "Errors of fitted step times",
+        (Command("annealing-fit", "annealing-fit", seeds=10, minutes=1),),
+        Picture(
+            "annealing-fit",
+            ("g_vs_fitted", "attainment"),
+            "G with a changed coefficient over G with the fitted ones, and attainment",
+            where={"policy": "annealing:reset=on", "change": (-0.2, 0.2)},
+            lines=True,
+        ),
+        (PageTable("annealing-fit", ("g_vs_fitted", "attainment", "latency_s")),),
+    ),
+)
