@@ -10,7 +10,7 @@ from typing import Protocol
 
 from timely_llm.core.generation import Generation, PlanGeneration, State
 from timely_llm.core.request import StreamRequest
-from timely_llm.policies.lengths import ANSWER_CLASSES, AnswerLengths
+from timely_llm.policies.lengths import CLASSES, AnswerLengths
 
 _TYPICAL = 0.5  # quantile
 
@@ -97,7 +97,7 @@ class LearnedLengths:
             self._quantiles.observe(of_class, tokens)
             return
         known = self._gaussians.pop(of_class, None) or Gaussian()
-        if len(self._gaussians) == ANSWER_CLASSES:
+        if len(self._gaussians) == CLASSES:
             del self._gaussians[next(iter(self._gaussians))]
         self._gaussians[of_class] = known  # now the last one
         known.observe(tokens)
