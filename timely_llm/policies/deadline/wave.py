@@ -14,8 +14,8 @@ from timely_llm.policies.step_time import StepTime
 AGE_S = 10.0
 """Idle time after which the price of an idle robot has doubled, seconds."""
 
-_FEW = 8  # so many numbers are all tried
-_EXACT = 8  # of more numbers, the first ones are strides of one
+_FEW = 8  # up to this, all numbers are tried
+_EXACT = 8  # beyond this, strides grow
 _MOST_BETA = 1e9  # a client's beta may be any number
 
 
