@@ -35,12 +35,10 @@ class Deliverable:
 
     Attributes:
         tokens: expected tokens to go.
-        terms: (worth in time, its slope once late, due time, begin of the robot's idle time, price
-            of an idle second, growth of that price), in seconds.
         density: worth that it loses in the next wave, per second of the engine.
     """
 
-    __slots__ = ("density", "generation", "outlook", "prompt_s", "terms", "tokens")
+    __slots__ = ("_lengths", "_terms", "density", "generation", "prompt_s", "tokens")
 
     def __init__(
         self,
@@ -53,8 +51,7 @@ class Deliverable:
         utility, rate = generation.time_utility, generation.rate
         beta, scale = _scaled(utility.beta, urgent)
         self.generation = generation
-        self.outlook = outlook
-        self.tokens = outlook.mean
+        self._lengths, self.tokens = outlook
         self.prompt_s = prompt_s
         self.density = 0.0
         # A request with beta 0 waits like a normal one.
@@ -65,17 +62,20 @@ class Deliverable:
             worth, slope = scale * beta, scale * utility.alpha
             idle_from_s = generation.asked_s
             due_s = idle_from_s + utility.ert_s
-        self.terms = worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
+        # Read together, since the search does so some hundred times in a decision.
+        self._terms = worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
 
     def expected(self, begin_s: float, step_s: float) -> float:
         """Return the expected worth if its steps of `step_s` seconds begin at `begin_s`."""
         total = 0.0
-        worth, slope, due_s, idle_from_s, price, aging = self.terms
-        for tokens, chance in self.outlook.lengths:
+        worth, slope, due_s, idle_from_s, price, aging = self._terms
+        for tokens, chance in self._lengths:
             ready_s = begin_s + tokens * step_s
             earned = worth
             if worth and ready_s > due_s:
-                earned = max(worth + slope * (ready_s - due_s), 0.0)
+                earned += slope * (ready_s - due_s)
+                if earned < 0.0:
+                    earned = 0.0
             idle_s = ready_s - idle_from_s
             if idle_s > 0.0:
                 earned -= idle_s * (price + idle_s * aging)
@@ -84,11 +84,11 @@ class Deliverable:
 
     def idle_s(self, now: float) -> float:
         """Return for how long its robot has been idle, seconds; below 0 if it is busy."""
-        return now - self.terms[3]
+        return now - self._terms[3]
 
     def own_step_s(self, now: float) -> float:
         """Return the longest step with which it is in time, seconds; not above 0 if it is late."""
-        return (self.terms[2] - now) / self.tokens
+        return (self._terms[2] - now) / self.tokens
 
 
 def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> list[Deliverable]:
