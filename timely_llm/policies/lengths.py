@@ -153,7 +153,8 @@ class SegmentLengths(RecentLengths):
         self._prior = prior
         self._learn = learn
         self._known: dict[Hashable, dict[int, Outlook]] = {}
-        self._watched: list[tuple[PlanGeneration, int, int]] = []
+        # Plans, and the segments and tokens that each of them had delivered.
+        self._watched: tuple[list[PlanGeneration], list[int], list[int]] = [], [], []
 
     def to_go(self, generation: PlanGeneration) -> Outlook:
         """Return the distribution of the tokens to the next boundary.
@@ -179,13 +180,14 @@ class SegmentLengths(RecentLengths):
 
     def watch(self, batch: Iterable[PlanGeneration]) -> None:
         """Learn from the segments of the last batch, and remember the state of this one."""
-        for generation, segments, tokens in self._watched:
-            made = len(generation.segments) - segments
-            if made > 0 and self._learn:
-                said = len(generation.token_ids) - generation.segment_tokens - tokens
-                self.observe(_class(generation, not segments), max(round(said / made), 1))
-        # The tokens of all segments so far.
-        self._watched = [(g, len(g.segments), len(g.token_ids) - g.segment_tokens) for g in batch]
+        for g, segments, tokens in zip(*self._watched, strict=True):
+            if len(g.segments) > segments and self._learn:
+                said = len(g.token_ids) - g.segment_tokens - tokens
+                made = len(g.segments) - segments
+                self.observe(_class(g, not segments), max(round(said / made), 1))
+        plans = list(batch)
+        delivered = [len(g.token_ids) - g.segment_tokens for g in plans]
+        self._watched = plans, [len(g.segments) for g in plans], delivered
 
     def _estimate(self, of_class: Hashable, out: int) -> Outlook:
         longer = self.longer(of_class, out)

@@ -171,13 +171,16 @@ class Deadline(Explains):
             if held and self.streams.due(now + step_time.predict_s(1)):
                 line = [one for one in line if one not in held]
         if not expensive:  # then a row costs less than what it saves
-            line = sorted(line, key=lambda one: one.prompt_s > 0.0)
+            prompts = [one for one in line if one.prompt_s]
+            line = [*(one for one in line if not one.prompt_s), *prompts]
         fitting, all_fit = moment.fitting(line, ahead)
         if ahead and not all_fit:
             # Plans that run ahead give their memory to those that are needed.
             fitting, _ = moment.fitting(line, ())
         line = fitting[: moment.capacity.max_rows]
-        least = 1 if expensive else max(sum(not one.prompt_s for one in line), 1)
+        least = 1
+        while not expensive and least < len(line) and not line[least].prompt_s:
+            least += 1
         wave = line[: best_prefix(line, now, step_time, least)]
         if moment.why is not None:
             one_s = step_time.predict_s(1)

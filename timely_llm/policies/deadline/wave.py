@@ -48,7 +48,7 @@ class Deliverable:
         kappa: float,
         urgent: float,
     ) -> None:
-        utility, rate = generation.time_utility, generation.rate
+        utility, rate = generation.time_utility, generation.robot_time.rate
         beta, scale = _scaled(utility.beta, urgent)
         self.generation = generation
         self._lengths, self.tokens = outlook
@@ -124,7 +124,7 @@ def best_prefix(
     if total <= least:
         return total
     ends = _strides(least, total)
-    groups = [(line[(begin + end) // 2], end - begin) for begin, end in pairwise(ends)]
+    groups = [(line[(begin + end) // 2].expected, end - begin) for begin, end in pairwise(ends)]
     prompts_s = list(accumulate((one.prompt_s for one in line), initial=0.0))
     waves = list(accumulate((one.tokens for one in line), max, initial=0.0))
 
@@ -136,10 +136,10 @@ def best_prefix(
         after_s = now + prompts_s[total] + waves[number] * step_s
         later_s = step_time.predict_s(total - number)
         value = 0.0
-        for one, members in groups[:taken]:
-            value += members * one.expected(begin_s, step_s)
-        for one, members in groups[taken:]:
-            value += members * one.expected(after_s, later_s)
+        for expected, members in groups[:taken]:
+            value += members * expected(begin_s, step_s)
+        for expected, members in groups[taken:]:
+            value += members * expected(after_s, later_s)
         return value, taken
 
     first, last = ends.index(least), len(groups)
