@@ -17,6 +17,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Any
 
+from timely_llm.core.arguments import is_number
 from timely_llm.experiments.virtual.outcome import JobOutcome, Run
 
 UNBOUNDED = "timely:rows=256:admissions=8"
@@ -233,7 +234,7 @@ def summary(rows: Iterable[Row], keys: Sequence[str], confidence: float = 0.95) 
     for group, members in groups.items():
         out: Row = {**dict(zip(keys, group, strict=True)), "seeds": len(members)}
         for name in members[0]:
-            values = [m[name] for m in members if _is_number(m[name])]
+            values = [m[name] for m in members if is_number(m[name])]
             if values and name != "seed" and name not in keys:
                 out[name], out[name + "_ci"] = interval(values, confidence)
         made.append(out)
@@ -269,10 +270,6 @@ def plain(row: Row) -> Row:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
     }
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _within(t: float, freedom: int) -> float:
