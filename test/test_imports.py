@@ -16,7 +16,7 @@ ROOT = resource("package.xml").parent
 PACKAGE = "timely_llm"
 EVERYWHERE = {"completion", "resources", "__init__"}
 GENERATED = {"msg", "srv", "action"}
-PURE = ("core", "skills", "policies", "serving")
+PURE = ("core", "skills", "policies", "serving", "dispatch")
 ROS = {
     "rclpy",
     "builtin_interfaces",

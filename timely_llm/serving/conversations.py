@@ -107,6 +107,11 @@ class Conversations:
         """Tokens of KV that are kept."""
         return sum(kept.progress.kv_tokens for kept in self.retained.values())
 
+    @property
+    def kept_tokens(self) -> dict[tuple[str, str], int]:
+        """Tokens with KV of each kept conversation, by agent and name."""
+        return {name: kept.progress.context_tokens for name, kept in self.retained.items()}
+
     def begin(self, request: StreamRequest, arrival_s: float) -> StreamDelivery:
         """Give a request's prompt to the engine; return the delivery of what it will say.
 

@@ -29,7 +29,7 @@ from timely_llm.core.request import (
     StreamRequest,
     served_already,
 )
-from timely_llm.core.step import StepPlan
+from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.core.text import count_of
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, ask_for_reasons
@@ -154,6 +154,16 @@ class Loop:
     def free_kv_tokens(self) -> int:
         """Tokens of KV that are free, or kept for conversations until a request needs them."""
         return self._engine.capacity.free_tokens + self._conversations.kv_tokens
+
+    @property
+    def capacity(self) -> Capacity:
+        """Limits of the engine's next step."""
+        return self._engine.capacity
+
+    @property
+    def kept_tokens(self) -> dict[tuple[str, str], int]:
+        """Tokens with KV of each kept conversation, by agent and name."""
+        return self._conversations.kept_tokens
 
     @property
     def kept_conversations(self) -> int:

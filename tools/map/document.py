@@ -18,12 +18,12 @@ from tools.map.code import (
 )
 
 ORDER = (
-    "core <- processes <- skills <- policies <- engines <- serving <- robots <- traces"
-    " <- profiling, benchmarks, conformance <- experiments <- report, ros <- demo <- cli"
+    "core <- processes <- skills <- policies <- engines <- serving <- dispatch <- robots"
+    " <- traces <- profiling, benchmarks, conformance <- experiments <- report, ros <- demo <- cli"
 )
 """A room imports only rooms to its left; test/test_imports.py reads it in the document."""
 TOOLS = ROOT / "tools"
-PURE = ("core", "skills", "policies", "serving")
+PURE = ("core", "skills", "policies", "serving", "dispatch")
 
 HEAD = """# Map
 

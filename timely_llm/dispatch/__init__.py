@@ -1,0 +1,5 @@
+"""Dispatch: which of several servers serves a request.
+
+Here belong what a server says of its load, the rules that assign requests to servers, and the
+record of what was sent where. It has no clock and no I/O: messages and time belong to its callers.
+"""

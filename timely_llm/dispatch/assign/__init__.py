@@ -1,0 +1,1 @@
+"""Rules that assign requests to servers."""

@@ -1,0 +1,252 @@
+"""The contract of dispatchers: what servers say of themselves, and what is asked of a rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import PlanRequest, Request, StreamRequest
+from timely_llm.core.text import quoted
+
+MOST_DUE = 256
+"""Most entries of a due list."""
+
+KAPPA = 0.1
+"""Price of an idle robot, per second, as a share of its request's worth; as in `deadline`."""
+
+SOON_S = 1.0
+"""A server rests if nothing is due in this time, seconds."""
+
+GATHER_S = 0.0015
+"""Silence that ends a burst, seconds."""
+
+LONGEST_BURST_S = 0.02
+"""Longest time for which the first request of a burst waits for the others, seconds."""
+
+SHORTEST_S = 1e-3
+"""Fall of a worth that falls at once, seconds."""
+
+
+class Due(NamedTuple):
+    """A deliverable that a server has to make.
+
+    Its worth falls from `weight` at its due time to 0 after `grace_s` more seconds.
+
+    Attributes:
+        due_in_s: seconds until it is due, when the view was made; below 0 if it is late.
+        tokens: expected tokens to go.
+        weight: worth of it in time.
+        grace_s: seconds after the due time in which its worth falls to 0; above 0.
+        prompt_tokens: tokens of its prompt that are not computed yet.
+    """
+
+    due_in_s: float
+    tokens: float
+    weight: float = 1.0
+    grace_s: float = 1.0 / KAPPA
+    prompt_tokens: int = 0
+
+    @property
+    def slope(self) -> float:
+        """Worth that each second after the due time costs."""
+        return self.weight / self.grace_s
+
+
+@dataclass(frozen=True)
+class ServerView:
+    """What a server said of itself, and what was sent to it since.
+
+    Attributes:
+        name: unique among the servers.
+        steps_s: seconds of a step of 1, 2, ... rows; at least one number.
+        row_s: seconds of each further row.
+        prefill_token_s: seconds of a prompt token.
+        kv_tokens: tokens of KV in all.
+        free_kv_tokens: tokens of KV that are free, or kept for conversations.
+        max_rows: most rows of a step.
+        skill_sets: tokens of the pinned prefix of each registered skill set, by its name; 0: it is
+            not computed yet.
+        kept: tokens of KV of the kept conversations, by agent and name.
+        rates: tokens a second that its streams need.
+        due: what it has to make next, at most `MOST_DUE`.
+        requests: requests that it serves.
+        unstarted: ids of the requests that took part in no step yet.
+        rtt_s: seconds of a message there and back.
+        age_s: seconds since the server made the view.
+
+    Raises:
+        RequestError: a step takes no time, a number is not finite, or a worth never falls.
+    """
+
+    name: str
+    steps_s: tuple[float, ...]
+    row_s: float = 0.0
+    prefill_token_s: float = 0.0
+    kv_tokens: int = 0
+    free_kv_tokens: int = 0
+    max_rows: int = 1
+    skill_sets: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    rates: tuple[float, ...] = ()
+    due: tuple[Due, ...] = ()
+    requests: int = 0
+    unstarted: frozenset[str] = frozenset()
+    rtt_s: float = 0.0
+    age_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        seconds = (*self.steps_s, self.row_s, self.prefill_token_s, self.rtt_s, self.age_s)
+        fine = (
+            min(self.steps_s, default=0.0) > 0.0
+            and min(seconds) >= 0.0
+            and math.isfinite(sum(seconds) + sum(self.rates))
+            and all(due.grace_s > 0.0 and math.isfinite(sum(due)) for due in self.due)
+        )
+        if not fine:
+            raise RequestError(
+                f"the view of server {quoted(self.name)} has an impossible number: its times must"
+                " be finite and from 0 on, and its steps must take some time"
+            )
+
+    @property
+    def rests(self) -> bool:
+        """Whether the server has neither a stream nor anything that is due soon."""
+        return not (self.rates or any(one.due_in_s < SOON_S for one in self.due))
+
+    def step_s(self, rows: int) -> float:
+        """Return the predicted seconds of a step of some rows, from 1 on."""
+        known = len(self.steps_s)
+        if rows <= known:
+            return self.steps_s[rows - 1]
+        return self.steps_s[-1] + (rows - known) * self.row_s
+
+    def advanced(self, seconds: float) -> Iterator[Due]:
+        """Yield what is due after some seconds in which the server makes it.
+
+        Its prompts are computed first. All that is due then gets a token in each step.
+        """
+        prompts_s = self.prefill_token_s * sum(one.prompt_tokens for one in self.due)
+        share = max(1.0 - seconds / prompts_s, 0.0) if prompts_s else 0.0
+        tokens = max(seconds - prompts_s, 0.0) / self.step_s(max(len(self.due), 1))
+        for one in self.due:
+            if one.tokens > tokens:
+                yield Due(
+                    one.due_in_s - seconds, one.tokens - tokens, one.weight, one.grace_s,
+                    int(one.prompt_tokens * share),
+                )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A request that waits for a server.
+
+    Attributes:
+        request: the request.
+        asked_s: when it was asked, on the dispatcher's clock.
+        prompt_tokens: expected tokens of its whole prompt.
+        tokens: expected tokens of its first deliverable.
+        answer_tokens: expected tokens of the whole answer.
+    """
+
+    request: Request
+    asked_s: float
+    prompt_tokens: int = 0
+    tokens: float = 8.0
+    answer_tokens: float = 40.0
+
+    @property
+    def key(self) -> str:
+        """The request's id."""
+        return self.request.request_id
+
+    @cached_property
+    def rate(self) -> float:
+        """Tokens a second that a stream needs; 0 for a plan."""
+        return self.request.slo.rate if isinstance(self.request, StreamRequest) else 0.0
+
+    @cached_property
+    def terms(self) -> tuple[float, float, float]:
+        """Worth in time, seconds after asking at which it is due, and seconds of its fall to 0."""
+        match self.request:
+            case PlanRequest(time_utility=utility):
+                grace_s = min(utility.grace_s, 1.0 / KAPPA) or SHORTEST_S
+                return utility.beta, utility.ert_s, grace_s
+            case StreamRequest(slo=slo, weight=weight):
+                due_s = slo.deadline_s if slo.real_time else slo.ttft_s
+                return weight, due_s, SHORTEST_S if slo.real_time else slo.ttft_s
+        return 1.0, 1.0, 1.0 / KAPPA
+
+    @cached_property
+    def place(self) -> str | tuple[str, str]:
+        """Its skill set, or its agent and kept conversation; empty for a new conversation."""
+        match self.request:
+            case PlanRequest(skill_set=name):
+                return name
+            case StreamRequest(agent=agent, conversation=name) if name:
+                return agent, name
+        return ""
+
+    def worth(self, response_s: float) -> float:
+        """Return the worth of a first deliverable `response_s` seconds after asking.
+
+        It is the time utility, clamped at 0, less the price of the wait, as in `deadline`.
+        """
+        weight, due_s, grace_s = self.terms
+        in_time = min(max(1.0 - (response_s - due_s) / grace_s, 0.0), 1.0)
+        return weight * in_time - KAPPA * (weight or 1.0) * max(response_s, 0.0)
+
+    def can_go_to(self, server: ServerView) -> bool:
+        """Return whether a server has the skill set that the request names."""
+        return self.rate > 0.0 or self.place in server.skill_sets
+
+    def to_compute(self, server: ServerView) -> int:
+        """Return the tokens of the prompt that a server has no KV of, at least 1."""
+        place = self.place
+        known = 0
+        if isinstance(place, tuple):
+            known = server.kept.get(place, 0)
+        elif place:
+            known = server.skill_sets.get(place, 0)
+        return max(self.prompt_tokens - known, 1)
+
+    def due(self, now: float, server: ServerView) -> Due:
+        """Return the first deliverable as an entry of a server's due list."""
+        weight, due_s, grace_s = self.terms
+        due_in_s = self.asked_s + due_s - now
+        return Due(due_in_s, self.tokens, weight, grace_s, self.to_compute(server))
+
+
+class Assignment(NamedTuple):
+    """The server of a request, by their names."""
+
+    request_id: str
+    server: str
+
+
+class Dispatcher(Protocol):
+    """Assigns requests to servers. It has no clock, no I/O and no connection to a server.
+
+    It may keep state between calls. It must not change its arguments.
+    """
+
+    gathers: bool
+    """Whether requests of a burst are assigned together while all servers are at rest."""
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        """Return a server for each request that a server can take, in order of importance.
+
+        Args:
+            now: the time on the dispatcher's clock, seconds.
+            waiting: the requests, in order of arrival.
+            servers: the servers that can be reached, in any order.
+
+        Returns:
+            One entry for each request with its skill set at some server, and none for the others.
+        """
+        ...

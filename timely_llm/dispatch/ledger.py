@@ -1,0 +1,121 @@
+"""The record of what was sent where, which brings old views up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from timely_llm.dispatch.contract import MOST_DUE, ServerView, Waiting
+
+
+@dataclass(eq=False)
+class Sent:
+    """A request that was sent to a server.
+
+    Attributes:
+        waiting: the request.
+        server: name of the server.
+        sent_s: when it was sent.
+        begun: its client got a segment or a token.
+    """
+
+    waiting: Waiting
+    server: str
+    sent_s: float
+    begun: bool = False
+
+
+@dataclass(eq=False)
+class _Record:
+    """A server's last view, when it was made, and the requests that were sent to it."""
+
+    view: ServerView
+    made_s: float
+    sent: dict[str, Sent] = field(default_factory=dict)
+
+
+class Ledger:
+    """What was sent to each server and has not ended, and what each server said of itself last.
+
+    A server learns of a request only when its message comes, and a view is as old as its message.
+    So the requests that a view cannot have are added to it.
+    """
+
+    def __init__(self) -> None:
+        self._servers: dict[str, _Record] = {}
+        self._sent: dict[str, Sent] = {}
+
+    def heard(self, view: ServerView, made_s: float) -> None:
+        """Record what a server said of itself, and when it did."""
+        if view.name in self._servers:
+            known = self._servers[view.name]
+            known.view, known.made_s = view, made_s
+        else:
+            self._servers[view.name] = _Record(view, made_s)
+
+    def send(self, waiting: Waiting, server: str, now: float) -> None:
+        """Record that a request is sent to a server, and to no other from now on."""
+        self.ended(waiting.key)
+        sent = Sent(waiting, server, now)
+        self._sent[waiting.key] = self._servers[server].sent[waiting.key] = sent
+
+    def of(self, request_id: str) -> Sent | None:
+        """Return a request that was sent; None: it has ended, or was never sent."""
+        return self._sent.get(request_id)
+
+    def delivered(self, request_id: str) -> None:
+        """Record that the client of a request got something."""
+        if request_id in self._sent:
+            self._sent[request_id].begun = True
+
+    def ended(self, request_id: str) -> None:
+        """Forget a request that has ended."""
+        sent = self._sent.pop(request_id, None)
+        if sent is not None and sent.server in self._servers:
+            self._servers[sent.server].sent.pop(request_id, None)
+
+    def lost(self, server: str) -> list[Sent]:
+        """Forget a server, and return the requests that it took with it, in order of sending."""
+        gone = self._servers.pop(server, None)
+        left = list(gone.sent.values()) if gone else []
+        for one in left:
+            del self._sent[one.waiting.key]
+        return left
+
+    def views(self, now: float) -> list[ServerView]:
+        """Return what is known of each server at `now`, with the requests of which it said nothing.
+
+        `requests` counts those that were sent and have not ended, without the delay of a view.
+        """
+        return [_present(known, now) for known in self._servers.values()]
+
+    def unstarted(self) -> Iterator[tuple[Waiting, str]]:
+        """Yield the requests that took part in no step when their servers made their views."""
+        for name, known in self._servers.items():
+            for key in sorted(known.view.unstarted & known.sent.keys()):
+                if not known.sent[key].begun:
+                    yield known.sent[key].waiting, name
+
+
+def _present(known: _Record, now: float) -> ServerView:
+    """Return the view of a server at `now`."""
+    view, age_s = known.view, max(now - known.made_s, 0.0)
+    seen_s = known.made_s - view.rtt_s / 2.0
+    unseen = [one.waiting for one in known.sent.values() if one.sent_s > seen_s]
+    due = (*view.advanced(age_s), *(one.due(now, view) for one in unseen))
+    return replace(
+        view,
+        due=due[-MOST_DUE:],
+        rates=(*view.rates, *_rates(unseen)),
+        free_kv_tokens=max(view.free_kv_tokens - sum(_kv_tokens(unseen, view)), 0),
+        requests=len(known.sent),
+        age_s=view.age_s + age_s,
+    )
+
+
+def _rates(waiting: Iterable[Waiting]) -> Iterator[float]:
+    return (one.rate for one in waiting if one.rate)
+
+
+def _kv_tokens(waiting: Iterable[Waiting], view: ServerView) -> Iterator[int]:
+    return (one.to_compute(view) + round(one.answer_tokens) for one in waiting)
