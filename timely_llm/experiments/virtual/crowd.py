@@ -1,0 +1,137 @@
+"""Many robots at several servers: their workload, and runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from timely_llm.dispatch.assign.registry import make_dispatcher
+from timely_llm.engines.simulated import Profile, step_time_profile
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.policy_spec import chosen, parse
+from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.sources import recipe_of, shipped_skill_sets, shipped_tasks
+from timely_llm.experiments.virtual import workload
+from timely_llm.experiments.virtual.outcome import Run
+from timely_llm.experiments.virtual.servers import SimulatedServer, simulate_servers
+from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings
+from timely_llm.traces.compose import compose
+from timely_llm.traces.model import Trace
+from timely_llm.traces.recipes import presets
+
+PRESET = "wid2"
+"""The robots' workload: drones at high load (Ling et al. 2024, Table 3)."""
+
+ROBOTS = 31
+"""Robots of a group: 64 groups have 1,984."""
+
+KV_TOKENS = 200_000
+"""Tokens of KV of each server. All have the same, so that no rule gains by memory alone."""
+
+_APART = 1000  # seeds of the groups of one seed
+
+
+@lru_cache(maxsize=256)
+def group(seed: int, minutes: float) -> Trace:
+    """Return the requests of `ROBOTS` robots."""
+    recipe = recipe_of(presets()[PRESET], seed, minutes)
+    recipe = recipe.model_copy(update={"agents": {"drone": ROBOTS}})
+    return compose(recipe, shipped_tasks(), shipped_skill_sets(), None, PRESET)
+
+
+def groups(number: int, seed: int, minutes: float) -> Iterator[Trace]:
+    """Yield groups of robots with events of their own, each with names of its own.
+
+    Raises:
+        ExperimentError: the seed has fewer groups.
+    """
+    if number > _APART:
+        raise ExperimentError(f"a load of {number} is too large: at most {_APART}")
+    for place in range(number):
+        made = group(_APART * seed + place, minutes)
+        jobs = (
+            replace(job, id=f"{place}.{job.id}", agent=f"{place}.{job.agent}") for job in made.jobs
+        )
+        yield replace(made, jobs=tuple(jobs))
+
+
+def crowd(parts: Sequence[Trace]) -> Trace:
+    """Return the requests of several groups as one workload."""
+    jobs = sorted((job for part in parts for job in part.jobs), key=lambda job: job.arrival_s)
+    return Trace(PRESET, jobs=tuple(jobs))
+
+
+@dataclass(frozen=True)
+class ServersCase:
+    """One run with several servers.
+
+    Attributes:
+        trace: its workload.
+        load: copies of each job.
+        servers: the servers.
+        policy: of each server, in the notation of `policy_spec`.
+        dispatcher: in the notation of `make_dispatcher`.
+        seed: of the errors of predicted execution times.
+        names: key columns of its row.
+    """
+
+    trace: Trace
+    load: int
+    servers: tuple[SimulatedServer, ...]
+    policy: str
+    dispatcher: str
+    seed: int
+    names: dict[str, Value] = field(default_factory=dict)
+
+
+def check(policies: Sequence[str], dispatchers: Sequence[str]) -> None:
+    """Check names and options of policies and dispatchers before anything runs.
+
+    Raises:
+        TimelyError: one of them is not possible, or there is none.
+    """
+    chosen(policies)
+    for spec in dispatchers:
+        make_dispatcher(spec)
+
+
+def simulate_case(case: ServersCase) -> Run:
+    """Return the outcomes of a case. Requests that have not begun move under the default rule.
+
+    Raises:
+        TimelyError: the run is not possible.
+    """
+    spec, settings = parse(case.policy), case.servers[0].settings
+    works = workload.works(
+        case.trace, case.load, case.seed, settings.prediction_error, settings.true_noise,
+        settings.skip, shipped_skill_sets(), settings.durations,
+    )  # fmt: skip
+    servers = [replace(one, settings=spec.settings(one.settings)) for one in case.servers]
+    dispatcher = make_dispatcher(case.dispatcher)
+    return simulate_servers(
+        works, case.trace.conversations, servers, spec.make, dispatcher, moves=dispatcher.gathers
+    )
+
+
+def servers_of(
+    profiles: Sequence[str | Profile], network_s: float, error: float, dies_s: float = float("inf")
+) -> tuple[SimulatedServer, ...]:
+    """Return a server of each profile; the first of them dies at a time.
+
+    Raises:
+        EngineError: no profile has a name.
+    """
+    return tuple(
+        SimulatedServer(
+            f"server_{number:02d}",
+            SimulationSettings(
+                profile=step_time_profile(one) if isinstance(one, str) else one,
+                network_s=network_s,
+                prediction_error=error,
+                limits=replace(LIMITS, kv_tokens=KV_TOKENS),
+            ),
+            dies_s if number == 0 else float("inf"),
+        )
+        for number, one in enumerate(profiles)
+    )

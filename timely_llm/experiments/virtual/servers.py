@@ -1,0 +1,406 @@
+"""Several servers in virtual time: a loop and a clock each, behind one dispatcher.
+
+The loop that is furthest behind turns next. The dispatcher sees a server as its last view shows it,
+and learns of a dead server when that has been silent for `SILENT_S`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+from timely_llm.core.clock import VirtualClock
+from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent, SegmentEvent
+from timely_llm.core.generation import State
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    ReportState,
+    Request,
+    StreamRequest,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.time_utility import URGENT
+from timely_llm.dispatch.contract import (
+    GATHER_S,
+    LONGEST_BURST_S,
+    Dispatcher,
+    ServerView,
+    Waiting,
+)
+from timely_llm.dispatch.ledger import Ledger
+from timely_llm.dispatch.load import Load
+from timely_llm.dispatch.moves import moves
+from timely_llm.experiments.virtual import stage, workload
+from timely_llm.experiments.virtual.outcome import Run
+from timely_llm.experiments.virtual.simulation import (
+    MAX_TOKENS,
+    SimulationSettings,
+    request_for,
+    simulated_loop,
+)
+from timely_llm.experiments.virtual.stage import (
+    SimulatedClients,
+    SimulatedRobot,
+    SimulationError,
+)
+from timely_llm.experiments.virtual.workload import JobInstance
+from timely_llm.policies.contract import Policy
+from timely_llm.serving.loop import Loop
+from timely_llm.skills.skill_set import SkillSet
+from timely_llm.traces.model import Conversation
+
+PUBLISH_S = 0.1
+"""Seconds between two views of a server that works."""
+
+SILENT_S = 1.0
+"""Silence after which a server counts as dead, seconds."""
+
+_FIRST_AT_S = 1.0
+_PATIENCE_S = 600.0  # without any event of a server
+_TICK_S = 1e-9
+
+
+@dataclass(frozen=True)
+class SimulatedServer:
+    """One of several servers.
+
+    Attributes:
+        name: unique among them.
+        settings: its profile and its limits.
+        dies_s: when it dies, on the trace's clock; infinite: never.
+    """
+
+    name: str
+    settings: SimulationSettings
+    dies_s: float = math.inf
+
+
+class _Server:
+    """A server with its loop, its clock, and the messages on their way to it."""
+
+    def __init__(
+        self,
+        spec: SimulatedServer,
+        loop: Loop,
+        clock: VirtualClock,
+    ) -> None:
+        self.name = spec.name
+        self.dies_s = spec.dies_s
+        self.loop = loop
+        self.clock = clock
+        self.view = Load(loop, spec.name).view
+        self._inbox: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = count()
+        self.busy_s = 0.0
+        self._wake_s = math.inf
+        self._publish_s = clock.now()
+
+    @property
+    def next_s(self) -> float:
+        """When it has something to do next, on its clock."""
+        first_s = self._inbox[0][0] if self._inbox else math.inf
+        return max(min(first_s, self._wake_s, self._publish_s), self.clock.now())
+
+    def receive(self, at_s: float, happen: Callable[[], object]) -> None:
+        """Let a message come at a time of its clock."""
+        heapq.heappush(self._inbox, (at_s, next(self._order), happen))
+
+    def turn(self, publish: Callable[[ServerView, float], None]) -> Sequence[RunEvent]:
+        """Do what is next; return what happened."""
+        self.clock.advance(self.next_s - self.clock.now())
+        now = self.clock.now()
+        heard = False
+        while self._inbox and self._inbox[0][0] <= now + _TICK_S:
+            heapq.heappop(self._inbox)[2]()
+            heard = True
+        if now >= self._publish_s - _TICK_S:
+            publish(self.view(now), now)
+            self._publish_s = max(self._publish_s + PUBLISH_S, now)
+        if not heard and now < self._wake_s - _TICK_S:
+            return ()
+        events = self.loop.take_events()
+        turn = self.loop.turn()
+        self.busy_s += self.clock.now() - now
+        self._wake_s = self.clock.now() if turn.stepped else turn.wake_s
+        return (*events, *turn.events)
+
+
+class _Clients(SimulatedClients):
+    """Robots and people who call a dispatcher of several servers."""
+
+    def __init__(
+        self,
+        servers: Sequence[_Server],
+        dispatcher: Dispatcher,
+        network_s: float,
+        reports: bool,
+        moved: bool,
+        skill_set: SkillSet,
+        prompt_tokens: int,
+    ) -> None:
+        super().__init__(servers[0].clock, self._true_s, network_s, reports)
+        self._servers = {one.name: one for one in servers}
+        self._dispatcher = dispatcher
+        self._moves = moved
+        self._ledger = Ledger()
+        self._now = servers[0].clock.now()
+        self._happened_s = self._now
+        self._gone: dict[str, int] = {}  # segments of earlier epochs, by request
+        self._skill_set = skill_set
+        self._prompt_tokens = prompt_tokens
+        self._gathered: list[Waiting] = []
+        self._reached = set(servers)
+        for one in servers:
+            self._hear(one.view(self._now), self._now)
+            if one.dies_s < math.inf:
+                self._at(one.dies_s + SILENT_S, partial(self._miss, one))
+
+    def serve(self) -> Run:
+        """Turn the servers' loops until all requests have ended.
+
+        Raises:
+            SimulationError: requests are left that no server serves.
+        """
+        servers = list(self._servers.values())
+        begin_s = self._now
+        while self._ended < self._asked:
+            nearest = min(servers, key=_next_s, default=None)
+            if nearest is None or nearest.next_s > self._happened_s + _PATIENCE_S:
+                left = self._asked - self._ended
+                raise SimulationError(f"{left} requests are left, and nothing will ever happen")
+            if self._events and self._events[0][0] <= nearest.next_s:
+                self._now = self._events[0][0]
+                heapq.heappop(self._events)[2]()
+            elif nearest.next_s >= nearest.dies_s:
+                servers.remove(nearest)
+            else:
+                self._turn(nearest)
+        arrivals_s = [robot.work.arrival_s for robot in self.robots.values()]
+        arrivals_s += [person.conversation.arrival_s for person in self.people.values()]
+        last_s = max(one.clock.now() for one in self._servers.values())
+        return Run(
+            tuple(robot.outcome for robot in self.robots.values()), self.stats.steps,
+            math.fsum(one.busy_s for one in self._servers.values()),
+            last_s - min(arrivals_s, default=begin_s), self.stats.generated_tokens,
+            tuple(person.outcome for person in self.people.values()),
+            self.stats.evictions, self.stats.recomputed_tokens, self.stats.loaded_tokens,
+        )  # fmt: skip
+
+    def pieces(self, key: str) -> list[str]:
+        """Return what the model says of a request from where its client stands, as tokens."""
+        if key in self.people:
+            person = self.people[key]
+            return stage.answer(max(person.conversation.output_tokens - len(person.times_s), 1))
+        work = self.robots[key].work
+        gone = self._gone.get(key, 0)
+        return replace(work, parts=work.parts[gone:]).pieces if gone else work.pieces
+
+    def _turn(self, server: _Server) -> None:
+        """Let a server do what is next, and its clients take what it sent in its life."""
+        events = server.turn(self._publish)
+        if events:
+            self._happened_s = max(self._happened_s, server.clock.now())
+        mine = []
+        for event in events:
+            if event.t > server.dies_s:
+                break
+            key = getattr(event, "id", None)
+            if key is None or self._server_of(key) is server:
+                mine.append(event)
+        self._take(mine)
+        for event in mine:
+            if isinstance(event, SegmentEvent | ChunkEvent):
+                self._ledger.delivered(event.id)
+            elif isinstance(event, EndEvent):
+                self._ledger.ended(event.id)
+
+    def _server_of(self, key: str) -> _Server | None:
+        sent = self._ledger.of(key)
+        return self._servers[sent.server] if sent else None
+
+    def _publish(self, view: ServerView, made_s: float) -> None:
+        """Send a view to the dispatcher."""
+        self._at(made_s + self._network_s, partial(self._hear, view, made_s))
+
+    def _hear(self, view: ServerView, made_s: float) -> None:
+        self._ledger.heard(replace(view, rtt_s=2.0 * self._network_s), made_s)
+        if self._moves and view.unstarted:
+            by_key = {one.key: (one, name) for one, name in self._ledger.unstarted()}
+            found = moves(self._now, by_key.values(), self._ledger.views(self._now))
+            for key, new in found:
+                one, old = by_key[key]
+                self._withdraw(one, self._servers[old], self._servers[new])
+
+    def _withdraw(self, one: Waiting, old: _Server, new: _Server) -> None:
+        """Take a request from a server, unless it has begun by then, and send it to another."""
+
+        def take() -> None:
+            state = {g.key: g.state for g in old.loop.generations}.get(one.key)
+            if state is State.QUEUED and self._server_of(one.key) is old:
+                self._at(old.clock.now() + self._network_s, partial(self._move, one, new))
+                self._ledger.ended(one.key)
+                old.loop.cancel(one.key, ErrorCode.CANCELED, "it moves to another server")
+
+        old.receive(self._now + self._network_s, take)
+
+    def _move(self, one: Waiting, new: _Server) -> None:
+        if new in self._reached:
+            self._send(one, new)
+        else:
+            self._dispatch(one)
+
+    def _ask(self, request: Request, at_s: float) -> None:
+        arrival_s = at_s + self._network_s
+        self._happened_s = max(self._happened_s, arrival_s)
+        self._at(arrival_s, partial(self._gather, self._waiting(request, arrival_s)))
+
+    def _gather(self, one: Waiting) -> None:
+        """Take a request; those of a burst are assigned together."""
+        self._gathered.append(one)
+        if len(self._gathered) > 1 or self._begins_burst():
+            number = len(self._gathered)
+            self._at(self._now + GATHER_S, partial(self._end_burst, number))
+        else:
+            self._end_burst(len(self._gathered))
+
+    def _begins_burst(self) -> bool:
+        """Return whether a request may be the first of a burst that is awaited."""
+        return self._dispatcher.gathers and all(v.rests for v in self._ledger.views(self._now))
+
+    def _end_burst(self, number: int) -> None:
+        """Assign what was gathered, unless more came since; none of it waits for too long."""
+        burst = self._gathered
+        if burst and (number == len(burst) or self._now >= burst[0].asked_s + LONGEST_BURST_S):
+            self._gathered = []
+            self._dispatch(*burst)
+
+    def _waiting(self, request: Request, asked_s: float) -> Waiting:
+        if isinstance(request, StreamRequest):
+            prompt = self.people[request.request_id].conversation.prompt_tokens
+            return Waiting(request, asked_s, prompt, 1.0, float(request.max_tokens))
+        assert isinstance(request, PlanRequest)
+        return Waiting(request, asked_s, self._prompt_tokens)
+
+    def _dispatch(self, *waiting: Waiting) -> None:
+        """Assign requests to servers, and send them there."""
+        now = self._now
+        made = self._dispatcher.assign(now, waiting, self._ledger.views(now))
+        by_key = {one.key: one for one in waiting}
+        for key, name in made:
+            self._send(by_key.pop(key), self._servers[name])
+        for one in by_key.values():  # no server can be reached
+            self._at(now + SILENT_S, partial(self._dispatch, one))
+
+    def _send(self, one: Waiting, server: _Server) -> None:
+        self._ledger.send(one, server.name, self._now)
+        admit = partial(server.loop.admit, one.request, one.asked_s)
+        server.receive(self._now + self._network_s, admit)
+
+    def _miss(self, server: _Server) -> None:
+        """Send the requests of a dead server to others, from where their clients stand."""
+        left = []
+        self._reached.discard(server)
+        for one in self._ledger.lost(server.name):
+            request, asked_s, key = one.waiting.request, one.waiting.asked_s, one.waiting.key
+            if isinstance(request, PlanRequest) and one.begun:
+                robot = self.robots[key]
+                done = len(robot.executed)
+                if done >= len(robot.work.parts):  # it has the whole plan
+                    robot.finished = True
+                    self._ended += 1
+                    self.plan_ended(robot, self._now)
+                    continue
+                self._gone[key] = done
+                text = "".join(robot.work.pieces[: sum(p.tokens for p in robot.work.parts[:done])])
+                task = self._skill_set.recovery_text(request.task, text, "server lost", text)
+                request = replace(request, task=task, time_utility=URGENT)
+                asked_s = self._now
+            elif one.begun:
+                assert isinstance(request, StreamRequest)
+                person = self.people[key]
+                talk, said = person.conversation, len(person.times_s)
+                goes_on = replace(
+                    talk,
+                    prompt_tokens=talk.prompt_tokens + said,
+                    max_tokens=max(request.max_tokens - said, 1),
+                )
+                request = stage.request_for(goes_on, MAX_TOKENS)
+            left.append(self._waiting(request, asked_s))
+        self._dispatch(*left)
+
+    def _report(self, segment: Segment, state: ReportState, at_s: float, took_s: float = 0) -> None:
+        server = self._server_of(segment.request_id)
+        assert server is not None
+        report = ExecutionReport(
+            segment.request_id, segment.agent, state, segment.index, took_s, epoch=segment.epoch
+        )
+        server.receive(at_s + self._network_s, partial(server.loop.report, report))
+
+    def _execute(self, segment: Segment, received_s: float) -> None:
+        """Send a segment to its robot; those of earlier epochs count before it."""
+        robot = self.robots[segment.request_id]
+        if self._gone.get(segment.request_id, 0) + segment.index < len(robot.executed):
+            return
+        done = robot.take(received_s, self._true_s(robot, segment))
+        if self._reports:
+            self._report(segment, ReportState.STARTED, done.start_s)
+            self._report(segment, ReportState.FINISHED, done.end_s, done.end_s - done.start_s)
+
+    def _true_s(self, robot: SimulatedRobot, segment: Segment) -> float:
+        return robot.work.parts[self._gone.get(robot.work.id, 0) + segment.index].true_s
+
+
+def _next_s(server: _Server) -> float:
+    return server.next_s
+
+
+def simulate_servers(
+    works: Sequence[JobInstance],
+    conversations: Sequence[Conversation],
+    servers: Sequence[SimulatedServer],
+    policy: Callable[[], Policy],
+    dispatcher: Dispatcher,
+    moves: bool = True,
+) -> Run:
+    """Return what robots and people get from several servers; the same each time.
+
+    Args:
+        works: plan requests with known segments, in order of arrival.
+        conversations: in order of arrival.
+        servers: at least one; the first's settings count for robots and the network.
+        policy: returns a new policy for each server.
+        dispatcher: a new one.
+        moves: requests that have not begun may move to another server.
+
+    Raises:
+        SimulationError: requests are left that no server serves.
+    """
+    settings = servers[0].settings
+    arrivals_s = [w.arrival_s for w in works[:1]] + [c.arrival_s for c in conversations[:1]]
+    begin_s = min(arrivals_s, default=0.0) - _FIRST_AT_S
+    clients: _Clients
+
+    made = []
+    for spec in servers:
+        clock = VirtualClock(begin_s)
+        loop, name = simulated_loop(
+            lambda key: clients.pieces(key), policy(), spec.settings, clock, works
+        )
+        made.append(_Server(spec, loop, clock))
+    clients = _Clients(
+        made, dispatcher, settings.network_s, settings.reports, moves,
+        workload.skill_set(settings.shared_tokens, works),
+        settings.shared_tokens + settings.own_tokens,
+    )  # fmt: skip
+    task = workload.task_text(settings.own_tokens)
+    for work in works:
+        clients.enter(work, request_for(work, name, task, settings))
+    for talk in conversations:
+        clients.enter_person(talk, stage.request_for(talk, MAX_TOKENS))
+    return clients.serve()
