@@ -55,6 +55,8 @@ UNDERSTOOD = {
     "annealing-search": "first_seed jobs policies profile seeds sizes",
     "annealing-lengths": "first_seed jobs profile seeds sizes",
     "annealing-fit": "first_seed jobs policies profile seeds",
+    "servers-scale": "dispatchers error jobs minutes network_s policies profile seeds servers",
+    "servers-mixed": "dispatchers error jobs loads minutes network_s policies rates seeds",
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
 }
@@ -65,7 +67,8 @@ GIVEN = {
     "scripted": True, "own_pace": True, "rates": (4.0,), "ratios": (0.4,), "lengths": ("1-2:3-4",),
     "bounds": (3.0,), "charged": True, "requests": (2,), "tokens": 99, "repeats": 8,
     "explain": True, "durations": "model", "robots": (2,), "first_seed": 3, "minutes": 2.0,
-    "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,),
+    "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,), "dispatchers": ("two-choices",),
+    "servers": (2,),
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from timely_llm.experiments.registry import experiment as find
 from timely_llm.experiments.results.document import write_run
 from timely_llm.experiments.virtual.durations import DURATIONS
 
-MOST_LOAD, MOST_RATE, MOST_REQUESTS, MOST_ROBOTS = 100, 1000, 1024, 1000
+MOST_LOAD, MOST_RATE, MOST_REQUESTS, MOST_ROBOTS, MOST_SERVERS = 100, 1000, 1024, 1000, 64
 MOST_MINUTES = 1440
 
 
@@ -87,6 +87,11 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Policies to compare, such as fcfs,timely:drops,deadline:kappa=0, or"
               " my_module:MyPolicy of your own."
               )  # fmt: skip
+@click.option("--dispatchers", metavar="A,B", callback=_words,
+              help="For servers-*: rules that assign requests, such as"
+              " most-worth,two-choices:seed=3, or my_module:MyRule of your own.")  # fmt: skip
+@click.option("--servers", metavar="1,4", callback=_counts(MOST_SERVERS, "1,4"),
+              help="For servers-scale: numbers of servers; each is a run.")  # fmt: skip
 @click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
               help="Copies of each job; each number is a run.")  # fmt: skip
 @click.option("--robots", metavar="10,100", callback=_counts(MOST_ROBOTS, "10,100"),

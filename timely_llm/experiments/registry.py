@@ -39,6 +39,8 @@ EXPERIMENTS = (
     "annealing-search",
     "annealing-lengths",
     "annealing-fit",
+    "servers-scale",
+    "servers-mixed",
     "engine-overhead",
     "engine-resume",
 )

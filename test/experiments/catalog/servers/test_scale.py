@@ -1,0 +1,41 @@
+"""n servers at n times the load, beside servers of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from timely_llm.experiments.catalog.servers.scale import COPIES, GROUPS
+from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.registry import experiment
+from timely_llm.experiments.results.document import RunDocument
+from timely_llm.report.load import LoadedRun
+from timely_llm.report.page import render
+
+
+def run(**options: object) -> RunDocument:
+    found = experiment("servers-scale")
+    given = {"servers": (1, 3), "minutes": 0.6, "seeds": 1, "jobs": 1, **options}
+    return found.run(found.options(**given), lambda done, total: None)
+
+
+def test_a_request_is_worth_as_much_at_more_servers() -> None:
+    made = run()
+    assert [(row["robots"], row["servers"]) for row in made.rows[::2]] == [
+        (robots, servers) for robots in (COPIES, GROUPS) for servers in (1, 3)
+    ]
+    assert set(made.keys) | set(made.measures) <= made.rows[0].keys()
+    assert set(made.measures) <= made.definitions.keys()
+    for row in made.rows:
+        assert row["share_finished"] == 1.0
+        share = row["utility_vs_one"]
+        assert isinstance(share, float)
+        if row["servers"] == 1:
+            assert share == 1.0
+        elif row["dispatcher"] == "most-worth":
+            assert share >= 0.97
+    assert "servers-scale" in render([LoadedRun.of(made)])
+
+
+def test_too_many_servers_are_refused() -> None:
+    with pytest.raises(ExperimentError, match="65 servers are too many: at most 64"):
+        run(servers=(65,))

@@ -1,0 +1,1 @@
+"""Experiments with several servers behind one dispatcher."""
