@@ -31,6 +31,7 @@ def test_rows_are_shown_and_written(
         ("engine --pinned 128", "must be below --prompt, 128"),
         ("engine --batch 0", "0 is not in the range"),
         ("scheduler --policy best", "'best' is not one of"),
+        ("dispatch --dispatchers best", "unknown dispatcher 'best'"),
         ("segmentation --json /no/such/folder/x.json", "/no/such/folder is not a folder"),
         ("soak --robots 0", "0 is not in the range"),
     ],

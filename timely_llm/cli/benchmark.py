@@ -23,8 +23,10 @@ from timely_llm.cli.options import (
     OwnOr,
     need_ros,
 )
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import EXECUTORS, executors, need
+from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.engines.registry import EXTRAS
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 from timely_llm.report.fitted_table import FittedTable
@@ -117,6 +119,24 @@ def scheduler(
     from timely_llm.benchmarks.scheduler import rows
 
     show("scheduler", lambda progress: rows(policies, generations, progress=progress), json_file)
+
+
+@benchmark.command()
+@click.option("--dispatchers", metavar="A,B", default=",".join(DISPATCHERS), show_default="all",
+              help="Rules to measure, such as most-worth,two-choices:seed=3, or my_module:MyRule of"
+              " your own.")  # fmt: skip
+@JSON
+def dispatch(dispatchers: str, json_file: Path | None) -> None:
+    """Measure what the assignment of requests to servers costs, for each rule."""
+    from timely_llm.benchmarks.dispatch import rows
+
+    names = [name.strip() for name in dispatchers.split(",") if name.strip()]
+    try:
+        for name in names:
+            make_dispatcher(name)
+    except ConfigurationError as error:
+        raise click.BadParameter(str(error), param_hint="--dispatchers") from error
+    show("dispatch", lambda progress: rows(names, progress=progress), json_file)
 
 
 @benchmark.command()
