@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tools.results.page import Page, ResultsError
-from tools.results.pages import both, people, plans, policies, whole
+from tools.results.pages import both, people, plans, policies, servers, whole
 
 LANES: Mapping[str, Sequence[Page]] = {
     "Robots": plans.PAGES,
     "People": people.PAGES,
     "Robots and people at one engine": both.PAGES,
+    "Several servers": servers.PAGES,
     "The policies themselves": policies.PAGES,
     "Whole requests in a predicted order": whole.PAGES,
 }
