@@ -8,6 +8,7 @@ import click
 import pytest
 
 from timely_llm.cli.main import COMMANDS
+from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.registry import EXPERIMENTS
@@ -36,6 +37,8 @@ def named(code: str) -> object:
         return PROFILES[code]
     if code.partition(":")[0] in POLICIES:
         return parse(code).make()
+    if code.partition(":")[0] in DISPATCHERS:
+        return make_dispatcher(code)
     if "/" in code:
         return ROOT / code if (ROOT / code).is_file() else None
     return _object(code)

@@ -113,18 +113,31 @@ def parse_options(name: str, texts: Iterable[str]) -> dict[str, float | str]:
         ConfigurationError: there is no policy of that name, it has no such option, an option comes
             twice, or a value is not possible.
     """
+    return read_options(name, options_of(name), texts)
+
+
+def read_options(
+    name: str, known: Mapping[str, object], texts: Iterable[str]
+) -> dict[str, float | str]:
+    """Return options by name, each from a text `option=value`; empty texts are skipped.
+
+    Args:
+        name: of what has the options, for the sentences of errors.
+        known: all options, each with its default.
+        texts: the texts.
+
+    Raises:
+        ConfigurationError: an option is unknown or comes twice, or a value is not possible.
+    """
     values: dict[str, float | str] = {}
     for text in filter(None, texts):
-        known = options_of(name)
         option, equals, value = text.partition("=")
         if not equals or option not in known:
-            what = f"{quoted(text)} is no option of the policy {name}"
             allowed = ", ".join(f"{one}={possible(default)}" for one, default in known.items())
-            raise ConfigurationError(
-                f"{what}: choose of {allowed}" if known else f"{what}: none is"
-            )
+            choice = f"choose of {allowed}" if known else "it has none"
+            raise ConfigurationError(f"{quoted(text)} is no option of {name}: {choice}")
         if option in values:
-            raise ConfigurationError(f"the option {option} of the policy {name} is given twice")
+            raise ConfigurationError(f"the option {option} of {name} is given twice")
         values[option] = option_value(f"{name}:{option}", known[option], value)
     return values
 

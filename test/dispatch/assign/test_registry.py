@@ -77,9 +77,9 @@ def test_options_reach_the_rule() -> None:
     ("spec", "words"),
     [
         ("best", "unknown dispatcher 'best': choose one of round-robin, "),
-        ("two-choices:seed=x", "two-choices:seed must be a number, not 'x'"),
-        ("two-choices:sed=1", "two-choices has no option 'sed=1', only: seed=..."),
-        ("round-robin:seed=1", "round-robin has no option 'seed=1', only: none"),
+        ("two-choices:seed=x", "two-choices:seed must be a whole number from 1 on, not 'x'"),
+        ("two-choices:sed=1", "'sed=1' is no option of two-choices: choose of seed=..."),
+        ("round-robin:seed=1", "'seed=1' is no option of round-robin: it has none"),
         ("largest-memory:memory=all", "largest-memory:memory must be paper or free, not 'all'"),
         ("largest-memory:utilization=2", "utilization must be above 0 and at most 1, not 2"),
         (f"{__name__}:NoRule", "is no dispatcher: it has no assign and no gathers"),

@@ -51,8 +51,8 @@ def test_options_of_the_policy_win_over_its_parameters() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("people", "'people' is no option of the policy deadline: choose of kappa=..., lead_s="),
-        ("rows=4", "'rows=4' is no option of the policy deadline: choose of kappa"),
+        ("people", "'people' is no option of deadline: choose of kappa=..., lead_s="),
+        ("rows=4", "'rows=4' is no option of deadline: choose of kappa"),
         ("people=many", "deadline:people must be a number from 0 on or inf, not 'many'"),
         ("late_rate=2", "deadline: late_rate must be above 0 and at most 1, not 2"),
     ],

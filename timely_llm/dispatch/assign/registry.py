@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import Field, fields, is_dataclass
-from enum import StrEnum
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
@@ -15,7 +14,7 @@ from timely_llm.dispatch.assign.memory import LargestMemory
 from timely_llm.dispatch.assign.response import ShortestResponse
 from timely_llm.dispatch.assign.worth import MostWorth
 from timely_llm.dispatch.contract import Dispatcher
-from timely_llm.policies.registry import word
+from timely_llm.policies.registry import read_options
 
 DEFAULT_DISPATCHER = "most-worth"
 """The rule of a dispatcher without a setting."""
@@ -45,8 +44,10 @@ def make_dispatcher(spec: str) -> Dispatcher:
     if name not in DISPATCHERS and parts and is_reference(f"{name}:{parts[0]}"):
         name = f"{name}:{parts.pop(0)}"
     make: Any = _maker(name)
-    known = {one.name: one for one in fields(make) if one.init} if is_dataclass(make) else {}
-    options = dict(_option(name, part, known) for part in parts)
+    known = (
+        {one.name: one.default for one in fields(make) if one.init} if is_dataclass(make) else {}
+    )
+    options = read_options(name, known, parts)
     try:
         rule = make(**options)
     except ConfigurationError:
@@ -72,24 +73,3 @@ def _maker(name: str) -> object:
     if not callable(make):
         raise ConfigurationError(f"{name} is no dispatcher: it is {quoted(make)}, not a class")
     return make
-
-
-def _option(name: str, part: str, known: Mapping[str, Field[Any]]) -> tuple[str, object]:
-    """Return an option and its value.
-
-    Raises:
-        ConfigurationError: the rule has no such option, or the value is not possible.
-    """
-    option, given, value = part.partition("=")
-    if not given or option not in known:
-        allowed = ", ".join(f"{one}=..." for one in known) or "none"
-        raise ConfigurationError(f"{name} has no option {quoted(part)}, only: {allowed}")
-    default = known[option].default
-    if isinstance(default, StrEnum):
-        return option, word(f"{name}:{option}", default, value)
-    try:
-        return option, int(value) if isinstance(default, int) else float(value)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"{name}:{option} must be a number, not {quoted(value)}"
-        ) from error
