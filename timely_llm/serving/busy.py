@@ -195,9 +195,11 @@ class BusyGate:
         possible: Callable[[float], float],
     ) -> float:
         """Return the share of the engine that a request leaves to real-time ones to come."""
-        needs = (want.need for want in wants if want.real_time)
+        # The one that comes counts too: what is kept free must hold it beside those present.
+        needs = [want.need for want in wants if want.real_time]
+        needs += [asked.need] * asked.real_time
         present = EngineShare(step_s, map(possible, needs)).used
-        self._real_time.saw(present, now)  # since the last request came
+        self._real_time.saw(present, now)
         if asked.real_time:
             return 0.0
         usual = self._real_time.mean + _MARGIN * self._real_time.deviation
