@@ -210,8 +210,9 @@ class SharedStep:
         rows, tokens = self.rows + 1, generation.to_compute
         seconds = self.step_time.predict_s(rows, self.prefill_tokens, int(context))
         _, row_s, token_s, _ = self.step_time.coefficients
-        if tokens > 1 and state.rate and token_s * tokens > row_s:
-            # A prompt is paid once, unlike a row: it may lengthen a step to begin in time.
+        if state.rate and token_s * tokens > row_s:
+            # A prompt is paid once, unlike a row: it may lengthen a step to begin in time. So may a
+            # row that is cheaper than a prompt's token.
             limit_s = max(limit_s, min(_START * state.ttft_s, _START_S))
         refusal: Reason | None = None
         needed = tokens + state.tokens_to_go
