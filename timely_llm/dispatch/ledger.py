@@ -53,6 +53,10 @@ class Ledger:
         else:
             self._servers[view.name] = _Record(view, made_s)
 
+    def reaches(self, server: str) -> bool:
+        """Return whether a server said something of itself and was not lost since."""
+        return server in self._servers
+
     def send(self, waiting: Waiting, server: str, now: float) -> None:
         """Record that a request is sent to a server, and to no other from now on."""
         self.ended(waiting.key)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import count
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent, SegmentEvent
+from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent
 from timely_llm.core.generation import State
 from timely_llm.core.request import (
     ErrorCode,
@@ -25,17 +25,9 @@ from timely_llm.core.request import (
     StreamRequest,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.core.time_utility import URGENT
-from timely_llm.dispatch.contract import (
-    GATHER_S,
-    LONGEST_BURST_S,
-    Dispatcher,
-    ServerView,
-    Waiting,
-)
-from timely_llm.dispatch.ledger import Ledger
+from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
+from timely_llm.dispatch.front import Action, Finish, Front, Send, Withdraw
 from timely_llm.dispatch.load import Load
-from timely_llm.dispatch.moves import moves
 from timely_llm.experiments.virtual import stage, workload
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import (
@@ -132,7 +124,7 @@ class _Server:
 
 
 class _Clients(SimulatedClients):
-    """Robots and people who call a dispatcher of several servers."""
+    """Robots and people, and the front that takes their requests for several servers."""
 
     def __init__(
         self,
@@ -140,26 +132,23 @@ class _Clients(SimulatedClients):
         dispatcher: Dispatcher,
         network_s: float,
         reports: bool,
-        moved: bool,
+        moves: bool,
         skill_set: SkillSet,
         prompt_tokens: int,
     ) -> None:
         super().__init__(servers[0].clock, self._true_s, network_s, reports)
         self._servers = {one.name: one for one in servers}
-        self._dispatcher = dispatcher
-        self._moves = moved
-        self._ledger = Ledger()
+        self._front = Front(dispatcher, self, moves)
         self._now = servers[0].clock.now()
         self._happened_s = self._now
-        self._gone: dict[str, int] = {}  # segments of earlier epochs, by request
+        self._wake_s = math.inf
+        self._gone: dict[str, int] = {}  # segments that a robot had when its server got the request
         self._skill_set = skill_set
         self._prompt_tokens = prompt_tokens
-        self._gathered: list[Waiting] = []
-        self._reached = set(servers)
         for one in servers:
             self._hear(one.view(self._now), self._now)
             if one.dies_s < math.inf:
-                self._at(one.dies_s + SILENT_S, partial(self._miss, one))
+                self._at(one.dies_s + SILENT_S, partial(self._miss, one.name))
 
     def serve(self) -> Run:
         """Turn the servers' loops until all requests have ended.
@@ -201,6 +190,20 @@ class _Clients(SimulatedClients):
         gone = self._gone.get(key, 0)
         return replace(work, parts=work.parts[gone:]).pieces if gone else work.pieces
 
+    def task(self, request: PlanRequest, plan: str, done: str) -> str:
+        """Return the task that asks for the rest of a plan, as a server words it."""
+        return self._skill_set.recovery_text(request.task, plan, "server lost", done)
+
+    def answer(self, request: StreamRequest, text: str, tokens: int) -> StreamRequest:
+        """Return the request for the rest of an answer: a longer prompt."""
+        talk = self.people[request.request_id].conversation
+        goes_on = replace(
+            talk,
+            prompt_tokens=talk.prompt_tokens + tokens,
+            max_tokens=max(request.max_tokens - tokens, 1),
+        )
+        return stage.request_for(goes_on, MAX_TOKENS)
+
     def _turn(self, server: _Server) -> None:
         """Let a server do what is next, and its clients take what it sent in its life."""
         events = server.turn(self._publish)
@@ -211,141 +214,89 @@ class _Clients(SimulatedClients):
             if event.t > server.dies_s:
                 break
             key = getattr(event, "id", None)
-            if key is None or self._server_of(key) is server:
+            if key is None or self._front.serves(server.name, key):
                 mine.append(event)
         self._take(mine)
         for event in mine:
-            if isinstance(event, SegmentEvent | ChunkEvent):
-                self._ledger.delivered(event.id)
+            if isinstance(event, ChunkEvent) and event.chunk:
+                self._front.chunk(event.chunk)
             elif isinstance(event, EndEvent):
-                self._ledger.ended(event.id)
-
-    def _server_of(self, key: str) -> _Server | None:
-        sent = self._ledger.of(key)
-        return self._servers[sent.server] if sent else None
+                self._front.ended(event.id)
 
     def _publish(self, view: ServerView, made_s: float) -> None:
-        """Send a view to the dispatcher."""
+        """Send a view to the front."""
         self._at(made_s + self._network_s, partial(self._hear, view, made_s))
 
     def _hear(self, view: ServerView, made_s: float) -> None:
-        self._ledger.heard(replace(view, rtt_s=2.0 * self._network_s), made_s)
-        if self._moves and view.unstarted:
-            by_key = {one.key: (one, name) for one, name in self._ledger.unstarted()}
-            found = moves(self._now, by_key.values(), self._ledger.views(self._now))
-            for key, new in found:
-                one, old = by_key[key]
-                self._withdraw(one, self._servers[old], self._servers[new])
+        view = replace(view, rtt_s=2.0 * self._network_s)
+        self._act(self._front.heard(view, made_s, self._now))
 
-    def _withdraw(self, one: Waiting, old: _Server, new: _Server) -> None:
-        """Take a request from a server, unless it has begun by then, and send it to another."""
-
-        def take() -> None:
-            state = {g.key: g.state for g in old.loop.generations}.get(one.key)
-            if state is State.QUEUED and self._server_of(one.key) is old:
-                self._at(old.clock.now() + self._network_s, partial(self._move, one, new))
-                self._ledger.ended(one.key)
-                old.loop.cancel(one.key, ErrorCode.CANCELED, "it moves to another server")
-
-        old.receive(self._now + self._network_s, take)
-
-    def _move(self, one: Waiting, new: _Server) -> None:
-        if new in self._reached:
-            self._send(one, new)
-        else:
-            self._dispatch(one)
+    def _miss(self, server: str) -> None:
+        self._act(self._front.lost(server, self._now))
 
     def _ask(self, request: Request, at_s: float) -> None:
         arrival_s = at_s + self._network_s
         self._happened_s = max(self._happened_s, arrival_s)
-        self._at(arrival_s, partial(self._gather, self._waiting(request, arrival_s)))
-
-    def _gather(self, one: Waiting) -> None:
-        """Take a request; those of a burst are assigned together."""
-        self._gathered.append(one)
-        if len(self._gathered) > 1 or self._begins_burst():
-            number = len(self._gathered)
-            self._at(self._now + GATHER_S, partial(self._end_burst, number))
-        else:
-            self._end_burst(len(self._gathered))
-
-    def _begins_burst(self) -> bool:
-        """Return whether a request may be the first of a burst that is awaited."""
-        return self._dispatcher.gathers and all(v.rests for v in self._ledger.views(self._now))
-
-    def _end_burst(self, number: int) -> None:
-        """Assign what was gathered, unless more came since; none of it waits for too long."""
-        burst = self._gathered
-        if burst and (number == len(burst) or self._now >= burst[0].asked_s + LONGEST_BURST_S):
-            self._gathered = []
-            self._dispatch(*burst)
-
-    def _waiting(self, request: Request, asked_s: float) -> Waiting:
         if isinstance(request, StreamRequest):
             prompt = self.people[request.request_id].conversation.prompt_tokens
-            return Waiting(request, asked_s, prompt, 1.0, float(request.max_tokens))
-        assert isinstance(request, PlanRequest)
-        return Waiting(request, asked_s, self._prompt_tokens)
+            waiting = Waiting(request, arrival_s, prompt, 1.0, float(request.max_tokens))
+        else:
+            waiting = Waiting(request, arrival_s, self._prompt_tokens)
+        self._at(arrival_s, lambda: self._act(self._front.asked(waiting, arrival_s)))
 
-    def _dispatch(self, *waiting: Waiting) -> None:
-        """Assign requests to servers, and send them there."""
-        now = self._now
-        made = self._dispatcher.assign(now, waiting, self._ledger.views(now))
-        by_key = {one.key: one for one in waiting}
-        for key, name in made:
-            self._send(by_key.pop(key), self._servers[name])
-        for one in by_key.values():  # no server can be reached
-            self._at(now + SILENT_S, partial(self._dispatch, one))
+    def _wake(self) -> None:
+        self._wake_s = math.inf
+        self._act(self._front.tick(self._now))
+
+    def _act(self, actions: Sequence[Action] = ()) -> None:
+        """Carry out what the front asks for, and wake it when it wants that."""
+        for action in actions:
+            match action:
+                case Send(waiting, name):
+                    self._send(waiting, self._servers[name])
+                case Withdraw(key, name):
+                    take = partial(self._withdraw, key, self._servers[name])
+                    self._servers[name].receive(self._now + self._network_s, take)
+                case Finish(key):
+                    self._ended += 1
+                    self.robots[key].finished = True
+                    self.plan_ended(self.robots[key], self._now)
+        if self._front.wake_s < self._wake_s:
+            self._wake_s = self._front.wake_s
+            self._at(self._wake_s, self._wake)
 
     def _send(self, one: Waiting, server: _Server) -> None:
-        self._ledger.send(one, server.name, self._now)
+        if one.key in self.robots:
+            self._gone[one.key] = len(self.robots[one.key].executed)
         admit = partial(server.loop.admit, one.request, one.asked_s)
         server.receive(self._now + self._network_s, admit)
 
-    def _miss(self, server: _Server) -> None:
-        """Send the requests of a dead server to others, from where their clients stand."""
-        left = []
-        self._reached.discard(server)
-        for one in self._ledger.lost(server.name):
-            request, asked_s, key = one.waiting.request, one.waiting.asked_s, one.waiting.key
-            if isinstance(request, PlanRequest) and one.begun:
-                robot = self.robots[key]
-                done = len(robot.executed)
-                if done >= len(robot.work.parts):  # it has the whole plan
-                    robot.finished = True
-                    self._ended += 1
-                    self.plan_ended(robot, self._now)
-                    continue
-                self._gone[key] = done
-                text = "".join(robot.work.pieces[: sum(p.tokens for p in robot.work.parts[:done])])
-                task = self._skill_set.recovery_text(request.task, text, "server lost", text)
-                request = replace(request, task=task, time_utility=URGENT)
-                asked_s = self._now
-            elif one.begun:
-                assert isinstance(request, StreamRequest)
-                person = self.people[key]
-                talk, said = person.conversation, len(person.times_s)
-                goes_on = replace(
-                    talk,
-                    prompt_tokens=talk.prompt_tokens + said,
-                    max_tokens=max(request.max_tokens - said, 1),
-                )
-                request = stage.request_for(goes_on, MAX_TOKENS)
-            left.append(self._waiting(request, asked_s))
-        self._dispatch(*left)
+    def _withdraw(self, key: str, server: _Server) -> None:
+        """Take a request from a server that has it, unless it has begun."""
+        if not self._front.serves(server.name, key):
+            return
+        state = {g.key: g.state for g in server.loop.generations}.get(key)
+        if state is State.QUEUED:
+            self._front.withdrawn(key, server.name, server.clock.now() + self._network_s)
+            self._act()
+            server.loop.cancel(key, ErrorCode.CANCELED, "it moves to another server")
+        else:
+            self._front.stays(key, server.name)
 
     def _report(self, segment: Segment, state: ReportState, at_s: float, took_s: float = 0) -> None:
-        server = self._server_of(segment.request_id)
-        assert server is not None
         report = ExecutionReport(
             segment.request_id, segment.agent, state, segment.index, took_s, epoch=segment.epoch
         )
-        server.receive(at_s + self._network_s, partial(server.loop.report, report))
+        relayed = self._front.report(report)
+        assert relayed is not None
+        server = self._servers[relayed[0]]
+        server.receive(at_s + self._network_s, partial(server.loop.report, relayed[1]))
 
     def _execute(self, segment: Segment, received_s: float) -> None:
         """Send a segment to its robot; those of earlier epochs count before it."""
+        segment = self._front.segment(segment)
         robot = self.robots[segment.request_id]
-        if self._gone.get(segment.request_id, 0) + segment.index < len(robot.executed):
+        if self._gone[segment.request_id] + segment.index < len(robot.executed):
             return
         done = robot.take(received_s, self._true_s(robot, segment))
         if self._reports:
@@ -353,7 +304,7 @@ class _Clients(SimulatedClients):
             self._report(segment, ReportState.FINISHED, done.end_s, done.end_s - done.start_s)
 
     def _true_s(self, robot: SimulatedRobot, segment: Segment) -> float:
-        return robot.work.parts[self._gone.get(robot.work.id, 0) + segment.index].true_s
+        return robot.work.parts[self._gone[robot.work.id] + segment.index].true_s
 
 
 def _next_s(server: _Server) -> float:
