@@ -44,6 +44,7 @@ LEARNS = {
     "SegmentLengths._order": 8 * 64,
     "SegmentLengths._sorted": 8 * 64,
     "SegmentLengths._known": 32 * 64,
+    "LearnedLengths._gaussians": 4 * 64,
     "VirtualTokens._served": 5 * 64,
 }
 """What is learned of the last 64 kinds of requests, where each one is of its own kind, and the
