@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,34 @@ def load(reference: str) -> Any:
         meant = f": is {near[0]} meant?" if near else ""
         raise ConfigurationError(f"the module {module_name} has no {name}{meant}")
     return getattr(module, name)
+
+
+def maker(what: str, name: str, ours: Mapping[str, Any], form: str) -> Any:
+    """Return what makes an object: one of ours by its name, or a user's own class or function.
+
+    Args:
+        what: what is made, such as `policy`, for the sentences of errors.
+        name: the user's text.
+        ours: those of the package by name.
+        form: how a user's own is named.
+
+    Raises:
+        ConfigurationError: no such object is known, or the user's own cannot be called.
+    """
+    if name in ours:
+        return ours[name]
+    if not is_reference(name):
+        raise ConfigurationError(unknown(what, name, ours, form))
+    make = load(name)
+    if not callable(make):
+        raise ConfigurationError(f"{name} is no {what}: it is {quoted(make)}, not a class")
+    return make
+
+
+def unknown(what: str, name: str, ours: Iterable[str], form: str) -> str:
+    """Return the sentence for a name that means nothing; see `maker`."""
+    allowed = ", ".join(ours)
+    return f"unknown {what} {quoted(name)}: choose one of {allowed}, or name your own as {form}"
 
 
 def _imported(name: str) -> Any:

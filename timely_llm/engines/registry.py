@@ -9,7 +9,7 @@ from typing import Any
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import ConfigurationError, EngineError, TimelyError
-from timely_llm.core.object_reference import is_reference, load, raised
+from timely_llm.core.object_reference import is_reference, load, raised, unknown
 from timely_llm.core.requirements import RequirementError, need
 from timely_llm.core.text import quoted
 from timely_llm.engines.contract import Engine
@@ -153,10 +153,7 @@ def make_engine(
         engine = own_engine(name, limits, model, engine_args)
         return PacedEngine(engine, profile) if profile else engine
     if name not in ENGINES:
-        raise EngineError(
-            f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}, or name your own as"
-            " my_module:MyEngine"
-        )
+        raise EngineError(unknown("engine", name, ENGINES, "my_module:MyEngine"))
     if engine_args and name != "vllm":
         raise EngineError(f"engine_args are options that only the engine vllm has, not {name}")
     if name == "simulated":

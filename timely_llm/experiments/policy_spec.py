@@ -7,16 +7,11 @@ from dataclasses import dataclass, replace
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference
+from timely_llm.core.options import option_value, possible
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.contract import Policy
-from timely_llm.policies.registry import (
-    POLICIES,
-    make_policy,
-    option_value,
-    options_of,
-    possible,
-)
+from timely_llm.policies.registry import POLICIES, make_policy, options_of
 
 HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
 """The limits of the code of Ling et al. 2024. It applies them to baselines too."""

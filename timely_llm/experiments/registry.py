@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.object_reference import is_reference, load
+from timely_llm.core.object_reference import is_reference, load, unknown
 from timely_llm.core.text import quoted
 from timely_llm.experiments.contract import Experiment, ExperimentError
 
@@ -57,11 +57,7 @@ def experiment(name: str) -> Experiment[Any]:
     if is_reference(name):
         return _own(name)
     if name not in EXPERIMENTS:
-        allowed = ", ".join(EXPERIMENTS)
-        raise ExperimentError(
-            f"unknown experiment {name!r}: choose one of {allowed}, or name your own as"
-            " my_module:EXPERIMENT"
-        )
+        raise ExperimentError(unknown("experiment", name, EXPERIMENTS, "my_module:EXPERIMENT"))
     module = name.replace("-", ".", 1)
     found: Experiment[Any] = import_module(f"timely_llm.experiments.catalog.{module}").EXPERIMENT
     return found

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from timely_llm.conformance.policies.service import sizes
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
+from timely_llm.dispatch.front import Front
 from timely_llm.experiments.catalog.mixed import with_talks
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.virtual import workload
@@ -51,6 +54,24 @@ def run(
     return simulate_servers(
         works, made.conversations, servers, lambda: make_policy("deadline"), dispatcher, moves
     )
+
+
+def test_the_front_keeps_nothing_of_what_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    fronts: list[Front] = []
+    make = Front.__init__
+
+    def remember(front: Front, *args: Any) -> None:
+        fronts.append(front)
+        make(front, *args)
+
+    monkeypatch.setattr(Front, "__init__", remember)
+    run(trace(3), (FAST, SLOW, FAST), dies_s=DIES_S)
+    held = sizes(fronts[0])
+    assert not {
+        place: number
+        for place, number in held.items()
+        if number and place.startswith(("Front.", "Ledger._sent", "_Record.sent"))
+    }
 
 
 @pytest.mark.parametrize("rule", DISPATCHERS)

@@ -7,14 +7,13 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.object_reference import is_reference, load, raised
-from timely_llm.core.text import quoted
+from timely_llm.core.object_reference import is_reference, maker, raised
+from timely_llm.core.options import read_options
 from timely_llm.dispatch.assign.counts import LeastOutstanding, RoundRobin, TwoChoices
 from timely_llm.dispatch.assign.memory import LargestMemory
 from timely_llm.dispatch.assign.response import ShortestResponse
 from timely_llm.dispatch.assign.worth import MostWorth
 from timely_llm.dispatch.contract import Dispatcher
-from timely_llm.policies.registry import read_options
 
 DEFAULT_DISPATCHER = "most-worth"
 """The rule of a dispatcher without a setting."""
@@ -43,7 +42,7 @@ def make_dispatcher(spec: str) -> Dispatcher:
     name, *parts = spec.split(":")
     if name not in DISPATCHERS and parts and is_reference(f"{name}:{parts[0]}"):
         name = f"{name}:{parts.pop(0)}"
-    make: Any = _maker(name)
+    make: Any = maker("dispatcher", name, DISPATCHERS, "my_module:MyRule")
     known = (
         {one.name: one.default for one in fields(make) if one.init} if is_dataclass(make) else {}
     )
@@ -59,17 +58,3 @@ def make_dispatcher(spec: str) -> Dispatcher:
         raise ConfigurationError(f"{name} is no dispatcher: it has no {' and no '.join(lacking)}")
     made: Dispatcher = rule
     return made
-
-
-def _maker(name: str) -> object:
-    if name in DISPATCHERS:
-        return DISPATCHERS[name]
-    if not is_reference(name):
-        raise ConfigurationError(
-            f"unknown dispatcher {quoted(name)}: choose one of {', '.join(DISPATCHERS)}, or name"
-            " your own as my_module:MyRule"
-        )
-    make = load(name)
-    if not callable(make):
-        raise ConfigurationError(f"{name} is no dispatcher: it is {quoted(make)}, not a class")
-    return make

@@ -20,7 +20,6 @@ from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
     PlanRequest,
-    ReportState,
     Request,
     StreamRequest,
 )
@@ -283,28 +282,21 @@ class _Clients(SimulatedClients):
         else:
             self._front.stays(key, server.name)
 
-    def _report(self, segment: Segment, state: ReportState, at_s: float, took_s: float = 0) -> None:
-        report = ExecutionReport(
-            segment.request_id, segment.agent, state, segment.index, took_s, epoch=segment.epoch
-        )
+    def _tell(self, report: ExecutionReport, at_s: float) -> None:
         relayed = self._front.report(report)
         assert relayed is not None
         server = self._servers[relayed[0]]
-        server.receive(at_s + self._network_s, partial(server.loop.report, relayed[1]))
+        server.receive(at_s, partial(server.loop.report, relayed[1]))
 
     def _execute(self, segment: Segment, received_s: float) -> None:
-        """Send a segment to its robot; those of earlier epochs count before it."""
-        segment = self._front.segment(segment)
-        robot = self.robots[segment.request_id]
-        if self._gone[segment.request_id] + segment.index < len(robot.executed):
-            return
-        done = robot.take(received_s, self._true_s(robot, segment))
-        if self._reports:
-            self._report(segment, ReportState.STARTED, done.start_s)
-            self._report(segment, ReportState.FINISHED, done.end_s, done.end_s - done.start_s)
+        super()._execute(self._front.segment(segment), received_s)
+
+    def _place(self, segment: Segment) -> int:
+        """Return the place of a segment; those of earlier epochs count before it."""
+        return self._gone[segment.request_id] + segment.index
 
     def _true_s(self, robot: SimulatedRobot, segment: Segment) -> float:
-        return robot.work.parts[self._gone[robot.work.id] + segment.index].true_s
+        return robot.work.parts[self._place(segment)].true_s
 
 
 def _next_s(server: _Server) -> float:

@@ -226,12 +226,16 @@ class SimulatedClients:
     def _execute(self, segment: Segment, received_s: float) -> None:
         """Send a segment to its robot; one that comes a second time says nothing new."""
         robot = self.robots[segment.request_id]
-        if segment.index < len(robot.executed):
+        if self._place(segment) < len(robot.executed):
             return
         done = robot.take(received_s, self._seconds(robot, segment))
         if self._reports:
             self._report(segment, ReportState.STARTED, done.start_s)
             self._report(segment, ReportState.FINISHED, done.end_s, done.end_s - done.start_s)
+
+    def _place(self, segment: Segment) -> int:
+        """Return the place of a segment among those that its robot executes."""
+        return segment.index
 
     def _ask(self, request: Request, at_s: float) -> None:
         arrival_s = at_s + self._network_s
@@ -241,7 +245,11 @@ class SimulatedClients:
         report = ExecutionReport(
             segment.request_id, segment.agent, state, segment.index, took_s, epoch=segment.epoch
         )
-        self._at(at_s + self._network_s, lambda: self.loop.report(report))
+        self._tell(report, at_s + self._network_s)
+
+    def _tell(self, report: ExecutionReport, at_s: float) -> None:
+        """Let a report arrive at a time."""
+        self._at(at_s, lambda: self.loop.report(report))
 
     def _at(self, time_s: float, happen: Callable[[], None]) -> None:
         heapq.heappush(self._events, (time_s, next(self._order), happen))

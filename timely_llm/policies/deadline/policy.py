@@ -178,10 +178,8 @@ class Deadline(Explains):
             # Plans that run ahead give their memory to those that are needed.
             fitting, _ = moment.fitting(line, ())
         line = fitting[: moment.capacity.max_rows]
-        least = 1
-        while not expensive and least < len(line) and not line[least].prompt_s:
-            least += 1
-        wave = line[: best_prefix(line, now, step_time, least)]
+        decoding = 0 if expensive else sum([not one.prompt_s for one in line])
+        wave = line[: best_prefix(line, now, step_time, max(decoding, 1))]
         if moment.why is not None:
             one_s = step_time.predict_s(1)
             joining = set(wave)

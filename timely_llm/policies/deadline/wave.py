@@ -14,8 +14,7 @@ from timely_llm.policies.step_time import StepTime
 AGE_S = 10.0
 """Idle time after which the price of an idle robot has doubled, seconds."""
 
-_FEW = 8  # up to this, all numbers are tried
-_EXACT = 8  # beyond this, strides grow
+_FEW = 8  # numbers that are all tried; of more, strides grow after the first eight
 _MOST_BETA = 1e9  # a client's beta may be any number
 
 
@@ -162,7 +161,7 @@ def _strides(least: int, total: int) -> list[int]:
         ends.append(min(ends[-1] + 1 + ends[-1] // 2, least))
     grow = total - least > _FEW
     while ends[-1] < total:
-        ends.append(min(ends[-1] + 1 + grow * (ends[-1] - least) // _EXACT, total))
+        ends.append(min(ends[-1] + 1 + grow * (ends[-1] - least) // _FEW, total))
     return ends
 
 
