@@ -119,7 +119,7 @@ def test_a_batch_in_flight_lets_no_other_begin() -> None:
     policy.output_lengths = Known(a=10, b=20)
     first, second = whole("a", 60.0), whole("b", 60.0)
     policy.plan(0.0, [first, second], PACE, ROOMY)
-    first.state = State.RUNNING
+    first.state, first.to_compute = State.RUNNING, 0
     assert not policy.plan(0.01, [second], PACE, ROOMY)  # a waits for its step
     first.state = State.ENDED
     assert policy.plan(0.02, [second], PACE, ROOMY).keys == {"b"}
@@ -171,3 +171,24 @@ def test_it_names_the_place_in_its_order() -> None:
     assert [said[key].cause for key in "abc"] == [Cause.ORDERED, Cause.ORDERED, Cause.BEHIND]
     said = dict(policy.plan(0.0, [running("r"), whole("d", 60.0)], PACE, ROOMY).reasons)
     assert [said[key].cause for key in "rd"] == [Cause.RUNS, Cause.BEHIND]
+
+
+def test_a_batch_that_is_gone_lets_the_next_one_begin() -> None:
+    policy = Annealing(rows=2)
+    gone, others = [stream(f"a{i}") for i in range(2)], [stream(f"b{i}") for i in range(2)]
+    assert policy.plan(0.0, gone, PACE, ROOMY).keys == {"a0", "a1"}
+    for one in gone:
+        one.state = State.RUNNING
+    assert policy.plan(1.0, others, PACE, ROOMY).keys == {"b0", "b1"}
+
+
+def test_the_next_batch_waits_for_requests_whose_step_is_in_flight() -> None:
+    policy = Annealing(rows=2)
+    first, others = [stream(f"a{i}") for i in range(2)], [stream(f"b{i}") for i in range(2)]
+    assert policy.plan(0.0, first, PACE, ROOMY).keys == {"a0", "a1"}
+    for one in first:
+        one.state, one.to_compute, one.pending_tokens = State.RUNNING, 0, 1
+    assert not policy.plan(1.0, others, PACE, ROOMY)
+    for one in first:
+        one.state = State.ENDED
+    assert policy.plan(2.0, others, PACE, ROOMY).keys == {"b0", "b1"}

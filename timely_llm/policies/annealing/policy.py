@@ -124,7 +124,8 @@ class Annealing(Explains):
         begun = [g for g in generations if g.state is not State.QUEUED]
         waiting = {g.key: g for g in generations if g.state is State.QUEUED}
         rows = min(self.rows or capacity.max_rows, capacity.max_rows)
-        self._batch = [g for g in self._batch if _is_active(g, waiting)]
+        here = {g.key for g in generations}
+        self._batch = [g for g in self._batch if _is_active(g, here)]
         chosen = [g for g in self._batch if g.key in waiting]
         if not self.static or not (begun or self._batch):
             self._order_all(list(waiting.values()), now, step_time, rows)
@@ -236,8 +237,13 @@ def _sorted(keys: Sequence[float], rows: int) -> FoundOrder:
     return FoundOrder(in_batches(line, rows), math.nan, 0)
 
 
-def _is_active(generation: Generation, waiting: Collection[str]) -> bool:
-    """Return whether a request of the batch has not ended."""
-    if generation.state is State.QUEUED:
-        return generation.key in waiting
-    return generation.state in (State.RUNNING, State.SUSPENDED)
+def _is_active(generation: Generation, here: Collection[str]) -> bool:
+    """Return whether a request of the batch has not ended.
+
+    One that is not in the pool waits for a step in flight, which leaves it no token to compute, or
+    for its KV. Otherwise it is gone.
+    """
+    if generation.state not in (State.QUEUED, State.RUNNING, State.SUSPENDED):
+        return False
+    in_flight = generation.to_compute == 0 or generation.pending_tokens > 0
+    return generation.key in here or in_flight or generation.loading
