@@ -182,7 +182,7 @@ def test_a_batch_that_is_gone_lets_the_next_one_begin() -> None:
     assert policy.plan(1.0, others, PACE, ROOMY).keys == {"b0", "b1"}
 
 
-def test_the_next_batch_waits_for_requests_whose_step_is_in_flight() -> None:
+def test_the_next_batch_waits_for_a_step_in_flight() -> None:
     policy = Annealing(rows=2)
     first, others = [stream(f"a{i}") for i in range(2)], [stream(f"b{i}") for i in range(2)]
     assert policy.plan(0.0, first, PACE, ROOMY).keys == {"a0", "a1"}
