@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from operator import mul, neg
+from operator import mul
 
 _SAME_S = 1e-7
 
@@ -27,11 +27,11 @@ class EngineShare:
 
     def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
         self._step_s = step_s
-        self._needs = sorted(needs, reverse=True)
+        self._negated = sorted(-need for need in needs)
         self._rows_s: list[float] = []  # seconds that each further row adds to a step
         self._last_s = 0.0  # of the step with the last one of them
         self._bends: list[tuple[int, float]] = []  # rows after which a row adds another time
-        self.used = self.of(self._needs)
+        self.used = self.of(-need for need in self._negated)
         self._refused = (float("inf"), 0.0)
 
     def of(self, needs: Iterable[float]) -> float:
@@ -46,20 +46,20 @@ class EngineShare:
         refused, refused_most = self._refused
         if need >= refused and most <= refused_most:
             return False  # a smaller rate did not fit before
-        needs = self._needs
-        others = len(needs)
+        negated = self._negated
+        others = len(negated)
         if len(self._rows_s) < others + 2:
             self._know(others + 2)
-        place = bisect_right(needs, -need, key=neg)
+        place = bisect_right(negated, -need)
         # Each stream with a smaller need is one row further on.
         used = self.used + need * self._rows_s[place]
         for row, more_s in self._bends:
             if place <= row < others:
-                used += more_s * needs[row]
+                used -= more_s * negated[row]
         if used > most:
             self._refused = need, most
             return False
-        needs.insert(place, need)
+        negated.insert(place, -need)
         self.used = used
         return True
 

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from timely_llm.core.generation import PlanGeneration
@@ -69,11 +70,6 @@ class RecentLengths:
         """Return the lengths of a class, the shortest first."""
         return self._sorted.get(of_class, ())
 
-    def longer(self, of_class: Hashable, out: int) -> Sequence[int]:
-        """Return the lengths of a class above `out`, the shortest first."""
-        seen = self.of(of_class)
-        return seen[bisect_right(seen, out) :]
-
     def observe(self, of_class: Hashable, tokens: int) -> None:
         """Learn a length of a class, tokens."""
         order = self._order.pop(of_class, None)
@@ -93,9 +89,9 @@ class RecentLengths:
 class AnswerLengths(RecentLengths):
     """Lengths of whole answers, by class: each service level is a class."""
 
-    def knows(self, of_class: Hashable, enough: int = ENOUGH) -> bool:
+    def knows(self, of_class: Hashable) -> bool:
         """Return whether enough lengths of a class were seen."""
-        return len(self.of(of_class)) >= enough
+        return len(self.of(of_class)) >= ENOUGH
 
     def to_go(
         self, of_class: Hashable, out: int, bound: int, share: float, enough: int = ENOUGH
@@ -110,10 +106,11 @@ class AnswerLengths(RecentLengths):
             share: the quantile, below 1.
             enough: least lengths of the class.
         """
-        expected = bound
-        if self.knows(of_class, enough):
-            longer = self.longer(of_class, out)
-            expected = longer[int(share * len(longer))] if longer else int(_LONGER * out) + 1
+        expected, seen = bound, self.of(of_class)
+        if len(seen) >= enough:
+            place = bisect_right(seen, out)
+            longer = len(seen) - place
+            expected = seen[place + int(share * longer)] if longer else int(_LONGER * out) + 1
         return max(min(expected, bound) - out, 1)
 
 
@@ -137,6 +134,15 @@ def outlook(*lengths: tuple[int, float]) -> Outlook:
 _SHARES = (1 / 6, 1 / 2, 5 / 6)
 
 
+@lru_cache(maxsize=1024)
+def _alike(*lengths: int) -> Outlook:
+    """Return the distribution of lengths that are equally likely."""
+    chances: dict[int, float] = {}
+    for tokens in lengths:
+        chances[tokens] = chances.get(tokens, 0.0) + 1.0 / len(lengths)
+    return outlook(*chances.items())
+
+
 class SegmentLengths(RecentLengths):
     """Lengths of segments, by class: skill set, utility, and first or later segment.
 
@@ -145,16 +151,14 @@ class SegmentLengths(RecentLengths):
 
     Args:
         prior: tokens of a segment, until eight of its class were seen.
-        learn: whether lengths are learned.
     """
 
-    def __init__(self, prior: int, learn: bool = True) -> None:
+    def __init__(self, prior: int) -> None:
         super().__init__()
         self._prior = prior
-        self._learn = learn
         self._known: dict[Hashable, dict[int, Outlook]] = {}
-        # Plans, and the segments and tokens that each of them had delivered.
-        self._watched: tuple[list[PlanGeneration], list[int], list[int]] = [], [], []
+        # Plans of the last batch, and the segments and tokens that each had delivered.
+        self._watched: list[tuple[PlanGeneration, int, int]] = []
 
     def to_go(self, generation: PlanGeneration) -> Outlook:
         """Return the distribution of the tokens to the next boundary.
@@ -180,24 +184,22 @@ class SegmentLengths(RecentLengths):
 
     def watch(self, batch: Iterable[PlanGeneration]) -> None:
         """Learn from the segments of the last batch, and remember the state of this one."""
-        for g, segments, tokens in zip(*self._watched, strict=True):
-            if len(g.segments) > segments and self._learn:
+        for g, segments, tokens in self._watched:
+            made = len(g.segments) - segments
+            if made > 0:
                 said = len(g.token_ids) - g.segment_tokens - tokens
-                made = len(g.segments) - segments
                 self.observe(_class(g, not segments), max(round(said / made), 1))
-        plans = list(batch)
-        delivered = [len(g.token_ids) - g.segment_tokens for g in plans]
-        self._watched = plans, [len(g.segments) for g in plans], delivered
+        self._watched = [
+            (g, len(g.segments), len(g.token_ids) - g.segment_tokens) for g in batch
+        ]
 
     def _estimate(self, of_class: Hashable, out: int) -> Outlook:
-        longer = self.longer(of_class, out)
-        if len(self.of(of_class)) < ENOUGH or not longer:
-            return outlook((max(self._prior - out, 1), 1.0))
-        chances: dict[int, float] = {}
-        for share in _SHARES:
-            tokens = longer[int(share * len(longer))] - out
-            chances[tokens] = chances.get(tokens, 0.0) + 1.0 / len(_SHARES)
-        return outlook(*chances.items())
+        seen = self.of(of_class)
+        place = bisect_right(seen, out)
+        longer = len(seen) - place
+        if len(seen) < ENOUGH or not longer:
+            return _alike(max(self._prior - out, 1))
+        return _alike(*[seen[place + int(share * longer)] - out for share in _SHARES])
 
 
 def _class(generation: PlanGeneration, first: bool) -> Hashable:

@@ -102,7 +102,8 @@ class Deadline(Explains):
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted((one.generation for one in wave), key=_TO_COMPUTE)
-            limits = [(one.density, one.own_step_s(now)) for one in wave]
+            if streams:
+                limits = [(one.density, one.own_step_s(now)) for one in wave]
         else:
             moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):

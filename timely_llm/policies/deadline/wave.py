@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -16,6 +16,10 @@ AGE_S = 10.0
 
 _FEW = 8  # numbers that are all tried; of more, strides grow after the first eight
 _MOST_BETA = 1e9  # a client's beta may be any number
+
+
+Terms = tuple[tuple[tuple[int, float], ...], float, float, float, float, float, float]
+"""(tokens to go, chance) of each length, and what says its worth at a time."""
 
 
 class Deliverable:
@@ -37,7 +41,7 @@ class Deliverable:
         density: worth that it loses in the next wave, per second of the engine.
     """
 
-    __slots__ = ("_lengths", "_terms", "density", "generation", "prompt_s", "tokens")
+    __slots__ = ("density", "generation", "prompt_s", "terms", "tokens")
 
     def __init__(
         self,
@@ -49,56 +53,70 @@ class Deliverable:
     ) -> None:
         utility, rate = generation.time_utility, generation.robot_time.rate
         beta, scale = _scaled(utility.beta, urgent)
+        lengths, self.tokens = outlook
         self.generation = generation
-        self._lengths, self.tokens = outlook
         self.prompt_s = prompt_s
         self.density = 0.0
         # A request with beta 0 waits like a normal one.
         price = rate * kappa * scale * (beta or 1.0)
-        worth = slope = 0.0
-        due_s = idle_from_s = generation.robot_free_s
-        if not generation.segments:
+        if generation.segments:
+            worth = slope = 0.0
+            due_s = idle_from_s = generation.robot_free_s
+        else:
             worth, slope = scale * beta, scale * utility.alpha
             idle_from_s = generation.asked_s
             due_s = idle_from_s + utility.ert_s
-        # Read together, since the search does so some hundred times in a decision.
-        self._terms = worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
+        self.terms = lengths, worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
 
     def expected(self, begin_s: float, step_s: float) -> float:
         """Return the expected worth if its steps of `step_s` seconds begin at `begin_s`."""
-        total = 0.0
-        worth, slope, due_s, idle_from_s, price, aging = self._terms
-        for tokens, chance in self._lengths:
-            ready_s = begin_s + tokens * step_s
-            earned = worth
-            if worth and ready_s > due_s:
-                earned += slope * (ready_s - due_s)
-                if earned < 0.0:
-                    earned = 0.0
-            idle_s = ready_s - idle_from_s
-            if idle_s > 0.0:
-                earned -= idle_s * (price + idle_s * aging)
-            total += chance * earned
-        return total
+        return add_worth(0.0, ((1, self.terms),), begin_s, step_s)
 
     def idle_s(self, now: float) -> float:
         """Return for how long its robot has been idle, seconds; below 0 if it is busy."""
-        return now - self._terms[3]
+        return now - self.terms[4]
 
     def own_step_s(self, now: float) -> float:
         """Return the longest step with which it is in time, seconds; not above 0 if it is late."""
-        return (self._terms[2] - now) / self.tokens
+        return (self.terms[3] - now) / self.tokens
+
+
+def add_worth(
+    total: float, groups: Iterable[tuple[int, Terms]], begin_s: float, step_s: float
+) -> float:
+    """Return a total and the expected worth of groups with steps of `step_s` from `begin_s` on.
+
+    Args:
+        total: the worth of others.
+        groups: the number of members, and the terms of one that stands for all of them.
+        begin_s: when their steps begin, seconds.
+        step_s: seconds of a step.
+    """
+    for members, (lengths, worth, slope, due_s, idle_from_s, price, aging) in groups:
+        expected = 0.0
+        for tokens, chance in lengths:
+            ready_s = begin_s + tokens * step_s
+            if ready_s <= due_s:
+                earned = worth
+            elif (earned := worth + slope * (ready_s - due_s)) < 0.0:
+                earned = 0.0
+            idle_s = ready_s - idle_from_s
+            if idle_s > 0.0:
+                earned -= idle_s * (price + idle_s * aging)
+            expected += chance * earned
+        total += members * expected
+    return total
 
 
 def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> list[Deliverable]:
     """Return segments by what each loses per second of the engine if it runs last."""
     one_s = step_time.predict_s(1)
-    tokens = sum(one.tokens for one in line)
+    tokens = sum([one.tokens for one in line])
     wave_s = step_time.predict_s(len(line)) * tokens / max(len(line), 1)
-    wave_s += sum(one.prompt_s for one in line)
+    wave_s += sum([one.prompt_s for one in line])
     for one in line:
-        begin_s = now + one.prompt_s
-        loss = one.expected(begin_s, one_s) - one.expected(begin_s + wave_s, one_s)
+        begin_s, alone = now + one.prompt_s, ((1, one.terms),)
+        loss = add_worth(0.0, alone, begin_s, one_s) - add_worth(0.0, alone, begin_s + wave_s, one_s)
         one.density = loss / (one.prompt_s + one.tokens * one_s)
     return sorted(line, key=attrgetter("density"), reverse=True)
 
@@ -123,23 +141,19 @@ def best_prefix(
     if total <= least:
         return total
     ends = _strides(least, total)
-    groups = [(line[(begin + end) // 2].expected, end - begin) for begin, end in pairwise(ends)]
-    prompts_s = list(accumulate((one.prompt_s for one in line), initial=0.0))
-    waves = list(accumulate((one.tokens for one in line), max, initial=0.0))
+    groups = [(end - begin, line[(begin + end) // 2].terms) for begin, end in pairwise(ends)]
+    prompts_s = list(accumulate([one.prompt_s for one in line], initial=0.0))
+    waves = list(accumulate([one.tokens for one in line], max, initial=0.0))
 
     @cache
     def worth(taken: int) -> tuple[float, int]:
         """Return the worth of all if that many groups share the wave; equals: the larger wave."""
         number = ends[taken]
-        begin_s, step_s = now + prompts_s[number], step_time.predict_s(number)
+        step_s = step_time.predict_s(number)
         after_s = now + prompts_s[total] + waves[number] * step_s
+        value = add_worth(0.0, groups[:taken], now + prompts_s[number], step_s)
         later_s = step_time.predict_s(total - number)
-        value = 0.0
-        for expected, members in groups[:taken]:
-            value += members * expected(begin_s, step_s)
-        for expected, members in groups[taken:]:
-            value += members * expected(after_s, later_s)
-        return value, taken
+        return add_worth(value, groups[taken:], after_s, later_s), taken
 
     first, last = ends.index(least), len(groups)
     if last - first <= _FEW:
@@ -154,7 +168,8 @@ def best_prefix(
     return ends[best]
 
 
-def _strides(least: int, total: int) -> list[int]:
+@lru_cache(maxsize=1024)
+def _strides(least: int, total: int) -> Sequence[int]:
     """Return ends of strides: a coarse division up to `least`, a finer one from there on."""
     ends = [0]
     while ends[-1] < least:
