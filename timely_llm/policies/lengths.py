@@ -189,9 +189,7 @@ class SegmentLengths(RecentLengths):
             if made > 0:
                 said = len(g.token_ids) - g.segment_tokens - tokens
                 self.observe(_class(g, not segments), max(round(said / made), 1))
-        self._watched = [
-            (g, len(g.segments), len(g.token_ids) - g.segment_tokens) for g in batch
-        ]
+        self._watched = [(g, len(g.segments), len(g.token_ids) - g.segment_tokens) for g in batch]
 
     def _estimate(self, of_class: Hashable, out: int) -> Outlook:
         seen = self.of(of_class)

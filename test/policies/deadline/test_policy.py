@@ -16,7 +16,8 @@ from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.results.metrics import row
 from timely_llm.experiments.sources import composed
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
-from timely_llm.policies.deadline.policy import GATHER_S, LOOK_AT, MOST_URGENT, Deadline
+from timely_llm.policies.deadline.moment import LOOK_AT
+from timely_llm.policies.deadline.policy import GATHER_S, MOST_URGENT, Deadline
 from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.traces.imported.lrtrace import read_lrtrace

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import NamedTuple
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation, PlanGeneration, StreamGeneration, by_kind
-from timely_llm.core.reason import Cause, Reason, Reasons
+from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
+from timely_llm.policies.deadline.moment import LONGEST_SEGMENT, LOOK_AT, Moment
 from timely_llm.policies.deadline.streams import AHEAD, SharedStep, Streams
 from timely_llm.policies.deadline.wave import Deliverable, best_prefix, by_loss
 from timely_llm.policies.lengths import SegmentLengths
-from timely_llm.policies.packing import Memory, pack
+from timely_llm.policies.packing import pack
 from timely_llm.policies.step_time import StepTime
-
-LONGEST_SEGMENT = 16
-"""Tokens of the longest segment that memory is kept for."""
-
-LOOK_AT = 32
-"""Most plans that may join a step with their prompts."""
 
 GATHER_S = 0.002
 """Seconds that an engine at rest awaits the rest of a burst; ten times as long at most."""
 
 MOST_URGENT = 10.0
+"""Largest exponent of the worth of plans."""
+
 _FIRST_GUESS = 8  # tokens of a segment, until some of its class were seen
 _EXPENSIVE = 2.0  # rows are expensive if a step of all takes more than this times one of one row
 _TICK_S = 1e-6
-_TO_COMPUTE = attrgetter("to_compute")
+_TO_COMPUTE, _FREE_S = attrgetter("to_compute"), attrgetter("robot_free_s")
 
 
 @dataclass(eq=False)
@@ -84,13 +80,13 @@ class Deadline(Explains):
     ) -> StepPlan:
         """Return the plans that are worth most in this step, and the streams beside them."""
         plans, streams = by_kind(generations)
-        moment = Moment(now, generations, step_time, capacity, {} if self.explain else None)
+        one_s, why = step_time.predict_s(1), {} if self.explain else None
+        moment = Moment(now, generations, step_time, one_s, capacity, why)
         needed, ahead, wake_s = self._by_need(plans, moment)
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
             moment.explain(generations, Cause.GATHERS, gather_s - now)
             return StepPlan(wake_s=min(gather_s, wake_s), reasons=moment.reasons)
-        one_s = step_time.predict_s(1)
         expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
         if needed or streams:
             room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
@@ -101,7 +97,7 @@ class Deadline(Explains):
         talks = bool(streams or self.streams.states)
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
-            batch = sorted((one.generation for one in wave), key=_TO_COMPUTE)
+            batch = sorted([one.generation for one in wave], key=_TO_COMPUTE)
             if streams:
                 limits = [(one.density, one.own_step_s(now)) for one in wave]
         else:
@@ -109,20 +105,20 @@ class Deadline(Explains):
         if needed and not (batch or ahead or held):
             batch, alone_s = moment.alone(needed)
             wake_s = min(wake_s, alone_s)
-        first: list[Generation] = [*batch, *ahead]
-        self.lengths.watch([*batch, *ahead])
+        first = [*batch, *ahead]
+        self.lengths.watch(first)
         if streams:
             plan = self._with_streams(first, streams, limits, moment)
         else:
-            plan = pack(first, generations, capacity, why=moment.why)
+            plan = pack(first, generations, capacity, why=why)
         if first and not plan:
             wake_s = math.inf  # the batch needs more than all memory: waiting does not help
-        evictable = plan.evictable
-        if evictable:
-            last = {g.key for g in needed if g.to_compute == 1}
-            spent = self.streams.unpromised()
-            evictable = tuple(sorted(evictable, key=lambda key: (key in last, key not in spent)))
-        return StepPlan(plan.entries, evictable, wake_s, plan.reasons)
+        if wake_s == math.inf and not plan.evictable:
+            return plan
+        last = {g.key for g in needed if g.to_compute == 1}
+        spent = self.streams.unpromised()
+        evictable = sorted(plan.evictable, key=lambda key: (key in last, key not in spent))
+        return replace(plan, evictable=tuple(evictable), wake_s=wake_s)
 
     def _by_need(
         self, plans: Sequence[PlanGeneration], moment: Moment
@@ -131,7 +127,7 @@ class Deadline(Explains):
         needed: list[PlanGeneration] = []
         ahead: list[PlanGeneration] = []
         wake_s = math.inf
-        soon_s = moment.now + LONGEST_SEGMENT * moment.step_time.predict_s(1)
+        soon_s = moment.now + LONGEST_SEGMENT * moment.one_s
         lead_s = moment.now + self.lead_s
         for generation in plans:
             free_s = generation.robot_free_s
@@ -141,7 +137,7 @@ class Deadline(Explains):
                 ahead.append(generation)
             else:
                 wake_s = min(wake_s, free_s - self.lead_s)
-        ahead.sort(key=attrgetter("robot_free_s"))
+        ahead.sort(key=_FREE_S)
         if moment.why is not None:
             moment.explain(plans, Cause.NOT_DUE)
             moment.explain(ahead, Cause.AHEAD_LIMIT)
@@ -158,35 +154,36 @@ class Deadline(Explains):
     ) -> tuple[list[Deliverable], bool]:
         """Return the needed plans of this step, and whether others wait for streams."""
         now, step_time = moment.now, moment.step_time
-        prompt_s = step_time.coefficients[2]
-        line = [
-            Deliverable(
-                g, self.lengths.to_go(g), prompt_s * (g.to_compute - 1), self.kappa, self.urgent
-            )
-            for g in needed
-        ]
-        line = by_loss(line, now, step_time)
+        prompt_s, to_go = step_time.coefficients[2], self.lengths.to_go
+        kappa, urgent = self.kappa, self.urgent
+        line = by_loss(
+            [
+                Deliverable(g, to_go(g), prompt_s * (g.to_compute - 1), kappa, urgent)
+                for g in needed
+            ],
+            now,
+            step_time,
+        )
         held: set[Deliverable] = set()
         if streams or self.streams.states:
-            held = self.streams.promise(now, streams, line, step_time, moment.capacity)
-            if held and self.streams.due(now + step_time.predict_s(1)):
+            held = self.streams.promise(moment, streams, line)
+            if held and self.streams.due(now + moment.one_s):
                 line = [one for one in line if one not in held]
         if not expensive:  # then a row costs less than what it saves
-            prompts = [one for one in line if one.prompt_s]
-            line = [*(one for one in line if not one.prompt_s), *prompts]
+            line.sort(key=lambda one: one.prompt_s > 0.0)
         fitting, all_fit = moment.fitting(line, ahead)
         if ahead and not all_fit:
             # Plans that run ahead give their memory to those that are needed.
             fitting, _ = moment.fitting(line, ())
-        line = fitting[: moment.capacity.max_rows]
-        decoding = 0 if expensive else sum([not one.prompt_s for one in line])
-        wave = line[: best_prefix(line, now, step_time, max(decoding, 1))]
+        fitting = fitting[: moment.capacity.max_rows]
+        decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
+        wave = fitting[: best_prefix(fitting, now, step_time, max(decoding, 1))]
         if moment.why is not None:
-            one_s = step_time.predict_s(1)
             joining = set(wave)
-            for one in (*held, *line):
+            for one in (*held, *fitting):
                 cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
-                moment.why[one.generation.key] = Reason(cause, one.expected(now, one_s))
+                worth = one.expected(now, moment.one_s)
+                moment.why[one.generation.key] = Reason(cause, worth)
         return wave, bool(held)
 
     def _with_streams(
@@ -204,110 +201,21 @@ class Deadline(Explains):
             limits: (density, longest step in seconds) of the plans that are needed.
             moment: the moment.
         """
-        step_time, capacity, why = moment.step_time, moment.capacity, moment.why
-        prompts = sum(g.to_compute for g in first if g.to_compute > 1)
-        context = sum(g.context_tokens for g in first)
-        step_s = step_time.predict_s(len(first), 0, context)
-        prompts_s = step_time.predict_s(len(first), prompts, context) - step_s
-        least_s = step_s * (1.0 + AHEAD)
-        step = SharedStep(
-            step_time, len(first), prompts, context,
-            capacity.free_tokens - prompts - len(first) * LONGEST_SEGMENT, capacity.max_rows,
-            [(density, max(own_s, least_s) + prompts_s) for density, own_s in limits], why,
-        )  # fmt: skip
+        generations, capacity, why = moment.generations, moment.capacity, moment.why
+        step = SharedStep(moment, first, limits)
         if why is not None:
             why |= {k: Reason(Cause.NOT_PROMISED, need) for k, need in self.streams.needs()}
         self.streams.join(moment.now, step)
         batch = [*first, *sorted(step.joined, key=_TO_COMPUTE)]
-        tokens = sum(g.to_compute for g in first) + step.tokens
-        plan = pack(batch, moment.generations, capacity, why=why, tokens=tokens)
+        tokens = sum([g.to_compute for g in first]) + step.tokens
+        plan = pack(batch, generations, capacity, why=why, tokens=tokens)
         if not plan:
             # No chosen generation fits: take the streams with least to compute.
-            order = sorted(streams, key=_TO_COMPUTE)
-            plan = pack(order, moment.generations, capacity, why=why)
+            plan = pack(sorted(streams, key=_TO_COMPUTE), generations, capacity, why=why)
             if why is not None:
                 why |= dict.fromkeys(plan.keys, Reason(Cause.ALONE))
                 plan = replace(plan, reasons=tuple(why.items()))
         return plan
-
-
-class Moment(NamedTuple):
-    """What a step is planned from.
-
-    Attributes:
-        now: the time, seconds.
-        generations: the pool.
-        step_time: predicted seconds of steps.
-        capacity: limits of the engine.
-        why: takes the reasons by key; None: no reasons.
-    """
-
-    now: float
-    generations: Collection[Generation]
-    step_time: StepTime
-    capacity: Capacity
-    why: dict[str, Reason] | None
-
-    @property
-    def reasons(self) -> Reasons:
-        """The reasons so far."""
-        return tuple((self.why or {}).items())
-
-    def explain(
-        self, some: Iterable[Generation], cause: Cause, number: float | None = math.nan
-    ) -> None:
-        """Give some generations a reason, if reasons are asked for.
-
-        Args:
-            some: the generations.
-            cause: the reason's.
-            number: the reason's; not a number: the seconds until the generation is due.
-        """
-        if self.why is None:
-            return
-        for one in some:
-            due = number is not None and math.isnan(number)
-            self.why[one.key] = Reason(cause, one.due_s - self.now if due else number)
-
-    def fitting(
-        self, line: Sequence[Deliverable], ahead: Sequence[PlanGeneration]
-    ) -> tuple[list[Deliverable], bool]:
-        """Return a line without waiting plans for which memory lacks, and whether none lacks."""
-        waiting = [place for place, one in enumerate(line) if one.generation.to_compute > 1]
-        if len(waiting) > LOOK_AT:
-            line = line[: waiting[LOOK_AT]]
-        tokens = sum([one.generation.to_compute for one in line])
-        rows = len(line) + len(ahead)
-        if tokens + rows * LONGEST_SEGMENT <= self.capacity.free_tokens:
-            return list(line), True
-        running = [one.generation for one in line if one.generation.to_compute <= 1]
-        memory = self._memory([*running, *ahead])
-        fitting, all_fit = [], True
-        for one in line:
-            generation = one.generation
-            if generation.to_compute > 1:
-                if not memory.has_room(generation, self.now):
-                    all_fit = False
-                    if self.why is not None:
-                        self.why[generation.key] = memory.refusal(generation)
-                    continue
-                memory.promise(generation)
-            fitting.append(one)
-        return fitting, all_fit
-
-    def alone(self, needed: Sequence[PlanGeneration]) -> tuple[list[PlanGeneration], float]:
-        """Return the first plan that fits alone, and when another one may evict others."""
-        memory = self._memory([])
-        for generation in needed:
-            if memory.has_room_alone(generation, self.now):
-                self.explain([generation], Cause.ALONE, None)
-                return [generation], math.inf
-        return [], memory.next_start_s(needed, self.now)
-
-    def _memory(self, running: Sequence[Generation]) -> Memory:
-        keys = {generation.key for generation in running}
-        resting = [generation for generation in self.generations if generation.key not in keys]
-        return Memory(running, resting, self.capacity, self.step_time, LONGEST_SEGMENT)
 
 
 def _gathers_until_s(needed: Sequence[PlanGeneration], ahead: Sequence[PlanGeneration]) -> float:

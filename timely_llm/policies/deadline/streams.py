@@ -16,19 +16,17 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
-from timely_llm.core.generation import State, StreamGeneration
+from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
-from timely_llm.core.step import Capacity
+from timely_llm.policies.deadline.moment import LONGEST_SEGMENT, Moment
 from timely_llm.policies.deadline.wave import Deliverable
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.lengths import ENOUGH, AnswerLengths, DecayingMean
-from timely_llm.policies.step_time import StepTime
 
 BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
@@ -60,12 +58,15 @@ class StreamState:
         generation: the stream.
         real_time: the whole answer has a deadline.
         due_s: when its next token is due, or the whole answer.
-        tpot_s, ttft_s: of its service level, seconds.
+        tpot_s: seconds a token of its service level.
+        start_s: longest step in which its prompt may begin, seconds.
         begun: its first token is there.
         bearable: tokens a second that it keeps in any case once it has begun.
         need: tokens a second that keep its service level from now on.
         floor: bearable tokens a second, at most its need; 0 before it has begun.
         rate: promised tokens a second; 0: none.
+        urgency: sorts promised streams: real-time answers by need, then by the wanted time of
+            their next token.
         density: worth per second of the engine.
         late: its service level cannot be met any more.
         longest_s: longest step with which a real-time answer of nearly any length is in time,
@@ -73,49 +74,20 @@ class StreamState:
         tokens_to_go: expected tokens to the end.
     """
 
-    __slots__ = (
-        "_began_late",
-        "_class",
-        "_most_to_go",
-        "_out",
-        "bearable",
-        "begun",
-        "density",
-        "due_s",
-        "floor",
-        "generation",
-        "late",
-        "longest_s",
-        "need",
-        "rate",
-        "real_time",
-        "tokens_to_go",
-        "tpot_s",
-        "ttft_s",
-    )
-
     def __init__(self, generation: StreamGeneration, late_rate: float) -> None:
         slo = generation.request.slo
         self.generation = generation
-        self.real_time, self.tpot_s, self.ttft_s = slo.real_time, slo.tpot_s, slo.ttft_s
+        self.real_time, self.tpot_s = slo.real_time, slo.tpot_s
+        self.start_s = min(_START * slo.ttft_s, _START_S)
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
         self.need = self.floor = self.rate = self.density = self.due_s = 0.0
+        self.urgency = 0, 0.0
         self.tokens_to_go = self._most_to_go = 1
         self.longest_s = math.inf
         self._class = slo, generation.request.weight
         self._out = -1
-
-    @property
-    def wanted_s(self) -> float:
-        """Wanted time of the next token: steady words, and no bursts of credit."""
-        generation = self.generation
-        if not self.begun:
-            return generation.arrival_s
-        if self.rate < self.need:
-            return generation.last_s + 1.0 / self.floor
-        return min(self.due_s, generation.last_s + self.tpot_s)
 
     def look(
         self, now: float, one_s: float, lengths: AnswerLengths, quantile: float, most: float
@@ -129,23 +101,23 @@ class StreamState:
             quantile: of the lengths; assumed for a real-time answer.
             most: most tokens a second that one stream can get.
         """
-        generation = self.generation
+        generation, real_time = self.generation, self.real_time
         out = len(generation.token_ids)
         if out != self._out or not out:
             self._out, self.begun = out, out > 0
-            share = quantile if self.real_time else _TYPICAL
+            share = quantile if real_time else _TYPICAL
             bound = generation.max_tokens
             self.tokens_to_go = lengths.to_go(self._class, out, bound, share)
-            if self.real_time:
+            if real_time:
                 self._most_to_go = lengths.to_go(self._class, out, bound, _NEARLY_ANY, 4 * ENOUGH)
-        self.due_s = generation.due_s
-        left_s = self.due_s - now
-        if self.real_time:
+        self.due_s = due_s = generation.due_s
+        left_s = due_s - now
+        if real_time:
             # The answer may be shorter than assumed: one token must be in time.
             self.late = left_s < one_s
             self.need = most if self.late else min(self.tokens_to_go / left_s, most)
             self.longest_s = math.inf if self.late else left_s / self._most_to_go
-        elif not self.begun:
+        elif not out:
             self.late = self._began_late = left_s < one_s
             self.need = min(1.0 / self.tpot_s, most)
         else:
@@ -155,7 +127,21 @@ class StreamState:
             self.need = max(1.0 - left_s / _CATCH_UP_S, 1.0) / self.tpot_s
         if self.late:
             self.need = self.bearable
-        self.floor = min(self.bearable, self.need) if self.begun else 0.0
+        self.floor = min(self.bearable, self.need) if out else 0.0
+
+    def promise(self, rate: float) -> None:
+        """Promise a rate, tokens a second."""
+        self.rate = rate
+        generation = self.generation
+        if self.real_time and rate > self.floor:
+            self.urgency = 0, -self.need
+        elif not self.begun:
+            self.urgency = 1 + (self.late or rate < self.need), generation.arrival_s
+        elif rate < self.need:
+            self.urgency = 2, generation.last_s + 1.0 / self.floor
+        else:
+            # Steady words, and no bursts of credit.
+            self.urgency = 1 + self.late, min(self.due_s, generation.last_s + self.tpot_s)
 
     def ended(self, lengths: AnswerLengths) -> None:
         """Learn the length of the ended answer."""
@@ -163,41 +149,39 @@ class StreamState:
             lengths.observe(self._class, len(self.generation.token_ids))
 
 
-@dataclass
 class SharedStep:
     """A step that plans and streams share, while streams join it one by one.
 
+    Args:
+        moment: the moment.
+        first: the plans in the step.
+        limits: (density, longest step in seconds) of the plans that are needed, by falling density.
+
     Attributes:
-        step_time: predicted seconds of steps.
-        rows, prefill_tokens, context_tokens: of the plans, and then of all.
-        free_tokens: KV tokens that are left.
-        max_rows: most rows.
-        plans: (density, longest step) of the plans in the step, by falling density.
-        why: takes the reasons of streams by key; None: no reasons.
+        rows: of the step.
         joined: the streams in the step.
         tokens: tokens of the streams in the step.
         limit_s: longest that the step may become for the streams in it, seconds.
-        chunked: a prompt fills the rest of the step.
     """
 
-    step_time: StepTime
-    rows: int
-    prefill_tokens: int
-    context_tokens: float
-    free_tokens: int
-    max_rows: int
-    plans: Sequence[tuple[float, float]] = ()
-    why: dict[str, Reason] | None = None
-    joined: list[StreamGeneration] = field(default_factory=list)
-    tokens: int = 0
-    limit_s: float = math.inf
-    chunked: bool = False
-
-    def __post_init__(self) -> None:
-        self._worth = [-density for density, _ in self.plans]
-        self._limits_s = list(
-            accumulate((step_s for _, step_s in self.plans), min, initial=math.inf)
-        )
+    def __init__(
+        self, moment: Moment, first: Sequence[Generation], limits: Sequence[tuple[float, float]]
+    ) -> None:
+        self.rows = rows = len(first)
+        self.joined: list[StreamGeneration] = []
+        self.tokens = 0
+        self.limit_s = math.inf
+        self._moment = moment
+        self._prompts = prompts = sum([g.to_compute for g in first if g.to_compute > 1])
+        self._context = context = sum([g.context_tokens for g in first])
+        self._free_tokens = moment.capacity.free_tokens - prompts - rows * LONGEST_SEGMENT
+        self._chunked = False  # a prompt fills the rest of the step
+        step_s = moment.step_time.predict_s(rows, 0, context)
+        prompts_s = moment.step_time.predict_s(rows, prompts, context) - step_s
+        least_s = step_s * (1.0 + AHEAD)
+        self._worth = [-density for density, _ in limits]
+        own_s = [max(own_s, least_s) + prompts_s for _, own_s in limits]
+        self._limits_s = list(accumulate(own_s, min, initial=math.inf))
 
     def limit_for(self, density: float) -> float:
         """Return the longest step for streams in it, and for plans that are worth more."""
@@ -205,47 +189,49 @@ class SharedStep:
 
     def join(self, state: StreamState, limit_s: float) -> bool:
         """Add a stream if the step stays within a limit, or is empty; return whether it joined."""
-        generation = state.generation
-        context = self.context_tokens + generation.context_tokens
+        generation, moment = state.generation, self._moment
         rows, tokens = self.rows + 1, generation.to_compute
-        seconds = self.step_time.predict_s(rows, self.prefill_tokens, int(context))
-        _, row_s, token_s, _ = self.step_time.coefficients
+        context = self._context + generation.context_tokens
+        seconds = moment.step_time.predict_s(rows, self._prompts, context)
+        _, row_s, token_s, _ = moment.step_time.coefficients
         if state.rate and token_s * tokens > row_s:
             # A prompt is paid once, unlike a row: it may lengthen a step to begin in time. So may a
             # row that is cheaper than a prompt's token.
-            limit_s = max(limit_s, min(_START * state.ttft_s, _START_S))
+            limit_s = max(limit_s, state.start_s)
         refusal: Reason | None = None
         needed = tokens + state.tokens_to_go
-        if rows > self.max_rows:
-            refusal = Reason(Cause.ROWS, self.max_rows)
+        if rows > moment.capacity.max_rows:
+            refusal = Reason(Cause.ROWS, moment.capacity.max_rows)
         elif self.rows and seconds > limit_s:
             refusal = Reason(Cause.STEP_TIME, limit_s)
         elif tokens == 1:
             pass
-        elif self.rows and needed > self.free_tokens:
-            refusal = Reason(Cause.MEMORY, needed - self.free_tokens)
-        elif self.chunked:
+        elif self.rows and needed > self._free_tokens:
+            refusal = Reason(Cause.MEMORY, needed - self._free_tokens)
+        elif self._chunked:
             refusal = Reason(Cause.OTHER_PROMPT)
         else:
-            if token_s * tokens > limit_s - seconds:
+            chunked = token_s * tokens > limit_s - seconds
+            if chunked:
                 tokens = int(max(limit_s - seconds, 0.0) / token_s) if token_s else 0
-                self.chunked = True
             if tokens < min(_LEAST_CHUNK, generation.to_compute):
                 tokens = _LEAST_CHUNK
                 if self.rows:
-                    refusal, self.chunked = Reason(Cause.STEP_TIME, limit_s), False
-        if refusal is not None and not (rows <= self.max_rows and not self.rows):
-            if self.why is not None:
-                self.why[generation.key] = refusal
+                    refusal = Reason(Cause.STEP_TIME, limit_s)
+            self._chunked = chunked and refusal is None
+        why = moment.why
+        if refusal is not None:
+            if why is not None:
+                why[generation.key] = refusal
             return False
         self.joined.append(generation)
-        self.rows, self.context_tokens = rows, context
+        self.rows, self._context = rows, context
         self.tokens += tokens
-        self.free_tokens -= needed
+        self._free_tokens -= needed
         if generation.to_compute > 1:
-            self.prefill_tokens += tokens
-        if self.why is not None:
-            self.why[generation.key] = (
+            self._prompts += tokens
+        if why is not None:
+            why[generation.key] = (
                 Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause.SPARE)
             )
         return True
@@ -270,42 +256,38 @@ class Streams:
         self._people = people
         self.states: dict[str, StreamState] = {}
         self._present: list[StreamState] = []  # without those that wait for a step in flight
+        self._promised: list[StreamState] = []  # the most urgent first
         self._urgent = DecayingMean(_WINDOW_S)
         self._plans = DecayingMean(_WINDOW_S)
 
     def promise(
-        self,
-        now: float,
-        streams: Sequence[StreamGeneration],
-        line: Sequence[Deliverable],
-        step_time: StepTime,
-        capacity: Capacity,
+        self, moment: Moment, streams: Sequence[StreamGeneration], line: Sequence[Deliverable]
     ) -> set[Deliverable]:
         """Promise rates; return the plans that wait for streams which are worth more.
 
         Args:
-            now: the time, seconds.
+            moment: the moment.
             streams: all streams.
             line: plans that are needed, by falling density.
-            step_time: predicted seconds of steps.
-            capacity: limits of the engine.
         """
-        context = sum(stream.context_tokens for stream in streams) / max(len(streams), 1)
+        now, predict_s, max_rows = moment.now, moment.step_time.predict_s, moment.capacity.max_rows
+        context = sum([stream.context_tokens for stream in streams]) / max(len(streams), 1)
 
         @cache
         def step_s(rows: int) -> float:
-            most = min(rows, capacity.max_rows)  # more rows take turns
-            return step_time.predict_s(most, 0, int(most * context)) * rows / most
+            most = rows if rows < max_rows else max_rows  # more rows take turns
+            return predict_s(most, 0, int(most * context)) * rows / most
 
         states = self._look(now, streams, step_s)
         one_s = step_s(1)
         row_s = step_s(2) - one_s
-        needs = {one: 1.0 / max(one.own_step_s(now), one_s * (1.0 + AHEAD)) for one in line}
+        shortest_s = one_s * (1.0 + AHEAD)
+        needs = {one: 1.0 / max(one.own_step_s(now), shortest_s) for one in line}
         share = EngineShare(step_s)
         kept_free = self._kept_free(now, states, needs, share)
         offers: list[tuple[float, StreamState | Deliverable]] = [
-            *((one.density, one) for one in line),
-            *((state.density, state) for state in states if state.begun or not state.late),
+            *[(one.density, one) for one in line],
+            *[(state.density, state) for state in states if state.begun or not state.late],
         ]
         offers.sort(key=itemgetter(0), reverse=True)
         held, most, promised = set(), _UTIL, False
@@ -321,11 +303,13 @@ class Streams:
             # Urgent work would share its steps with a row that is cheap.
             waits = not (one.real_time or one.begun) and one.need * row_s > _ROOM
             if not one.late and share.offer(one.need, most - kept_free if waits else most):
-                one.rate, promised = one.need, True
+                one.promise(one.need)
+                promised = True
             else:
-                one.rate = one.floor
+                one.promise(one.floor)
                 share.offer(one.floor, math.inf)
         self._begin_late(states, share, row_s, most, most - kept_free)
+        self._promised = sorted([one for one in states if one.rate], key=attrgetter("urgency"))
         return held
 
     def _kept_free(
@@ -358,29 +342,25 @@ class Streams:
         """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone."""
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
-            state.rate = 0.0
+            state.promise(0.0)
         alone = not any(state.late and state.begun for state in states)
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
             fits = share.offer(need, _SPARE if need * row_s > _ROOM else most)
             if not (fits or (alone and share.offer(state.need, spare))):
                 break
-            state.rate, alone = state.need, False
+            state.promise(state.need)
+            alone = False
 
     def due(self, by_s: float) -> bool:
         """Return whether a promised token is wanted by a time."""
-        return any(
-            state.rate and (_urgency(state)[0] == 0 or state.wanted_s <= by_s)
-            for state in self._present
-        )
+        urgencies = [state.urgency for state in self._promised]
+        return any(not rank or wanted_s <= by_s for rank, wanted_s in urgencies)
 
     def join(self, now: float, step: SharedStep) -> None:
         """Let streams join a step."""
-        states = self._present
-        promised = [state for state in states if state.rate]
-        promised.sort(key=_urgency)
         longest_s = math.inf
-        for state in promised:
+        for state in self._promised:
             limit_s = step.limit_for(state.density)
             if state.real_time:
                 longest_s = min(longest_s, state.longest_s)
@@ -391,7 +371,7 @@ class Streams:
             if step.join(state, math.inf if pressing else min(limit_s, 1.0 / state.rate)):
                 step.limit_s = min(step.limit_s, 1.0 / state.rate)
         if not step.rows:
-            others = [state for state in states if not state.rate]
+            others = [state for state in self._present if not state.rate]
             for state in sorted(others, key=_in_line):
                 if not step.join(state, _ALONE_S):
                     break
@@ -410,10 +390,10 @@ class Streams:
         """Return the updated states of the streams, and learn from ended ones."""
         before, self.states = self.states, {}
         for stream in streams:
-            state = before.pop(stream.key, None)
-            if state is None or state.generation is not stream:
-                if state is not None:
-                    before[stream.key] = state
+            state = before.get(stream.key)
+            if state is not None and state.generation is stream:
+                del before[stream.key]
+            else:
                 state = StreamState(stream, self._late_rate)
             self.states[stream.key] = state
         self._present = states = list(self.states.values())
@@ -442,10 +422,3 @@ class Streams:
 def _in_line(state: StreamState) -> tuple[bool, float]:
     """Sort real-time answers first, then by arrival."""
     return not state.real_time, state.generation.arrival_s
-
-
-def _urgency(state: StreamState) -> tuple[int, float]:
-    """Sort real-time answers by need, then streams by the wanted time of their token."""
-    if state.real_time and state.rate > state.floor:
-        return 0, -state.need
-    return 1 + (state.late or state.rate < state.need), state.wanted_s

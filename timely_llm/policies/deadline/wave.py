@@ -116,7 +116,9 @@ def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> lis
     wave_s += sum([one.prompt_s for one in line])
     for one in line:
         begin_s, alone = now + one.prompt_s, ((1, one.terms),)
-        loss = add_worth(0.0, alone, begin_s, one_s) - add_worth(0.0, alone, begin_s + wave_s, one_s)
+        loss = add_worth(0.0, alone, begin_s, one_s) - add_worth(
+            0.0, alone, begin_s + wave_s, one_s
+        )
         one.density = loss / (one.prompt_s + one.tokens * one_s)
     return sorted(line, key=attrgetter("density"), reverse=True)
 
