@@ -49,7 +49,7 @@ class EngineShare:
         negated = self._negated
         others = len(negated)
         if len(self._rows_s) < others + 2:
-            self._know(others + 2)
+            self._know(others + 8)  # some at once
         place = bisect_right(negated, -need)
         # Each stream with a smaller need is one row further on.
         used = self.used + need * self._rows_s[place]

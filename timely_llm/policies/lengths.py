@@ -60,9 +60,13 @@ class RecentLengths:
     """The last lengths of each class, in order of length.
 
     Clients choose what a class is made of, so the number of classes is bounded.
+
+    Attributes:
+        version: changes when a class comes or goes; until then, what `of` has returned stays right.
     """
 
     def __init__(self) -> None:
+        self.version = 0
         self._order: dict[Hashable, deque[int]] = {}
         self._sorted: dict[Hashable, list[int]] = {}
 
@@ -75,6 +79,7 @@ class RecentLengths:
         order = self._order.pop(of_class, None)
         if order is None:
             order = deque()
+            self.version += 1
             if len(self._order) == CLASSES:
                 oldest = next(iter(self._order))
                 del self._order[oldest], self._sorted[oldest]
@@ -96,22 +101,29 @@ class AnswerLengths(RecentLengths):
     def to_go(
         self, of_class: Hashable, out: int, bound: int, share: float, enough: int = ENOUGH
     ) -> int:
-        """Return a quantile of the tokens to come, at least 1.
+        """Return a quantile of the tokens to come of an answer of a class; see `to_go`."""
+        return to_go(self.of(of_class), out, bound, share, enough)
 
-        Args:
-            of_class: class of the answer; only its lengths above `out` count.
-            out: tokens that were generated.
-            bound: declared most tokens of the answer: never exceeded, and expected until enough
-                lengths of the class were seen.
-            share: the quantile, below 1.
-            enough: least lengths of the class.
-        """
-        expected, seen = bound, self.of(of_class)
-        if len(seen) >= enough:
-            place = bisect_right(seen, out)
-            longer = len(seen) - place
-            expected = seen[place + int(share * longer)] if longer else int(_LONGER * out) + 1
-        return max(min(expected, bound) - out, 1)
+
+def to_go(seen: Sequence[int], out: int, bound: int, share: float, enough: int = ENOUGH) -> int:
+    """Return a quantile of the tokens to come of an answer, at least 1.
+
+    Args:
+        seen: lengths of its class, the shortest first; only those above `out` count.
+        out: tokens that were generated.
+        bound: declared most tokens of the answer: never exceeded, and expected until enough
+            lengths of the class were seen.
+        share: the quantile, below 1.
+        enough: least lengths of the class.
+    """
+    expected = bound
+    if len(seen) >= enough:
+        place = bisect_right(seen, out)
+        longer = len(seen) - place
+        expected = seen[place + int(share * longer)] if longer else int(_LONGER * out) + 1
+        if expected > bound:
+            expected = bound
+    return expected - out if expected > out else 1
 
 
 class Outlook(NamedTuple):

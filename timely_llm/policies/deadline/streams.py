@@ -26,7 +26,7 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.policies.deadline.moment import LONGEST_SEGMENT, Moment
 from timely_llm.policies.deadline.wave import Deliverable
 from timely_llm.policies.engine_share import EngineShare
-from timely_llm.policies.lengths import ENOUGH, AnswerLengths, DecayingMean
+from timely_llm.policies.lengths import ENOUGH, AnswerLengths, DecayingMean, to_go
 
 BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
@@ -67,6 +67,7 @@ class StreamState:
         rate: promised tokens a second; 0: none.
         urgency: sorts promised streams: real-time answers by need, then by the wanted time of
             their next token.
+        worth: in the units of plans.
         density: worth per second of the engine.
         late: its service level cannot be met any more.
         longest_s: longest step with which a real-time answer of nearly any length is in time,
@@ -74,20 +75,23 @@ class StreamState:
         tokens_to_go: expected tokens to the end.
     """
 
-    def __init__(self, generation: StreamGeneration, late_rate: float) -> None:
-        slo = generation.request.slo
+    def __init__(self, generation: StreamGeneration, late_rate: float, people: float) -> None:
+        slo, weight = generation.request.slo, generation.request.weight
         self.generation = generation
         self.real_time, self.tpot_s = slo.real_time, slo.tpot_s
         self.start_s = min(_START * slo.ttft_s, _START_S)
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
-        self.need = self.floor = self.rate = self.density = self.due_s = 0.0
+        self.need = self.floor = self.rate = self.density = 0.0
         self.urgency = 0, 0.0
+        self.due_s = generation.due_s
         self.tokens_to_go = self._most_to_go = 1
         self.longest_s = math.inf
-        self._class = slo, generation.request.weight
-        self._out = -1
+        self.worth = people * weight
+        self._class = slo, weight
+        self._seen: Sequence[int] = ()
+        self._version = self._out = -1
 
     def look(
         self, now: float, one_s: float, lengths: AnswerLengths, quantile: float, most: float
@@ -104,14 +108,20 @@ class StreamState:
         generation, real_time = self.generation, self.real_time
         out = len(generation.token_ids)
         if out != self._out or not out:
+            if lengths.version != self._version:
+                self._version, self._seen = lengths.version, lengths.of(self._class)
             self._out, self.begun = out, out > 0
-            share = quantile if real_time else _TYPICAL
-            bound = generation.max_tokens
-            self.tokens_to_go = lengths.to_go(self._class, out, bound, share)
+            share, bound, seen = (
+                quantile if real_time else _TYPICAL,
+                generation.max_tokens,
+                self._seen,
+            )
+            self.tokens_to_go = to_go(seen, out, bound, share)
             if real_time:
-                self._most_to_go = lengths.to_go(self._class, out, bound, _NEARLY_ANY, 4 * ENOUGH)
-        self.due_s = due_s = generation.due_s
-        left_s = due_s - now
+                self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
+        if not real_time:
+            self.due_s = generation.due_s
+        left_s = self.due_s - now
         if real_time:
             # The answer may be shorter than assumed: one token must be in time.
             self.late = left_s < one_s
@@ -171,13 +181,15 @@ class SharedStep:
         self.joined: list[StreamGeneration] = []
         self.tokens = 0
         self.limit_s = math.inf
-        self._moment = moment
+        self._predict_s, self._why = moment.step_time.predict_s, moment.why
+        _, self._row_s, self._token_s, _ = moment.step_time.coefficients
+        self._max_rows = moment.capacity.max_rows
         self._prompts = prompts = sum([g.to_compute for g in first if g.to_compute > 1])
         self._context = context = sum([g.context_tokens for g in first])
         self._free_tokens = moment.capacity.free_tokens - prompts - rows * LONGEST_SEGMENT
         self._chunked = False  # a prompt fills the rest of the step
-        step_s = moment.step_time.predict_s(rows, 0, context)
-        prompts_s = moment.step_time.predict_s(rows, prompts, context) - step_s
+        step_s = self._predict_s(rows, 0, context)
+        prompts_s = self._predict_s(rows, prompts, context) - step_s
         least_s = step_s * (1.0 + AHEAD)
         self._worth = [-density for density, _ in limits]
         own_s = [max(own_s, least_s) + prompts_s for _, own_s in limits]
@@ -189,19 +201,18 @@ class SharedStep:
 
     def join(self, state: StreamState, limit_s: float) -> bool:
         """Add a stream if the step stays within a limit, or is empty; return whether it joined."""
-        generation, moment = state.generation, self._moment
+        generation, token_s, why = state.generation, self._token_s, self._why
         rows, tokens = self.rows + 1, generation.to_compute
         context = self._context + generation.context_tokens
-        seconds = moment.step_time.predict_s(rows, self._prompts, context)
-        _, row_s, token_s, _ = moment.step_time.coefficients
-        if state.rate and token_s * tokens > row_s:
+        seconds = self._predict_s(rows, self._prompts, context)
+        if state.rate and token_s * tokens > self._row_s:
             # A prompt is paid once, unlike a row: it may lengthen a step to begin in time. So may a
             # row that is cheaper than a prompt's token.
             limit_s = max(limit_s, state.start_s)
         refusal: Reason | None = None
         needed = tokens + state.tokens_to_go
-        if rows > moment.capacity.max_rows:
-            refusal = Reason(Cause.ROWS, moment.capacity.max_rows)
+        if rows > self._max_rows:
+            refusal = Reason(Cause.ROWS, self._max_rows)
         elif self.rows and seconds > limit_s:
             refusal = Reason(Cause.STEP_TIME, limit_s)
         elif tokens == 1:
@@ -219,7 +230,6 @@ class SharedStep:
                 if self.rows:
                     refusal = Reason(Cause.STEP_TIME, limit_s)
             self._chunked = chunked and refusal is None
-        why = moment.why
         if refusal is not None:
             if why is not None:
                 why[generation.key] = refusal
@@ -394,7 +404,7 @@ class Streams:
             if state is not None and state.generation is stream:
                 del before[stream.key]
             else:
-                state = StreamState(stream, self._late_rate)
+                state = StreamState(stream, self._late_rate, self._people)
             self.states[stream.key] = state
         self._present = states = list(self.states.values())
         for key, state in before.items():
@@ -405,14 +415,15 @@ class Streams:
         one_s = step_s(1)
         # A stream with a small need shares long steps with many others, so its tokens cost less.
         steps_s = [step_s(rows) for rows in range(1, min(len(states), _MOST_ROWS) + 1)]
-        tokens_s = list(accumulate((s / rows for rows, s in enumerate(steps_s, start=1)), min))
+        each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
+        tokens_s = list(accumulate(each_s, min, initial=one_s))
         for state in states:
             state.look(now, one_s, self.lengths, self._quantile, _UTIL / one_s)
             if state.late:
                 state.density = 0.0
                 continue
-            token_s = tokens_s[max(bisect_right(steps_s, 1.0 / state.need) - 1, 0)]
-            worth = self._people * state.generation.request.weight
+            token_s = tokens_s[bisect_right(steps_s, 1.0 / state.need)]
+            worth = state.worth
             if state.begun and not state.real_time:
                 worth *= _KEEP
             state.density = worth / (state.tokens_to_go * token_s)

@@ -52,18 +52,15 @@ class Deliverable:
         urgent: float,
     ) -> None:
         utility, rate = generation.time_utility, generation.robot_time.rate
-        beta, scale = _scaled(utility.beta, urgent)
+        worth, slope, price = _scaled(utility.beta, utility.alpha, rate * kappa, urgent)
         lengths, self.tokens = outlook
         self.generation = generation
         self.prompt_s = prompt_s
         self.density = 0.0
-        # A request with beta 0 waits like a normal one.
-        price = rate * kappa * scale * (beta or 1.0)
         if generation.segments:
             worth = slope = 0.0
             due_s = idle_from_s = generation.robot_free_s
         else:
-            worth, slope = scale * beta, scale * utility.alpha
             idle_from_s = generation.asked_s
             due_s = idle_from_s + utility.ert_s
         self.terms = lengths, worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
@@ -183,9 +180,11 @@ def _strides(least: int, total: int) -> Sequence[int]:
 
 
 @lru_cache(maxsize=1024)
-def _scaled(beta: float, urgent: float) -> tuple[float, float]:
-    """Return a worth that can be raised to any exponent, and the scale that does so."""
-    if not beta:
-        return 0.0, 1.0
-    beta = min(max(beta, 1.0 / _MOST_BETA), _MOST_BETA)
-    return beta, beta ** (urgent - 1.0)
+def _scaled(beta: float, alpha: float, kappa: float, urgent: float) -> tuple[float, float, float]:
+    """Return the worth of a request, its slope, and the price of its idle robot a second."""
+    scale = 1.0
+    if beta:  # can be raised to any exponent
+        beta = min(max(beta, 1.0 / _MOST_BETA), _MOST_BETA)
+        scale = beta ** (urgent - 1.0)
+    # A request with beta 0 waits like a normal one.
+    return scale * beta, scale * alpha, kappa * scale * (beta or 1.0)
