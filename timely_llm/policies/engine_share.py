@@ -28,11 +28,17 @@ class EngineShare:
     def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
         self._step_s = step_s
         self._negated = sorted(-need for need in needs)
-        self._rows_s: list[float] = []  # seconds that each further row adds to a step
-        self._last_s = 0.0  # of the step with the last one of them
+        self._steps_s: list[float] = []  # of steps of 1, 2, ... rows
+        self._rows_s: list[float] = []  # seconds that each of these rows adds
         self._bends: list[tuple[int, float]] = []  # rows after which a row adds another time
         self.used = self.of(-need for need in self._negated)
         self._refused = (float("inf"), 0.0)
+
+    def steps_s(self, rows: int) -> list[float]:
+        """Return the seconds of steps of 1, 2, ... rows."""
+        if len(self._steps_s) < rows:
+            self._know(rows)
+        return self._steps_s[:rows]
 
     def of(self, needs: Iterable[float]) -> float:
         """Return the share that some rates would take alone."""
@@ -65,11 +71,12 @@ class EngineShare:
 
     def _know(self, rows: int) -> None:
         """Know what each of the first rows adds to a step."""
-        known = self._rows_s
-        while len(known) < rows:
-            row, before_s = len(known), self._last_s
-            self._last_s = self._step_s(row + 1)
-            more_s = self._last_s - before_s
+        known, last_s = self._rows_s, self._steps_s[-1] if self._steps_s else 0.0
+        for row in range(len(known), rows):
+            step_s = self._step_s(row + 1)
+            more_s = step_s - last_s
             if row and abs(more_s - known[-1]) > _SAME_S:
                 self._bends.append((row - 1, more_s - known[-1]))
+            self._steps_s.append(step_s)
             known.append(more_s)
+            last_s = step_s

@@ -134,13 +134,15 @@ class Outlook(NamedTuple):
         mean: expected tokens to go.
     """
 
-    lengths: tuple[tuple[int, float], ...]
+    lengths: tuple[tuple[float, float], ...]
     mean: float
 
 
-def outlook(*lengths: tuple[int, float]) -> Outlook:
+def outlook(*lengths: tuple[float, float]) -> Outlook:
     """Return a distribution of (tokens to go, probability)."""
-    return Outlook(lengths, sum(tokens * chance for tokens, chance in lengths))
+    # Products of two floats are faster than those of an int and a float.
+    floats = tuple([(float(tokens), chance) for tokens, chance in lengths])
+    return Outlook(floats, sum([tokens * chance for tokens, chance in floats]))
 
 
 _SHARES = (1 / 6, 1 / 2, 5 / 6)
@@ -177,7 +179,8 @@ class SegmentLengths(RecentLengths):
 
         These are quantiles of the class's lengths above the tokens that were generated.
         """
-        of_class = _class(generation, not generation.segments)
+        request = generation.request
+        of_class = request.skill_set, request.time_utility.beta, not generation.segments
         known = self._known.get(of_class)
         if known is None:
             if len(self._known) == CLASSES:
@@ -200,7 +203,8 @@ class SegmentLengths(RecentLengths):
             made = len(g.segments) - segments
             if made > 0:
                 said = len(g.token_ids) - g.segment_tokens - tokens
-                self.observe(_class(g, not segments), max(round(said / made), 1))
+                of_class = g.request.skill_set, g.request.time_utility.beta, not segments
+                self.observe(of_class, max(round(said / made), 1))
         self._watched = [(g, len(g.segments), len(g.token_ids) - g.segment_tokens) for g in batch]
 
     def _estimate(self, of_class: Hashable, out: int) -> Outlook:
@@ -210,8 +214,3 @@ class SegmentLengths(RecentLengths):
         if len(seen) < ENOUGH or not longer:
             return _alike(max(self._prior - out, 1))
         return _alike(*[seen[place + int(share * longer)] - out for share in _SHARES])
-
-
-def _class(generation: PlanGeneration, first: bool) -> Hashable:
-    request = generation.request
-    return request.skill_set, request.time_utility.beta, first

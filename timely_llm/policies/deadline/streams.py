@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import Final
@@ -283,17 +282,16 @@ class Streams:
         now, predict_s, max_rows = moment.now, moment.step_time.predict_s, moment.capacity.max_rows
         context = sum([stream.context_tokens for stream in streams]) / max(len(streams), 1)
 
-        @cache
         def step_s(rows: int) -> float:
             most = rows if rows < max_rows else max_rows  # more rows take turns
             return predict_s(most, 0, int(most * context)) * rows / most
 
-        states = self._look(now, streams, step_s)
-        one_s = step_s(1)
-        row_s = step_s(2) - one_s
+        share = EngineShare(step_s)
+        one_s, two_s = share.steps_s(2)
+        row_s = two_s - one_s
+        states = self._look(now, streams, share)
         shortest_s = one_s * (1.0 + AHEAD)
         needs = {one: 1.0 / max(one.own_step_s(now), shortest_s) for one in line}
-        share = EngineShare(step_s)
         kept_free = self._kept_free(now, states, needs, share)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
@@ -395,7 +393,7 @@ class Streams:
         return ((state.generation.key, state.need) for state in self._present)
 
     def _look(
-        self, now: float, streams: Sequence[StreamGeneration], step_s: Callable[[int], float]
+        self, now: float, streams: Sequence[StreamGeneration], share: EngineShare
     ) -> list[StreamState]:
         """Return the updated states of the streams, and learn from ended ones."""
         before, self.states = self.states, {}
@@ -412,9 +410,9 @@ class Streams:
                 state.ended(self.lengths)
             else:  # it waits for an in-flight step or a KV load
                 self.states.setdefault(key, state)
-        one_s = step_s(1)
         # A stream with a small need shares long steps with many others, so its tokens cost less.
-        steps_s = [step_s(rows) for rows in range(1, min(len(states), _MOST_ROWS) + 1)]
+        steps_s = share.steps_s(min(max(len(states), 1), _MOST_ROWS))
+        one_s = steps_s[0]
         each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
         tokens_s = list(accumulate(each_s, min, initial=one_s))
         for state in states:

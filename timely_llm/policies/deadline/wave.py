@@ -18,8 +18,13 @@ _FEW = 8  # numbers that are all tried; of more, strides grow after the first ei
 _MOST_BETA = 1e9  # a client's beta may be any number
 
 
-Terms = tuple[tuple[tuple[int, float], ...], float, float, float, float, float, float]
-"""(tokens to go, chance) of each length, and what says its worth at a time."""
+Terms = tuple[float, tuple[tuple[float, float], ...], float, float, float, float, float, float]
+"""What says the worth of a segment at a time, as `add_worth` reads it.
+
+The number of segments that are alike, (tokens to go, chance) of each length, the worth, its slope
+after the due time, the due time, when the robot is idle, the price of that a second, and its growth
+a second.
+"""
 
 
 class Deliverable:
@@ -63,33 +68,31 @@ class Deliverable:
         else:
             idle_from_s = generation.asked_s
             due_s = idle_from_s + utility.ert_s
-        self.terms = lengths, worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
+        self.terms = 1.0, lengths, worth, slope, due_s, idle_from_s, price, price * rate / AGE_S
 
     def expected(self, begin_s: float, step_s: float) -> float:
         """Return the expected worth if its steps of `step_s` seconds begin at `begin_s`."""
-        return add_worth(0.0, ((1, self.terms),), begin_s, step_s)
+        return add_worth(0.0, (self.terms,), begin_s, step_s)
 
     def idle_s(self, now: float) -> float:
         """Return for how long its robot has been idle, seconds; below 0 if it is busy."""
-        return now - self.terms[4]
+        return now - self.terms[5]
 
     def own_step_s(self, now: float) -> float:
         """Return the longest step with which it is in time, seconds; not above 0 if it is late."""
-        return (self.terms[3] - now) / self.tokens
+        return (self.terms[4] - now) / self.tokens
 
 
-def add_worth(
-    total: float, groups: Iterable[tuple[int, Terms]], begin_s: float, step_s: float
-) -> float:
-    """Return a total and the expected worth of groups with steps of `step_s` from `begin_s` on.
+def add_worth(total: float, groups: Iterable[Terms], begin_s: float, step_s: float) -> float:
+    """Return a total and the expected worth of segments in steps of `step_s` from `begin_s` on.
 
     Args:
         total: the worth of others.
-        groups: the number of members, and the terms of one that stands for all of them.
+        groups: the terms of each segment, or of one that stands for some others.
         begin_s: when their steps begin, seconds.
         step_s: seconds of a step.
     """
-    for members, (lengths, worth, slope, due_s, idle_from_s, price, aging) in groups:
+    for members, lengths, worth, slope, due_s, idle_from_s, price, aging in groups:
         expected = 0.0
         for tokens, chance in lengths:
             ready_s = begin_s + tokens * step_s
@@ -112,10 +115,9 @@ def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> lis
     wave_s = step_time.predict_s(len(line)) * tokens / max(len(line), 1)
     wave_s += sum([one.prompt_s for one in line])
     for one in line:
-        begin_s, alone = now + one.prompt_s, ((1, one.terms),)
-        loss = add_worth(0.0, alone, begin_s, one_s) - add_worth(
-            0.0, alone, begin_s + wave_s, one_s
-        )
+        begin_s, alone = now + one.prompt_s, (one.terms,)
+        loss = add_worth(0.0, alone, begin_s, one_s)
+        loss -= add_worth(0.0, alone, begin_s + wave_s, one_s)
         one.density = loss / (one.prompt_s + one.tokens * one_s)
     return sorted(line, key=attrgetter("density"), reverse=True)
 
@@ -140,7 +142,9 @@ def best_prefix(
     if total <= least:
         return total
     ends = _strides(least, total)
-    groups = [(end - begin, line[(begin + end) // 2].terms) for begin, end in pairwise(ends)]
+    groups = [
+        (float(end - begin), *line[(begin + end) // 2].terms[1:]) for begin, end in pairwise(ends)
+    ]
     prompts_s = list(accumulate([one.prompt_s for one in line], initial=0.0))
     waves = list(accumulate([one.tokens for one in line], max, initial=0.0))
 
