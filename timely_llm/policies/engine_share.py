@@ -27,11 +27,12 @@ class EngineShare:
 
     def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
         self._step_s = step_s
-        self._negated = sorted(-need for need in needs)
+        order = sorted(needs)
+        self._negated = [-need for need in reversed(order)]
         self._steps_s: list[float] = []  # of steps of 1, 2, ... rows
         self._rows_s: list[float] = []  # seconds that each of these rows adds
         self._bends: list[tuple[int, float]] = []  # rows after which a row adds another time
-        self.used = self.of(-need for need in self._negated)
+        self.used = self.of(order)
         self._refused = (float("inf"), 0.0)
 
     def steps_s(self, rows: int) -> list[float]:
@@ -75,8 +76,9 @@ class EngineShare:
         for row in range(len(known), rows):
             step_s = self._step_s(row + 1)
             more_s = step_s - last_s
-            if row and abs(more_s - known[-1]) > _SAME_S:
-                self._bends.append((row - 1, more_s - known[-1]))
+            bend_s = more_s - known[-1] if known else 0.0
+            if not -_SAME_S <= bend_s <= _SAME_S:
+                self._bends.append((row - 1, bend_s))
             self._steps_s.append(step_s)
             known.append(more_s)
             last_s = step_s

@@ -118,25 +118,28 @@ class StreamState:
             self.tokens_to_go = to_go(seen, out, bound, share)
             if real_time:
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
-        if not real_time:
-            self.due_s = generation.due_s
-        left_s = self.due_s - now
         if real_time:
+            left_s = self.due_s - now
             # The answer may be shorter than assumed: one token must be in time.
-            self.late = left_s < one_s
-            self.need = most if self.late else min(self.tokens_to_go / left_s, most)
-            self.longest_s = math.inf if self.late else left_s / self._most_to_go
-        elif not out:
-            self.late = self._began_late = left_s < one_s
-            self.need = min(1.0 / self.tpot_s, most)
+            self.late = late = left_s < one_s
+            need = most if late else min(self.tokens_to_go / left_s, most)
+            self.longest_s = math.inf if late else left_s / self._most_to_go
         else:
-            can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
-            self.late = self._began_late or -left_s > can_catch_up_s
-            # Its rate, and a lag is made up within that time.
-            self.need = max(1.0 - left_s / _CATCH_UP_S, 1.0) / self.tpot_s
-        if self.late:
-            self.need = self.bearable
-        self.floor = min(self.bearable, self.need) if out else 0.0
+            self.due_s = due_s = generation.due_s
+            left_s = due_s - now
+            if not out:
+                late = self._began_late = left_s < one_s
+                need = min(1.0 / self.tpot_s, most)
+            else:
+                can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
+                late = self._began_late or -left_s > can_catch_up_s
+                # Its rate, and a lag is made up within that time.
+                lag = -left_s / _CATCH_UP_S if left_s < 0.0 else 0.0
+                need = (1.0 + lag) / self.tpot_s
+            self.late = late
+        bearable = self.bearable
+        self.need = need = bearable if late else need
+        self.floor = (bearable if bearable < need else need) if out else 0.0
 
     def promise(self, rate: float) -> None:
         """Promise a rate, tokens a second."""

@@ -142,9 +142,10 @@ def best_prefix(
     if total <= least:
         return total
     ends = _strides(least, total)
-    groups = [
-        (float(end - begin), *line[(begin + end) // 2].terms[1:]) for begin, end in pairwise(ends)
-    ]
+    groups = []
+    for begin, end in pairwise(ends):
+        terms = line[(begin + end) // 2].terms
+        groups.append(terms if end - begin == 1 else (float(end - begin), *terms[1:]))
     prompts_s = list(accumulate([one.prompt_s for one in line], initial=0.0))
     waves = list(accumulate([one.tokens for one in line], max, initial=0.0))
 
