@@ -45,7 +45,7 @@ _ALONE_S = 0.15  # longest step of streams without any promise
 _START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
 _CATCH_UP_S = 1.0  # time in which a lag is made up
 _TYPICAL, _NEARLY_ANY = 0.5, 0.97  # quantiles of lengths
-_PRESSING = 0.8  # share of the longest wait after which a stream joins any step
+_PRESSING_S = 0.8 * BEARABLE_S  # wait after which a stream joins any step
 _LEAST_CHUNK = 16  # fewer prompt tokens are not worth a step
 _MOST_ROWS = 32  # that share the cost of a token
 
@@ -199,7 +199,8 @@ class SharedStep:
 
     def limit_for(self, density: float) -> float:
         """Return the longest step for streams in it, and for plans that are worth more."""
-        return min(self.limit_s, self._limits_s[bisect_left(self._worth, -density)])
+        limit_s = self._limits_s[bisect_left(self._worth, -density)]
+        return limit_s if limit_s < self.limit_s else self.limit_s
 
     def join(self, state: StreamState, limit_s: float) -> bool:
         """Add a stream if the step stays within a limit, or is empty; return whether it joined."""
@@ -211,18 +212,18 @@ class SharedStep:
             # A prompt is paid once, unlike a row: it may lengthen a step to begin in time. So may a
             # row that is cheaper than a prompt's token.
             limit_s = max(limit_s, state.start_s)
-        refusal: Reason | None = None
+        refusal: tuple[Cause, float | None] | None = None
         needed = tokens + state.tokens_to_go
         if rows > self._max_rows:
-            refusal = Reason(Cause.ROWS, self._max_rows)
+            refusal = Cause.ROWS, self._max_rows
         elif self.rows and seconds > limit_s:
-            refusal = Reason(Cause.STEP_TIME, limit_s)
+            refusal = Cause.STEP_TIME, limit_s
         elif tokens == 1:
             pass
         elif self.rows and needed > self._free_tokens:
-            refusal = Reason(Cause.MEMORY, needed - self._free_tokens)
+            refusal = Cause.MEMORY, needed - self._free_tokens
         elif self._chunked:
-            refusal = Reason(Cause.OTHER_PROMPT)
+            refusal = Cause.OTHER_PROMPT, None
         else:
             chunked = token_s * tokens > limit_s - seconds
             if chunked:
@@ -230,11 +231,11 @@ class SharedStep:
             if tokens < min(_LEAST_CHUNK, generation.to_compute):
                 tokens = _LEAST_CHUNK
                 if self.rows:
-                    refusal = Reason(Cause.STEP_TIME, limit_s)
+                    refusal = Cause.STEP_TIME, limit_s
             self._chunked = chunked and refusal is None
         if refusal is not None:
             if why is not None:
-                why[generation.key] = refusal
+                why[generation.key] = Reason(*refusal)
             return False
         self.joined.append(generation)
         self.rows, self._context = rows, context
@@ -372,15 +373,17 @@ class Streams:
         """Let streams join a step."""
         longest_s = math.inf
         for state in self._promised:
-            limit_s = step.limit_for(state.density)
+            own_s = 1.0 / state.rate
+            limit_s = min(step.limit_for(state.density), own_s)
             if state.real_time:
                 longest_s = min(longest_s, state.longest_s)
-            else:
-                limit_s = min(limit_s, longest_s)
+            elif longest_s < limit_s:
+                limit_s = longest_s
             since_s = state.generation.last_s if state.begun else state.due_s
-            pressing = now > since_s + _PRESSING * BEARABLE_S
-            if step.join(state, math.inf if pressing else min(limit_s, 1.0 / state.rate)):
-                step.limit_s = min(step.limit_s, 1.0 / state.rate)
+            if now > since_s + _PRESSING_S:
+                limit_s = math.inf
+            if step.join(state, limit_s) and own_s < step.limit_s:
+                step.limit_s = own_s
         if not step.rows:
             others = [state for state in self._present if not state.rate]
             for state in sorted(others, key=_in_line):
