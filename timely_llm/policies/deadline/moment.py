@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from timely_llm.core.generation import Generation, PlanGeneration
-from timely_llm.core.reason import Cause, Reason, Reasons
+from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity
 from timely_llm.policies.deadline.wave import Deliverable
 from timely_llm.policies.packing import Memory
@@ -38,11 +38,6 @@ class Moment(NamedTuple):
     one_s: float
     capacity: Capacity
     why: dict[str, Reason] | None
-
-    @property
-    def reasons(self) -> Reasons:
-        """The reasons so far."""
-        return tuple((self.why or {}).items())
 
     def explain(
         self, some: Iterable[Generation], cause: Cause, number: float | None = math.nan

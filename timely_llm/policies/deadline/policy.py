@@ -86,20 +86,18 @@ class Deadline(Explains):
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
             moment.explain(generations, Cause.GATHERS, gather_s - now)
-            return StepPlan(wake_s=min(gather_s, wake_s), reasons=moment.reasons)
+            return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple((why or {}).items()))
         expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
         if needed or streams:
             room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
             ahead = [] if expensive else ahead[: max(room, 1)]
         moment.explain(ahead, Cause.AHEAD)
         batch, held = needed, False
-        limits: list[tuple[float, float]] = []
+        wave: Sequence[Deliverable] = ()
         talks = bool(streams or self.streams.states)
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted([one.generation for one in wave], key=_TO_COMPUTE)
-            if streams:
-                limits = [(one.density, one.own_step_s(now)) for one in wave]
         else:
             moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):
@@ -108,7 +106,7 @@ class Deadline(Explains):
         first = [*batch, *ahead]
         self.lengths.watch(first)
         if streams:
-            plan = self._with_streams(first, streams, limits, moment)
+            plan = self._with_streams(first, wave, streams, moment)
         else:
             plan = pack(first, generations, capacity, why=why)
         if first and not plan:
@@ -151,7 +149,7 @@ class Deadline(Explains):
         streams: Sequence[StreamGeneration],
         expensive: bool,
         moment: Moment,
-    ) -> tuple[list[Deliverable], bool]:
+    ) -> tuple[Sequence[Deliverable], bool]:
         """Return the needed plans of this step, and whether others wait for streams."""
         now, step_time = moment.now, moment.step_time
         prompt_s, to_go = step_time.coefficients[2], self.lengths.to_go
@@ -189,23 +187,14 @@ class Deadline(Explains):
     def _with_streams(
         self,
         first: Sequence[Generation],
+        wave: Sequence[Deliverable],
         streams: Sequence[StreamGeneration],
-        limits: Sequence[tuple[float, float]],
         moment: Moment,
     ) -> StepPlan:
-        """Return the step of some plans with the streams that join it.
-
-        Args:
-            first: the plans.
-            streams: all streams.
-            limits: (density, longest step in seconds) of the plans that are needed.
-            moment: the moment.
-        """
+        """Return the step of some plans, those of a wave among them, with streams that join it."""
         generations, capacity, why = moment.generations, moment.capacity, moment.why
-        step = SharedStep(moment, first, limits)
-        if why is not None:
-            why |= {k: Reason(Cause.NOT_PROMISED, need) for k, need in self.streams.needs()}
-        self.streams.join(moment.now, step)
+        step = SharedStep(moment, first, wave)
+        self.streams.join(moment, step)
         batch = [*first, *sorted(step.joined, key=_TO_COMPUTE)]
         tokens = sum([g.to_compute for g in first]) + step.tokens
         plan = pack(batch, generations, capacity, why=why, tokens=tokens)

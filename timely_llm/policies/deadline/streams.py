@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import Final
@@ -110,33 +110,29 @@ class StreamState:
             if lengths.version != self._version:
                 self._version, self._seen = lengths.version, lengths.of(self._class)
             self._out, self.begun = out, out > 0
-            share, bound, seen = (
-                quantile if real_time else _TYPICAL,
-                generation.max_tokens,
-                self._seen,
-            )
+            seen, bound = self._seen, generation.max_tokens
+            share = quantile if real_time else _TYPICAL
             self.tokens_to_go = to_go(seen, out, bound, share)
             if real_time:
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
+        if not real_time:
+            self.due_s = generation.due_s
+        left_s = self.due_s - now
         if real_time:
-            left_s = self.due_s - now
             # The answer may be shorter than assumed: one token must be in time.
-            self.late = late = left_s < one_s
+            late = left_s < one_s
             need = most if late else min(self.tokens_to_go / left_s, most)
             self.longest_s = math.inf if late else left_s / self._most_to_go
+        elif not out:
+            late = self._began_late = left_s < one_s
+            need = min(1.0 / self.tpot_s, most)
         else:
-            self.due_s = due_s = generation.due_s
-            left_s = due_s - now
-            if not out:
-                late = self._began_late = left_s < one_s
-                need = min(1.0 / self.tpot_s, most)
-            else:
-                can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
-                late = self._began_late or -left_s > can_catch_up_s
-                # Its rate, and a lag is made up within that time.
-                lag = -left_s / _CATCH_UP_S if left_s < 0.0 else 0.0
-                need = (1.0 + lag) / self.tpot_s
-            self.late = late
+            can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
+            late = self._began_late or -left_s > can_catch_up_s
+            # Its rate, and a lag is made up within that time.
+            lag = -left_s / _CATCH_UP_S if left_s < 0.0 else 0.0
+            need = (1.0 + lag) / self.tpot_s
+        self.late = late
         bearable = self.bearable
         self.need = need = bearable if late else need
         self.floor = (bearable if bearable < need else need) if out else 0.0
@@ -167,7 +163,7 @@ class SharedStep:
     Args:
         moment: the moment.
         first: the plans in the step.
-        limits: (density, longest step in seconds) of the plans that are needed, by falling density.
+        wave: those of them that are needed.
 
     Attributes:
         rows: of the step.
@@ -177,7 +173,7 @@ class SharedStep:
     """
 
     def __init__(
-        self, moment: Moment, first: Sequence[Generation], limits: Sequence[tuple[float, float]]
+        self, moment: Moment, first: Sequence[Generation], wave: Sequence[Deliverable]
     ) -> None:
         self.rows = rows = len(first)
         self.joined: list[StreamGeneration] = []
@@ -193,8 +189,8 @@ class SharedStep:
         step_s = self._predict_s(rows, 0, context)
         prompts_s = self._predict_s(rows, prompts, context) - step_s
         least_s = step_s * (1.0 + AHEAD)
-        self._worth = [-density for density, _ in limits]
-        own_s = [max(own_s, least_s) + prompts_s for _, own_s in limits]
+        self._worth = [-one.density for one in wave]
+        own_s = [max(one.own_step_s(moment.now), least_s) + prompts_s for one in wave]
         self._limits_s = list(accumulate(own_s, min, initial=math.inf))
 
     def limit_for(self, density: float) -> float:
@@ -369,9 +365,13 @@ class Streams:
         urgencies = [state.urgency for state in self._promised]
         return any(not rank or wanted_s <= by_s for rank, wanted_s in urgencies)
 
-    def join(self, now: float, step: SharedStep) -> None:
+    def join(self, moment: Moment, step: SharedStep) -> None:
         """Let streams join a step."""
-        longest_s = math.inf
+        if moment.why is not None:
+            for state in self._present:
+                reason = Reason(Cause.NOT_PROMISED, state.need)
+                moment.why[state.generation.key] = reason
+        now, longest_s = moment.now, math.inf
         for state in self._promised:
             own_s = 1.0 / state.rate
             limit_s = min(step.limit_for(state.density), own_s)
@@ -393,10 +393,6 @@ class Streams:
     def unpromised(self) -> set[str]:
         """Return the keys of streams without a promise: they are evicted first."""
         return {state.generation.key for state in self._present if not state.rate}
-
-    def needs(self) -> Iterable[tuple[str, float]]:
-        """Yield keys and needs of streams."""
-        return ((state.generation.key, state.need) for state in self._present)
 
     def _look(
         self, now: float, streams: Sequence[StreamGeneration], share: EngineShare
