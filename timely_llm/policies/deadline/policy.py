@@ -80,7 +80,8 @@ class Deadline(Explains):
     ) -> StepPlan:
         """Return the plans that are worth most in this step, and the streams beside them."""
         plans, streams = by_kind(generations)
-        one_s, why = step_time.predict_s(1), {} if self.explain else None
+        one_s = step_time.predict_s(1)
+        why: dict[str, Reason] | None = {} if self.explain else None
         moment = Moment(now, generations, step_time, one_s, capacity, why)
         needed, ahead, wake_s = self._by_need(plans, moment)
         gather_s = _gathers_until_s(needed, ahead)
