@@ -20,3 +20,13 @@ def test_known_lengths_are_worth_more_than_draws() -> None:
 
     assert g("0%") > g("gaussian")
     assert g("0%") > g("fcfs")
+
+
+def test_known_lengths_are_worth_more_on_a_slower_testbed_too() -> None:
+    options = FOUND.options(figures=(18,), sizes=(20,), seeds=2, jobs=1)
+    rows = FOUND.run(options, lambda done, total: None).rows
+    assert {row["figure"] for row in rows} == {18}
+    of_one = [row for row in rows if row["batch"] == 1]
+    gain = {r["policy"]: r["attainment_gain"] for r in of_one if r["attainment_gain"] is not None}
+    assert gain["fcfs"] == 0.0
+    assert float(gain["0%"] or 0) > float(gain["gaussian"] or 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
+from timely_llm.experiments.virtual.annealing_testbeds import TESTBEDS
 
 FOUND = experiment("annealing-order")
 
@@ -48,3 +50,32 @@ def test_an_exhaustive_search_takes_part_where_it_is_possible() -> None:
     assert sizes == {(1, 6), (1, 8), (2, 6), (4, 6)}
     by_name = {(r["batch"], r["requests"], r["policy"]): r["g"] for r in rows}
     assert by_name[1, 6, "annealing:search=exhaustive"] == by_name[1, 6, "annealing:search=exact"]
+
+
+def test_figures_have_rows_of_their_own_beside_their_baseline() -> None:
+    options = FOUND.options(policies=("fcfs", "sjf"), sizes=(8,), figures=(16, 18), seeds=2, jobs=1)
+    made = FOUND.run(options, quiet)
+    assert made.keys[0] == "figure"
+    assert {row["figure"] for row in made.rows} == {16, 18}
+    assert len(made.rows) == 2 * 3 * 2 * 2
+    for row in made.rows:
+        same = [
+            other
+            for other in made.rows
+            if all(other[key] == row[key] for key in ("figure", "batch", "seed"))
+            and other["policy"] == "fcfs"
+        ]
+        (base,) = [float(other["latency_s"] or 0) for other in same]
+        assert row["latency_change"] == pytest.approx(float(row["latency_s"] or 0) / base - 1.0)
+    latency = [[r["latency_s"] for r in made.rows if r["figure"] == one] for one in (16, 18)]
+    assert all(float(fast or 0) < float(slow or 0) for fast, slow in zip(*latency, strict=True))
+    notes = " ".join(made.notes)
+    assert TESTBEDS[16].profile.source in notes
+    assert TESTBEDS[18].profile.source in notes
+
+
+def test_a_figure_without_a_testbed_or_beside_a_profile_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="Figure 7 has no testbed of its own: only 12 to 18"):
+        FOUND.options(figures=(12, 7))
+    with pytest.raises(ExperimentError, match="leave out the profile"):
+        FOUND.options(figures=(12,), profile="millisecond")

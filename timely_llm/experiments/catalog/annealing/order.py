@@ -1,20 +1,26 @@
-"""`annealing-order`: requests of two service levels at once (Huang et al. 2025, Figure 7)."""
+"""`annealing-order`: requests of two service levels at once (Huang et al. 2025, §5.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timely_llm.engines.simulated import step_time_profile
-from timely_llm.experiments.contract import Experiment, SeedOptions
+from timely_llm.experiments.contract import Experiment, ExperimentError, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row, relative_gains
-from timely_llm.experiments.results.reported import HUANG_FIGURE_7
+from timely_llm.experiments.results.reported import HUANG_FIGURE_7, HUANG_FIGURES_12_TO_18
+from timely_llm.experiments.virtual.annealing_testbeds import (
+    PROFILE,
+    RULE,
+    TESTBEDS,
+    DerivedTestbed,
+    profile_of,
+)
 from timely_llm.experiments.virtual.annealing_workload import (
     G_DEFINITIONS,
-    PROFILE,
     WORKLOAD,
     g_row,
     mixed,
@@ -41,9 +47,12 @@ POLICIES = (
 )
 KEYS = ("batch", "requests", "policy")
 BASELINE = "fcfs"
-_DEFINITIONS = {
+_GAINS_OF = {"g": "g_gain", "attainment": "attainment_gain", "latency_s": "latency_gain"}
+GAINS = {
     "g_gain": f"G over that of {BASELINE}, less 1, of means over the seeds",
+    "attainment_gain": f"attainment over that of {BASELINE}, less 1, of means over the seeds",
     "latency_gain": f"latency over that of {BASELINE}, less 1, of means over the seeds",
+    "latency_change": f"latency over that of {BASELINE} with the same seed, less 1",
     "attainment_points": f"attainment less that of {BASELINE}, with the same seed",
 }
 NOTES = (
@@ -74,23 +83,74 @@ class OrderOptions(SeedOptions):
 
 
 @dataclass(frozen=True)
+class FigureOptions(OrderOptions):
+    """Options of experiments that also run on the testbeds of other figures.
+
+    Attributes:
+        figures: figures of Huang et al. 2025 with testbeds of their own, which take the place of
+            the profile; empty: the profile.
+
+    Raises:
+        ExperimentError: a figure has no testbed of its own, or a profile stands beside figures.
+    """
+
+    figures: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for figure in self.figures:
+            if figure not in TESTBEDS:
+                known = f"{min(TESTBEDS)} to {max(TESTBEDS)}"
+                raise ExperimentError(f"Figure {figure} has no testbed of its own: only {known}")
+        if self.figures and self.profile != PROFILE:
+            raise ExperimentError("figures have step times of their own: leave out the profile")
+
+    @property
+    def testbeds(self) -> list[DerivedTestbed]:
+        """Testbeds of the figures."""
+        return [TESTBEDS[figure] for figure in self.figures]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns that name a setting."""
+        return ("figure", *KEYS) if self.figures else KEYS
+
+    @property
+    def step_times(self) -> str:
+        """Origin of the step times."""
+        return RULE if self.figures else step_time_profile(self.profile).source
+
+    @property
+    def definitions(self) -> dict[str, str]:
+        """Meaning of the column `figure`, if there is one."""
+        titles = "; ".join(f"{one.figure}: {one.title}" for one in self.testbeds)
+        return {"figure": f"figure of Huang et al. 2025; {titles}"} if titles else {}
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Notes with the origin of each testbed's step times."""
+        return tuple(f"Figure {one.figure}: {one.profile.source}." for one in self.testbeds)
+
+
+@dataclass(frozen=True)
 class OrderCase:
-    """One run: a policy, the largest batch, the number of requests, and a seed."""
+    """One run: a policy, the largest batch, the number of requests, a seed, perhaps a figure."""
 
     spec: PolicySpec
     profile: str
     batch: int
     count: int
     seed: int
+    figure: int | None = None
 
 
-def run(options: OrderOptions, progress: Progress) -> RunDocument:
+def run(options: FigureOptions, progress: Progress) -> RunDocument:
     """Return G and its parts under each policy, by batch and number of requests.
 
     All requests come at once. Exhaustive search takes part up to the size that it searches.
     """
     cases = [
-        OrderCase(spec, options.profile, batch, count, seed)
+        OrderCase(spec, options.profile, batch, count, seed, figure)
+        for figure in options.figures or (None,)
         for batch in BATCHES
         for count in options.sizes
         for spec in chosen(options.policies)
@@ -98,21 +158,18 @@ def run(options: OrderOptions, progress: Progress) -> RunDocument:
         if searches(spec, count, batch)
     ]
     rows = run_all(score, cases, options.jobs, progress)
-    rows = relative_gains(rows, KEYS, "g", BASELINE, "g_gain")
-    rows = relative_gains(rows, KEYS, "latency_s", BASELINE, "latency_gain")
-    profile = step_time_profile(options.profile)
     return EXPERIMENT.document(
         options.profile,
-        {"seeds": options.named_seeds, "step times": profile.source, "workload": WORKLOAD},
-        keys=KEYS,
+        {"seeds": options.named_seeds, "step times": options.step_times, "workload": WORKLOAD},
+        keys=options.keys,
         measures=(
-            "g", "g_gain", "attainment", "attainment_points", "chat_attainment", "latency_s",
-            "latency_gain",
+            "g", "g_gain", "attainment", "attainment_points", "attainment_gain", "chat_attainment",
+            "latency_s", "latency_gain", "latency_change",
         ),
-        definitions={**G_DEFINITIONS, **_DEFINITIONS},
-        rows=tuple(_with_points(rows)),
-        papers=(HUANG_FIGURE_7,),
-        notes=NOTES,
+        definitions={**options.definitions, **G_DEFINITIONS, **GAINS},
+        rows=compared(rows, options.keys),
+        papers=(HUANG_FIGURES_12_TO_18 if options.figures else HUANG_FIGURE_7,),
+        notes=(*NOTES, *options.sources),
     )  # fmt: skip
 
 
@@ -121,32 +178,39 @@ def searches(spec: PolicySpec, count: int, batch: int) -> bool:
     return spec.values.get("search") != "exhaustive" or count <= (MOST_TRIED if batch == 1 else 6)
 
 
-def _with_points(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yield rows with the column `attainment_points`."""
-    names = ("batch", "requests", "seed")
-    base = {
-        tuple(row[name] for name in names): row["attainment"]
-        for row in rows
-        if row["policy"] == BASELINE
+def compared(rows: Sequence[Row], keys: Sequence[str]) -> tuple[Row, ...]:
+    """Return rows with the columns of `GAINS`."""
+    for measure, gain in _GAINS_OF.items():
+        rows = relative_gains(rows, keys, measure, BASELINE, gain)
+    names = (*(key for key in keys if key != "policy"), "seed")
+    base = {tuple(row[name] for name in names): row for row in rows if row["policy"] == BASELINE}
+    return tuple(_beside(row, base.get(tuple(row[name] for name in names))) for row in rows)
+
+
+def _beside(row: Row, theirs: Row | None) -> Row:
+    """Return a row with its differences from the baseline's of its seed."""
+    return {
+        **row,
+        "attainment_points": theirs and row["attainment"] - theirs["attainment"],
+        "latency_change": theirs and row["latency_s"] / theirs["latency_s"] - 1.0,
     }
-    for row in rows:
-        theirs = base.get(tuple(row[name] for name in names))
-        points = None if theirs is None else row["attainment"] - theirs
-        yield {**row, "attainment_points": points}
 
 
 def score(case: OrderCase) -> Row:
     """Return the row of a run."""
-    policy, profile = case.spec.make(), step_time_profile(case.profile)
+    policy, profile = case.spec.make(), profile_of(case.profile, case.figure)
     prepare(policy, profile, case.seed)
     ran = serve(mixed(case.count, case.seed), policy, profile, case.batch)
-    return g_row(ran, batch=case.batch, requests=case.count, policy=case.spec.text, seed=case.seed)
+    return g_row(
+        ran, figure=case.figure, batch=case.batch, requests=case.count, policy=case.spec.text,
+        seed=case.seed,
+    )  # fmt: skip
 
 
 EXPERIMENT = Experiment(
     name="annealing-order",
     question="What does an order by annealing gain when requests of two service levels come at"
-    " once? (Huang et al. 2025, Figure 7)",
+    " once? (Huang et al. 2025, Figures 7 and 12 to 18)",
     run=run,
-    defaults=OrderOptions(),
+    defaults=FigureOptions(),
 )

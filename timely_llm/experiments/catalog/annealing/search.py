@@ -15,12 +15,8 @@ from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_8, HUANG_TABLE_1
-from timely_llm.experiments.virtual.annealing_workload import (
-    PREDICTORS,
-    WORKLOAD,
-    mixed,
-    requests_of,
-)
+from timely_llm.experiments.virtual.annealing_testbeds import PREDICTORS
+from timely_llm.experiments.virtual.annealing_workload import WORKLOAD, mixed, requests_of
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.annealing.latency import LatencyPredictor
 from timely_llm.policies.annealing.objective import OrderProblem
