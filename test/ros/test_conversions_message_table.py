@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
 
+from test.serving.scripted import Scene
 from timely_llm import msg
 from timely_llm.action import Converse, Plan
 from timely_llm.core.step import StepResult
 from timely_llm.core.time_utility import TimeUtility
+from timely_llm.policies.registry import make_policy
 from timely_llm.resources import resource
 from timely_llm.ros import conversions as tables
 from timely_llm.ros.conversions import MessageTable
+from timely_llm.serving.publisher import Stats
+from timely_llm.serving.server.statistics import statistics
 
 LEVEL = {"ttft", "tpot", "deadline"}
 REQUEST_ALONE = {"prompt", "slo_class"}
@@ -34,14 +38,25 @@ TABLES: dict[Any, tuple[MessageTable[Any], set[str]]] = {
     msg.StreamRequest: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE),
     Converse.Goal: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE | {"feedback"}),
     msg.StreamChunk: (tables.STREAM_CHUNK, set()),
+    msg.RequestStatus: (tables.REQUEST_STATUS, set()),
     msg.StreamResult: (tables.STREAM_RESULT, set()),
     Converse.Result: (tables.STREAM_RESULT, set()),
 }
 """Table of each message, and the fields that are written beside it."""
-WITHOUT_AGENT = (Plan.Result, Converse.Result)
-"""Results of actions, which belong to a goal."""
-SENT_ALONE = {"EngineStep", "StepShare", "SkillArgument", "RequestStatus", "ServerStats"}
+ABSENT: dict[Any, set[str]] = {
+    Plan.Goal: {"epoch", "dispatcher"},
+    Converse.Goal: {"first_token", "dispatcher"},
+    Plan.Result: {"agent"},
+    Converse.Result: {"agent"},
+}
+"""Fields of flat messages that actions lack: dispatchers send no goals, a result has its goal."""
+SENT_ALONE = {
+    "EngineStep", "StepShare", "SkillArgument", "ServerLoad", "DueSegment", "KeptConversation",
+    "PinnedSkillSet", "ServedRequest",
+}  # fmt: skip
 """Messages that are written in one place, field by field."""
+BY_NAME = {"ServerStats"}
+"""Messages of which `statistics` gives the fields by name."""
 
 
 def fields_of(message: Any) -> set[str]:
@@ -63,18 +78,23 @@ def writings() -> Iterator[tuple[str, set[str]]]:
 def test_a_table_has_every_field_of_its_message_and_no_other(message: Any) -> None:
     table, beside = TABLES[message]
     assert not beside & set(table.names.values())
-    absent = {"agent"} if message in WITHOUT_AGENT else set()
+    absent = ABSENT.get(message, set())
     assert (set(table.names.values()) | beside) - absent == fields_of(message)
 
 
 def test_every_message_has_a_table_or_is_written_in_one_place() -> None:
     messages = {name: made for name, made in vars(msg).items() if isinstance(made, type)}
     known = {name for name, made in messages.items() if hasattr(made, "SLOT_TYPES")}
-    assert known == SENT_ALONE | {m.__name__ for m in TABLES if hasattr(msg, m.__name__)}
+    assert known == SENT_ALONE | BY_NAME | {m.__name__ for m in TABLES if hasattr(msg, m.__name__)}
     written = [(name, given) for name, given in writings() if name in SENT_ALONE]
     assert {name for name, _ in written} == SENT_ALONE
     for name, given in written:
         assert given - {"stamp"} == fields_of(getattr(msg, name)), name
+
+
+def test_the_statistics_of_a_loop_are_the_fields_of_their_message() -> None:
+    loop = Scene({}, make_policy("deadline")).loop
+    assert set(statistics(loop, Stats())) == fields_of(msg.ServerStats)
 
 
 @dataclass(frozen=True)

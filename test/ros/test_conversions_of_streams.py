@@ -9,15 +9,24 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rclpy.serialization import serialize_message
+from rclpy.serialization import deserialize_message, serialize_message
 
-from timely_llm import msg
+from timely_llm import msg, srv
 from timely_llm.action import Converse
 from timely_llm.core.errors import ConfigurationError, RequestError
-from timely_llm.core.request import ChatMessage, ErrorCode, StreamChunk, StreamRequest, StreamResult
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    PlanRequest,
+    StreamChunk,
+    StreamRequest,
+    StreamResult,
+)
 from timely_llm.core.slo import REAL_TIME, SLO_CLASSES, TEXT, VOICE, Slo, SloClass
+from timely_llm.core.time_utility import URGENT
 from timely_llm.ros import conversions
 from timely_llm.ros.server.setup import DEFAULT_SLO_CLASSES, slo_classes
+from timely_llm.serving.server.face import RunningRequest
 
 CLASSES = {made.name: made for made in SLO_CLASSES}
 NUMBERS = st.floats(0.001, 1000.0)
@@ -107,6 +116,36 @@ def test_chunks_and_results_survive_the_way_there_and_back() -> None:
     assert conversions.STREAM_RESULT.read(message, agent="a") == result
     flat = conversions.STREAM_RESULT.message(result)
     assert conversions.STREAM_RESULT.read(flat) == result
+
+
+def test_the_requests_of_a_dispatcher_survive_the_way_there_and_back() -> None:
+    plan = PlanRequest("r", "a", "drone", "Go.", URGENT, True, epoch=3, dispatcher="/front")
+    said = (ChatMessage("user", "Hi."),)
+    talk = StreamRequest(
+        "t", "a", said, Slo(0.5, 0.2, 9.0), 2.0, first_token=7, dispatcher="/front"
+    )
+    served = [RunningRequest(talk, 2, "Hello"), RunningRequest(plan)]
+    response = conversions.fill_requests(srv.GetRequests.Response(), served)
+    assert [(text.index, text.text) for text in response.texts] == [(9, "Hello")]
+    got: Any = deserialize_message(serialize_message(response), srv.GetRequests.Response)
+    assert conversions.requests_in(got) == [served[1], served[0]]
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        ([], "the requests of a server have other texts than answers"),
+        ([msg.StreamChunk(request_id="other")], "have other texts than answers"),
+        ([msg.StreamChunk(request_id="t", index=6)], "the number of an answer's tokens must be 0"),
+    ],
+)
+def test_texts_of_other_requests_are_refused(texts: list[msg.StreamChunk], words: str) -> None:
+    message = msg.StreamRequest(
+        request_id="t", agent="a", prompt="Hi.", first_token=7, max_tokens=9
+    )
+    response = srv.GetRequests.Response(answers=[message], texts=texts)
+    with pytest.raises(RequestError, match=words):
+        conversions.requests_in(response)
 
 
 def test_the_parameters_default_is_the_papers_classes() -> None:

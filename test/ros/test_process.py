@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.task import Future
 
 from timely_llm.ros import process
 
@@ -47,6 +52,31 @@ def test_a_second_signal_breaks_into_a_callback_that_does_not_end() -> None:
     with pytest.raises(KeyboardInterrupt):
         process.spin(executor)  # type: ignore[arg-type]
     assert executor.done == 0
+
+
+def test_a_coroutine_that_waits_keeps_no_other_callback_from_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = Context()
+    rclpy.init(context=context)
+    node = rclpy.create_node("spinning", context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    ran: list[str] = []
+    never: Future[None] = Future()
+
+    async def waits() -> None:
+        ran.append("waits")
+        await never
+
+    executor.create_task(waits)
+    node.create_timer(0.001, lambda: ran.append("timer"))
+    pauses = (0.01 + number / 1e6 for number in count())  # another one for each wait
+    process.spin(executor, lambda: "timer" not in ran, timeout_s=30.0, poll_s=lambda: next(pauses))
+    executor.shutdown(timeout_sec=1)
+    node.destroy_node()
+    rclpy.shutdown(context=context)
+    assert ran == ["waits", "timer"]
 
 
 def test_outside_of_a_spin_a_signal_interrupts_at_once() -> None:

@@ -120,9 +120,11 @@ class PublishingLoop(Loop):
         with self.publishing():
             super().admit(request, arrival_s)
 
-    def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
+    def cancel(
+        self, request_id: str, code: ErrorCode, reason: str, unless_begun: bool = False
+    ) -> bool:
         with self.publishing():
-            return super().cancel(request_id, code, reason)
+            return super().cancel(request_id, code, reason, unless_begun)
 
     def report(self, report: ExecutionReport) -> None:
         with self.publishing():

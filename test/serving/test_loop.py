@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from test.serving.scripted import DRONE, FIND, Scene, request
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, RequestError
 from timely_llm.core.generation import State
 from timely_llm.core.request import (
     ChatMessage,
@@ -176,6 +176,20 @@ def test_a_canceled_request_frees_its_memory_before_the_next_step() -> None:
     assert scene.sink.results["r"].error_code is ErrorCode.CANCELED
     assert not scene.loop.cancel("r", ErrorCode.CANCELED, "")
     assert not scene.loop.turn().stepped
+
+
+def test_a_request_that_has_begun_is_not_withdrawn() -> None:
+    scene = Scene({"r": "tp();->True;", "s": FIND}, Fcfs())
+    for key in ("r", "s"):
+        scene.loop.admit(request(key))
+    assert scene.loop.cancel("s", ErrorCode.CANCELED, "it moves", unless_begun=True)
+    assert scene.sink.results["s"].error_code is ErrorCode.CANCELED
+    scene.turns(1)
+    with pytest.raises(RequestError, match="request 'r' has begun, and goes on here"):
+        scene.loop.cancel("r", ErrorCode.CANCELED, "it moves", unless_begun=True)
+    scene.run()
+    assert scene.sink.results["r"].error_code is ErrorCode.NONE
+    assert not scene.loop.cancel("r", ErrorCode.CANCELED, "it moves", unless_begun=True)
 
 
 def test_a_robot_that_returned_needs_no_more_segments() -> None:

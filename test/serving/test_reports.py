@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from test.serving.scripted import ARM, FIND, Scene, request
+from timely_llm.core.errors import RequestError
 from timely_llm.core.generation import State
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import URGENT
@@ -83,6 +84,22 @@ def test_a_plan_that_fails_again_and_again_ends_with_the_robots_reason() -> None
     assert result.error_msg == "segment 0 failed: blocked"
     assert result.epoch == 2
     assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+def test_a_plan_that_goes_on_here_counts_epochs_from_its_requests() -> None:
+    scene = Scene({"r": "mf(50);...mf(50);...mf(50);"}, timeouts=Timeouts(max_replans=1))
+    scene.loop.admit(request("r", epoch=3))
+    scene.until_segments(1)
+    for epoch in (0, 2, 4):  # none is about this plan
+        scene.report("r", ReportState.FAILED, 0, value="blocked", epoch=epoch)
+    scene.report("r", ReportState.FAILED, 0, value="blocked", epoch=3)
+    with pytest.raises(RequestError, match="has begun"):  # its new plan had no step yet
+        scene.loop.cancel("r", ErrorCode.CANCELED, "it moves", unless_begun=True)
+    scene.until_segments(2)
+    scene.report("r", ReportState.FAILED, 0, value="blocked", epoch=4)
+    assert [(s.epoch, s.index) for s in scene.sink.segments] == [(3, 0), (4, 0)]
+    result = scene.sink.results["r"]
+    assert (result.error_code, result.epoch) == (ErrorCode.EXECUTION_FAILED, 4)
 
 
 def test_without_replans_the_first_failure_ends_the_request() -> None:

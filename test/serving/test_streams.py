@@ -51,6 +51,17 @@ def test_every_token_is_a_chunk() -> None:
     assert scene.loop.free_kv_tokens == scene.free_at_start
 
 
+def test_the_tokens_of_an_answer_that_goes_on_here_are_numbered_on() -> None:
+    scene, first = Scene({"r": WORDS}, Stream()), Scene({"r": WORDS}, Stream())
+    scene.loop.admit(ask("r", first_token=7))
+    first.loop.admit(ask("r"))
+    for one in (scene, first):
+        one.run()
+    chunks = scene.sink.chunks
+    assert [chunk.index for chunk in chunks] == list(range(7, 7 + len(chunks)))
+    assert scene.sink.answers == first.sink.answers, "its times are those of the tokens made here"
+
+
 def test_the_result_has_the_times() -> None:
     scene = Scene({"r": WORDS}, Stream())
     scene.loop.admit(ask("r", slo=Slo(ttft_s=0.5, tpot_s=0.03)))

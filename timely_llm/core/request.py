@@ -23,6 +23,7 @@ from timely_llm.core.time_utility import NORMAL, TimeUtility
 MAX_TASK_CHARACTERS = 8_000
 MAX_ID_CHARACTERS = 128
 MAX_TOKENS = 4096
+MAX_EPOCH = 2**31 - 1
 
 
 class ErrorCode(IntEnum):
@@ -125,6 +126,7 @@ class Request:
         max_tokens: most tokens to generate.
         temperature: 0 for the most likely token at each step, up to 2 for more variety.
         seed: seed of the sampling; the same seed gives the same text.
+        dispatcher: full name of the dispatcher that sent it; empty: its client did.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -135,12 +137,15 @@ class Request:
     max_tokens: int = field(default=256, kw_only=True)
     temperature: float = field(default=0.0, kw_only=True)
     seed: int = field(default=0, kw_only=True)
+    dispatcher: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         check_name("request_id", self.request_id)
         check_name("agent", self.agent)
         whole("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         number("temperature", self.temperature, 0, 2)
+        if self.dispatcher:
+            check_name("dispatcher", self.dispatcher)
 
     def refused(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> Result:
         """Return the result of a request that ended before it was computed."""
@@ -175,6 +180,7 @@ class PlanRequest(Request):
         closed_loop: the robot reports its execution. The request then ends with the execution of
             its plan, not with the last segment, so that any failure can lead to a new plan.
         given_plan: a plan written by hand; empty: the model generates one.
+        epoch: epoch of its first segments, for a plan that goes on at another server.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -185,6 +191,7 @@ class PlanRequest(Request):
     time_utility: TimeUtility = NORMAL
     closed_loop: bool = False
     given_plan: str = ""
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,12 +213,13 @@ class PlanRequest(Request):
                 f" at most {MAX_TASK_CHARACTERS} are allowed"
             )
         check_text("the given plan", self.given_plan)
+        whole("epoch", self.epoch, 0, MAX_EPOCH)
 
     def refused(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> PlanResult:
         """Return the result of a request that ended before it was computed."""
         return PlanResult(
             self.request_id, self.agent, code, message, given=bool(self.given_plan),
-            retry_after_s=retry_after_s,
+            epoch=self.epoch, retry_after_s=retry_after_s,
         )  # fmt: skip
 
 
@@ -327,6 +335,7 @@ class StreamRequest(Request):
         conversation: name under which the server keeps the conversation; empty: it keeps none.
         turn: turns of the conversation so far; 0 begins it anew.
         words_per_s: speed at which the listener reads or hears, words a second.
+        first_token: index of its first token, for an answer that goes on at another server.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -338,6 +347,7 @@ class StreamRequest(Request):
     conversation: str = ""
     turn: int = 0
     words_per_s: float = READING_WORDS_PER_S
+    first_token: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -364,6 +374,7 @@ class StreamRequest(Request):
         if self.turn and not self.conversation:
             raise RequestError("a later turn needs the name of its conversation")
         number("words_per_s", self.words_per_s, SLOWEST_WORDS_PER_S, FASTEST_WORDS_PER_S)
+        whole("first_token", self.first_token, 0, MAX_EPOCH)
 
     def refused(self, code: ErrorCode, message: str, retry_after_s: float = 0.0) -> StreamResult:
         """Return the result of a request that ended before it was computed."""

@@ -94,6 +94,7 @@ EXTRAS = {
         "transformers": "5.0",
     },
     "vllm": {"vllm": "0.26"},
+    "ray": {"ray": "2.60"},
     "reports": {"jinja2": "3.1", "matplotlib": "3.8"},
     "bags": {"rosbags": "0.11.7"},
     "conformance": {"hypothesis": "6.100"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Generic, TypeVar
 
@@ -10,9 +10,12 @@ from rclpy.node import Node
 
 from timely_llm import msg, srv
 from timely_llm.action import Converse, Plan
+from timely_llm.core.arguments import whole
 from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import State
 from timely_llm.core.request import (
     MAX_TASK_CHARACTERS,
+    MAX_TOKENS,
     ChatMessage,
     ErrorCode,
     ExecutionReport,
@@ -37,6 +40,7 @@ from timely_llm.core.slo import (
 from timely_llm.core.step import StepResult
 from timely_llm.core.text import listed, quoted
 from timely_llm.core.time_utility import NORMAL, TimeUtility
+from timely_llm.serving.server.face import RequestStatus, RunningRequest
 
 Kind = TypeVar("Kind")
 Converters = tuple[Callable[[Any], Any], Callable[[Any], Any]]
@@ -133,7 +137,7 @@ def stream_request(
     """Return the request in a goal or a flat message.
 
     Args:
-        message: both types have the same fields, except `feedback`.
+        message: a goal has no fields of dispatchers.
         request_id: the message's, or a new one if the message has none.
         max_tokens: used if the message has none.
         slo_classes: by name, `text` among them.
@@ -161,6 +165,7 @@ def stream_request(
         weight=message.weight or given.weight,
         words_per_s=message.words_per_s or hears,
         max_tokens=message.max_tokens or max_tokens,
+        **_of_dispatcher(message, "first_token"),
     )
 
 
@@ -171,7 +176,9 @@ def _own(slo: Slo, **values: float) -> Slo:
 
 def stream_request_message(request: StreamRequest, kind: Any = msg.StreamRequest) -> Any:
     """Return a request as a flat message or a goal, with its own service level, of no class."""
-    return kind(**STREAM_REQUEST.fields(request), **SLO.fields(request.slo))
+    made = STREAM_REQUEST.fields(request) | SLO.fields(request.slo)
+    known = kind.get_fields_and_field_types()
+    return kind(**{name: field for name, field in made.items() if name in known})
 
 
 _VALUES: dict[int, Callable[[str], int | float | str]] = {
@@ -186,7 +193,7 @@ def plan_request(
     """Return the request in a goal or a flat message.
 
     Args:
-        message: both types have the same fields.
+        message: a goal has no fields of dispatchers.
         request_id: the message's, or a new one if the message has none.
         max_tokens: used if the message has none.
 
@@ -201,7 +208,14 @@ def plan_request(
         request_id=request_id,
         time_utility=NORMAL if unset else TIME_UTILITY.read(given),
         max_tokens=message.max_tokens or max_tokens,
+        **_of_dispatcher(message, "epoch"),
     )
+
+
+def _of_dispatcher(message: Any, *names: str) -> dict[str, Any]:
+    """Return what only dispatchers set; goals have no fields for it."""
+    flat = hasattr(message, "dispatcher")
+    return {} if flat else {"dispatcher": "", **dict.fromkeys(names, 0)}
 
 
 def skill_call(message: msg.SkillCall) -> SkillCall:
@@ -329,6 +343,20 @@ STREAM_REQUEST = MessageTable(
 STREAM_CHUNK = MessageTable(StreamChunk, msg.StreamChunk)
 STREAM_RESULT = MessageTable(StreamResult, msg.StreamResult, converted={"error_code": CODE})
 
+_STATES = {
+    state: getattr(msg.RequestStatus, state.name) for state in State if state is not State.ENDED
+}
+_PLAN, _ANSWER = msg.RequestStatus.PLAN, msg.RequestStatus.ANSWER
+REQUEST_STATUS = MessageTable(
+    RequestStatus,
+    msg.RequestStatus,
+    renamed={"plan": "kind"},
+    converted={
+        "plan": (lambda plan: _PLAN if plan else _ANSWER, lambda kind: bool(kind == _PLAN)),
+        "state": (_STATES.__getitem__, {n: s for s, n in _STATES.items()}.__getitem__),
+    },
+)
+
 
 def fill_answer(
     response: srv.GetResult.Response, served: bool, result: Result | None
@@ -360,3 +388,38 @@ def result_in(response: srv.GetResult.Response) -> Result | None:
     if response.state == response.ANSWER:
         return STREAM_RESULT.read(response.answer)
     return None
+
+
+def fill_requests(
+    response: srv.GetRequests.Response, served: Iterable[RunningRequest]
+) -> srv.GetRequests.Response:
+    """Fill in the requests that a server serves, in order of arrival, without stamps."""
+    for one in served:
+        if isinstance(one.request, PlanRequest):
+            response.plans.append(PLAN_REQUEST.message(one.request))
+        elif isinstance(one.request, StreamRequest):
+            request = one.request
+            index = request.first_token + one.made
+            text = StreamChunk(request.request_id, request.agent, index, one.text)
+            response.answers.append(stream_request_message(request))
+            response.texts.append(STREAM_CHUNK.message(text))
+    return response
+
+
+def requests_in(response: srv.GetRequests.Response) -> list[RunningRequest]:
+    """Return the requests that a server serves: plans, then answers, each in order of arrival.
+
+    Raises:
+        RequestError: one has an impossible field, or the texts are not those of the answers.
+    """
+    served = [
+        RunningRequest(plan_request(one, one.request_id, one.max_tokens)) for one in response.plans
+    ]
+    if [one.request_id for one in response.answers] != [one.request_id for one in response.texts]:
+        raise RequestError("the requests of a server have other texts than answers")
+    for one, text in zip(response.answers, response.texts, strict=True):
+        request = stream_request(one, one.request_id, one.max_tokens, {TEXT.name: TEXT})
+        made = text.index - request.first_token
+        whole("the number of an answer's tokens", made, 0, MAX_TOKENS)
+        served.append(RunningRequest(request, made, text.text))
+    return served

@@ -54,7 +54,7 @@ class Admission:
             self._removals.remove(_WARM_UP)
 
     def begin(
-        self, request: PlanRequest, arrival_s: float, tally: PlanTally, epoch: int = 0
+        self, request: PlanRequest, arrival_s: float, tally: PlanTally, epoch: int
     ) -> PlanDelivery:
         """Give a request's prompt to the engine; return the delivery of what it will say.
 
@@ -62,7 +62,7 @@ class Admission:
             request: what is asked.
             arrival_s: when it was asked.
             tally: what the request got in earlier epochs.
-            epoch: how many plans were made for it before.
+            epoch: epoch of its segments.
 
         Raises:
             Rejected: it cannot be taken, and why; the engine does not know it then.
@@ -96,8 +96,9 @@ class Admission:
         """
         known = self._prompts.known(request.skill_set)
         generation = PlanGeneration(
-            request.request_id, request, arrival_s, 0, 0, robot_time=self.robot_time
-        )
+            request.request_id, request, arrival_s, 0, 0,
+            epoch=request.epoch, robot_time=self.robot_time,
+        )  # fmt: skip
         generation.tally.task = request.task
         try:
             return GivenDelivery(

@@ -43,7 +43,7 @@ class StreamDelivery:
         generation.listener.receive(text, now)
         generation.cut = not ends and len(generation.token_ids) >= generation.max_tokens
         self.complete = ends or generation.cut
-        index = len(generation.token_ids) - 1
+        index = generation.request.first_token + len(generation.token_ids) - 1
         return [StreamChunk(generation.key, generation.request.agent, index, text, self.complete)]
 
 

@@ -105,6 +105,11 @@ class RequestGate:
         return request_id in self._requests
 
     @property
+    def is_open(self) -> bool:
+        """Whether requests are let in."""
+        return self._open and self._closed is None
+
+    @property
     def requests(self) -> list[Request]:
         """The requests that were let in and have not left, in order of arrival."""
         with self._lock:
@@ -132,15 +137,19 @@ class RequestGate:
         with self._lock:
             self._skill_sets.discard(skill_set)
 
-    def enter(self, request: Request) -> None:
+    def enter(self, request: Request, must: bool = False) -> None:
         """Let a request in, until it leaves.
+
+        Args:
+            request: the request.
+            must: let it in whatever the limits are: it is being served.
 
         Raises:
             Rejected: it is not taken, and why.
         """
         with self._lock:
             problem = self._problem(request)
-            if problem is not None:
+            if problem is not None and not must:
                 raise problem
             self._requests[request.request_id] = request
 

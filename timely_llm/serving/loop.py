@@ -30,7 +30,7 @@ from timely_llm.core.request import (
     served_already,
 )
 from timely_llm.core.step import Capacity, StepPlan
-from timely_llm.core.text import count_of
+from timely_llm.core.text import count_of, quoted
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
@@ -41,7 +41,7 @@ from timely_llm.serving.conversations import Conversations, RetentionLimits
 from timely_llm.serving.failures import Failures
 from timely_llm.serving.given_plans import LEAD_S, GivenPlans
 from timely_llm.serving.limits import AdmissionLimits, RequestWatchdog, Timeouts
-from timely_llm.serving.pool import Delivery, Pool
+from timely_llm.serving.pool import Delivery, Pool, has_begun
 from timely_llm.serving.prompts import PIECE_TOKENS, Pieces, SkillSetPrompts, in_one
 from timely_llm.serving.removals import Removals
 from timely_llm.serving.reports import Reports
@@ -287,14 +287,22 @@ class Loop:
         if isinstance(request, PlanRequest) and request.given_plan:
             return self._admission.begin_given(request, now)
         if isinstance(request, PlanRequest):
-            return self._admission.begin(request, now, PlanTally(task=request.task))
+            return self._admission.begin(request, now, PlanTally(task=request.task), request.epoch)
         raise RequestError(f"a server cannot serve a {type(request).__name__}")
 
-    def cancel(self, request_id: str, code: ErrorCode, reason: str) -> bool:
-        """End a request and free its memory; return whether it was there."""
+    def cancel(
+        self, request_id: str, code: ErrorCode, reason: str, unless_begun: bool = False
+    ) -> bool:
+        """End a request and free its memory; return whether it was there.
+
+        Raises:
+            RequestError: with `unless_begun`: it has begun, and goes on.
+        """
         delivery = self._pool.get(request_id)
         if delivery is None:
             return False
+        if unless_begun and has_begun(delivery.generation):
+            raise RequestError(f"request {quoted(request_id)} has begun, and goes on here")
         self._pool.end(delivery.generation, code, reason)
         return True
 

@@ -16,6 +16,13 @@ from timely_llm.serving.removals import Removals
 Delivery = PlanDelivery | StreamDelivery
 
 
+def has_begun(generation: Generation) -> bool:
+    """Return whether a request had a step, or a segment of a given plan."""
+    if isinstance(generation, PlanGeneration) and generation.epoch > generation.request.epoch:
+        return True
+    return generation.state is not State.QUEUED
+
+
 class Pool(dict[str, Delivery]):
     """Deliveries by request id, in order of arrival.
 

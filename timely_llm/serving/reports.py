@@ -33,7 +33,7 @@ class Reports:
         prompts: the known skill sets.
         admission: makes the generations of new epochs.
         events: takes reports, answers and new plans.
-        max_replans: most new plans for a request with failed segments.
+        max_replans: most new plans that this server makes for a request with failed segments.
         now: returns seconds on the loop's clock.
     """
 
@@ -145,7 +145,7 @@ class Reports:
             failure += "; a plan written by hand is not replaced by one of the model's"
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
             return
-        if generation.epoch >= self._max_replans:
+        if generation.epoch - generation.request.epoch >= self._max_replans:
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
             return
         skill_set = self._prompts.known(generation.request.skill_set).skill_set

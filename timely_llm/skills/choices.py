@@ -43,7 +43,7 @@ def checked_choices(value: Any, kind: Literal["integer", "number", "text"]) -> t
         else:
             _check_number(choice, kind, place)
         if choice in value[:place]:
-            raise FieldError(f"{literal(choice)} stands twice: name each choice once", place)
+            raise FieldError(f"{quoted(choice)} stands twice: name each choice once", place)
     return tuple(value)
 
 

@@ -114,4 +114,6 @@ def stream_message(request: StreamRequest, time_ns: int = 0) -> Any:
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         seed=request.seed,
+        first_token=request.first_token,
+        dispatcher=request.dispatcher,
     )

@@ -7,6 +7,7 @@ import pytest
 from test.core.events.lines import event
 from test.demo.plausible import events
 from test.demo.test_summary import ask, done, history, segment
+from test.demo.two_servers import run_until
 
 
 def step(t: float, *ids: str) -> dict[str, Any]:
@@ -95,3 +96,29 @@ def test_texts_of_a_plan_that_failed_are_not_those_of_the_next_one() -> None:
     )
     texts = run.requests["a1"].texts
     assert texts == {(0, 0): "mf(100);", (0, 1): "tp();", (1, 0): "mb(30);"}
+
+
+def test_steps_of_several_servers_are_counted_for_each() -> None:
+    run = run_until(2.0)
+    spans = {key: [(s.server, s.steps) for s in plan.slices] for key, plan in run.requests.items()}
+    assert spans == {"a1": [("s2", 2)], "b1": [("s1", 2)]}
+    assert [len(run.servers[name].steps) for name in ("s1", "s2")] == [2, 2]
+    assert len(run.recent_steps(0.0)) == 4
+    assert len(run.recent_steps(0.0, "s1")) == 2
+
+
+def test_a_plan_of_a_lost_server_goes_on_at_another_one() -> None:
+    assert [work.id for work in run_until(3.0).made_by("s2")] == ["a1"]
+    going_on = run_until(4.2)
+    plan = going_on.requests["a1"]
+    assert (plan.server, plan.server_at(3.0), plan.server_at(0.5)) == ("s1", "s2", "")
+    assert [work.id for work in going_on.made_by("s1")] == ["a1"]
+    assert [span.server for span in plan.slices] == ["s2", "s1"]
+
+
+def test_what_a_server_says_of_the_end_of_a_request_that_another_one_has_is_not_its_end() -> None:
+    run = run_until(4.2)
+    run.add(event({"event": "end", "t": 4.3, "id": "a1", "code": "canceled"}), "s2")
+    assert not run.requests["a1"].generated
+    run.add(event({"event": "end", "t": 4.4, "id": "a1", "code": "none"}), "s1")
+    assert run.requests["a1"].generated

@@ -92,6 +92,17 @@ def test_a_server_that_never_answered_is_no_loss(changes: tuple[int, int, int]) 
     assert clock.lost_within(10.0) == ""
 
 
+def test_a_server_that_was_lost_is_gone_until_one_shows_itself() -> None:
+    clock = Clock()
+    assert not clock.life.gone
+    clock.life.changed(0, -1, 1, clock.now)
+    assert clock.lost_within(1.0)
+    clock.life.answered(clock.now)  # its successor, which is only starting
+    assert clock.life.gone
+    clock.life.changed(1, 1, 0, clock.now)
+    assert not clock.life.gone
+
+
 def test_a_server_that_is_there_again_is_watched_as_before() -> None:
     clock = Clock()
     clock.life.changed(0, -1, 1, clock.now)

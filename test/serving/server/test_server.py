@@ -10,7 +10,18 @@ import pytest
 from test.serving.scripted import DRONE, FIND, PROFILE, request
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ModelError, RequestError, SkillSetError
-from timely_llm.core.request import ErrorCode, PlanResult, Rejected, Request, Result, StreamChunk
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    ExecutionReport,
+    PlanResult,
+    Rejected,
+    ReportState,
+    Request,
+    Result,
+    StreamChunk,
+    StreamRequest,
+)
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.engines.simulated import SimulatedEngine
@@ -70,6 +81,10 @@ class Waiting:
     def wait_for_segment(self) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: bool(self.segments), timeout=10)
+
+    def wait_for_chunk(self) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: bool(self.chunks), timeout=10)
 
 
 def serve(
@@ -142,6 +157,56 @@ def test_cancel_says_whether_there_was_something_to_cancel() -> None:
     assert sink.wait_for("r").error_code is ErrorCode.CANCELED
     assert server.cancel("r").result(10) is False
     server.close()
+
+
+def test_a_request_can_be_withdrawn_until_it_has_begun() -> None:
+    sink = Waiting()
+    server = serve(sink)
+    hold = threading.Event()
+    server.post(lambda loop: hold.wait(10))  # no step meanwhile: it waits in the inbox
+    server.submit(request("r"))
+    withdrawn = server.cancel("r", unless_begun=True)
+    hold.set()
+    assert withdrawn.result(10) is True
+    assert sink.wait_for("r").error_code is ErrorCode.CANCELED
+    server.submit(request("s"))
+    sink.wait_for_segment()
+    with pytest.raises(RequestError, match="request 's' has begun"):
+        server.cancel("s", unless_begun=True).result(10)
+    assert server.serves("s")
+    server.close()
+
+
+def test_a_dispatcher_reads_its_requests_as_they_were_sent() -> None:
+    sink = Waiting()
+    server = serve(sink, "mf(50);" + "mf(100);" * 100)
+    mine = [replace(request(key), dispatcher="/front") for key in ("r", "s")]
+    said = (ChatMessage("user", "Why?"),)
+    talk = StreamRequest("t", "ann", said, first_token=5, dispatcher="/front", max_tokens=4000)
+    for one in (mine[0], request("other"), mine[1], talk):
+        server.submit(one)
+    sink.wait_for_segment()
+    sink.wait_for_chunk()
+    server.report(ExecutionReport("r", "agent-r", ReportState.FAILED, 0, value="wind"))
+    served = server.requests_of("/front").result(10)
+    assert [one.request for one in served] == [*mine, talk], "not as they were after a failure"
+    assert [(one.made, one.text) for one in served[:2]] == [(0, "")] * 2
+    chunks = sink.chunks[: served[2].made]
+    assert served[2].made and served[2].text == "".join(chunk.text for chunk in chunks)
+    assert chunks[-1].index == 5 + served[2].made - 1
+    assert server.requests_of("").result(10) == []
+    server.close()
+
+
+def test_a_server_says_whether_it_takes_requests() -> None:
+    server = serve(Waiting())
+    assert server.accepting
+    server.drain(1.0).result(10)
+    assert not server.accepting
+    server.accept(True)
+    assert server.accepting
+    server.close()
+    assert not server.accepting
 
 
 def test_closing_ends_all_requests_and_futures() -> None:

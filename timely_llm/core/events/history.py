@@ -6,6 +6,7 @@ A demo, its live view, reports and the timelines of experiments read this one mo
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 from timely_llm.core.events.decisions import Decisions
 from timely_llm.core.events.request_history import (
@@ -20,11 +21,14 @@ from timely_llm.core.events.request_history import (
 from timely_llm.core.events.schema import (
     EndEvent,
     PersonEvent,
+    PlanRequestEvent,
     ReadyEvent,
     RobotEvent,
     RunEvent,
     StepEvent,
+    StreamEvent,
 )
+from timely_llm.core.events.server_history import ServerHistory
 
 
 class History:
@@ -35,6 +39,7 @@ class History:
 
     Attributes:
         ready_s: when the server was ready; None: no log says it.
+        servers: one of several servers by name; without names there is one.
         began_s: when the first robot or person began; None: none did.
         robots: their names.
         people: name of the service level by name.
@@ -48,6 +53,7 @@ class History:
 
     def __init__(self) -> None:
         self.ready_s: float | None = None
+        self.servers: defaultdict[str, ServerHistory] = defaultdict(ServerHistory)
         self.began_s: float | None = None
         self.robots: list[str] = []
         self.people: dict[str, str] = {}
@@ -110,19 +116,33 @@ class History:
         """Return what a person asked, in order."""
         return [talk for talk in self.questions if talk.agent == agent]
 
-    def recent_steps(self, since_s: float) -> list[StepRecord]:
-        """Return the steps that ended after `since_s`."""
+    def made_by(self, server: str) -> list[RequestHistory]:
+        """Return the plans and answers of which one of several servers makes more."""
+        works: list[RequestHistory] = [*self.asked, *self.questions]
+        return [work for work in works if work.server == server and not work.generated]
+
+    def recent_steps(self, since_s: float, server: str = "") -> list[StepRecord]:
+        """Return the steps that ended after `since_s`, of all servers or of one."""
         recent = []
-        for step in reversed(self.steps):
+        for step in reversed(self.servers[server].steps if server else self.steps):
             if step.end_s < since_s:
                 break
             recent.append(step)
         return recent
 
-    def add(self, event: RunEvent) -> None:
-        """Take an event; kinds that the history does not need are ignored."""
+    def add(self, event: RunEvent, server: str = "") -> None:
+        """Take an event; kinds that the history does not need are ignored.
+
+        Args:
+            event: of any log; events of several servers come in order of time.
+            server: name of the server, if the event is of the log of one of several.
+        """
         self.end_s = max(self.end_s, event.t)
         self.decisions.add(event)
+        if server:
+            self.servers[server].add(event)
+            if self._is_elsewhere(event, server):
+                return
         match event:
             case ReadyEvent():
                 self.ready_s = event.t
@@ -133,7 +153,7 @@ class History:
                 self.people[event.agent] = event.slo_class
                 self._began(event)
             case StepEvent():
-                self._step(event)
+                self._step(event, server)
             case EndEvent() if event.id in self.talks:
                 self.talks[event.id].add(event)
             case EndEvent() if event.id not in self.requests:
@@ -141,12 +161,16 @@ class History:
             case _ if isinstance(event, ABOUT_STREAMS):
                 talk = self.talks.setdefault(event.id, StreamHistory(event.id))
                 talk.add(event)
+                if server and isinstance(event, StreamEvent):
+                    talk.goes_on_at(server, event.t)
                 if event.id in self._ends:
                     talk.add(self._ends.pop(event.id))
             case _ if isinstance(event, ABOUT_PLANS):
                 request = self._plan(event.id)
                 delivered = len(request.delivered)
                 request.add(event)
+                if server and isinstance(event, PlanRequestEvent):
+                    request.goes_on_at(server, event.t)
                 self.published += [(request, made) for made in request.delivered[delivered:]]
                 if event.id in self._ends:
                     request.add(self._ends.pop(event.id))
@@ -154,13 +178,23 @@ class History:
     def _began(self, event: RunEvent) -> None:
         self.began_s = event.t if self.began_s is None else min(self.began_s, event.t)
 
-    def _step(self, event: StepEvent) -> None:
-        step = StepRecord(event.t, event.s, event.ids)
+    def _is_elsewhere(self, event: RunEvent, server: str) -> bool:
+        """Return whether an event is a server's last word about a request that another one has."""
+        if not isinstance(event, EndEvent):
+            return False
+        known = self.request(event.id)
+        return known is not None and known.server not in ("", server)
+
+    def _step(self, event: StepEvent, server: str) -> None:
+        step = StepRecord(event.t, event.s, event.ids, server)
+        steps = self.servers[server].steps if server else self.steps
         for request_id in event.ids:
             # The server logs a conversation's request before its first step.
             work: RequestHistory = self.talks.get(request_id) or self._plan(request_id)
-            work.took_part(step, len(self.steps))
+            work.took_part(step, len(steps))
         self.steps.append(step)
+        if server:
+            steps.append(step)
 
     def _plan(self, request_id: str) -> PlanHistory:
         return self.requests.setdefault(request_id, PlanHistory(request_id))

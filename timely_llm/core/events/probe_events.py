@@ -14,6 +14,14 @@ class TopicEvent(RunEvent):
 
 
 @run_event
+class DirectEvent(RunEvent):
+    """A probe of a dispatcher received a segment on the topic of the server itself."""
+
+    id: str
+    index: int
+
+
+@run_event
 class FeedbackEvent(RunEvent):
     """A probe received a segment as feedback of the action."""
 
@@ -73,8 +81,43 @@ class OverEvent(RunEvent):
     """All attacks were made."""
 
 
+@run_event
+class AcceptedEvent(RunEvent):
+    """A probe heard that a request was accepted."""
+
+    id: str
+
+
+@run_event
+class KillEvent(RunEvent):
+    """Something was done to a process of a benchmark.
+
+    Attributes:
+        process: name of the process.
+        kind: started, killed, stopped, continued, deactivated, activated, or died by itself.
+        words: how it died; empty: it did not.
+    """
+
+    process: str
+    kind: str
+    words: str = ""
+
+
+@run_event
+class ServingEvent(RunEvent):
+    """A probe asked a server what it serves, after the last request.
+
+    Attributes:
+        server: full name of the server's node.
+        ids: ids of the requests that it serves.
+    """
+
+    server: str
+    ids: tuple[str, ...]
+
+
 PROBE_EVENTS: tuple[type[RunEvent], ...] = (
-    TopicEvent, FeedbackEvent, ServedEvent, ProbeFailedEvent, AttackEvent, AttackAnsweredEvent,
-    OverEvent,
+    TopicEvent, DirectEvent, FeedbackEvent, ServedEvent, ProbeFailedEvent, AttackEvent,
+    AttackAnsweredEvent, OverEvent, AcceptedEvent, KillEvent, ServingEvent,
 )  # fmt: skip
 """The events of probes that event logs have."""

@@ -47,11 +47,13 @@ class StepRecord:
 
     Attributes:
         ids: the requests that took part.
+        server: that of the engine; empty: there is one server.
     """
 
     start_s: float
     duration_s: float
     ids: tuple[str, ...]
+    server: str = ""
 
     @property
     def end_s(self) -> float:
@@ -71,16 +73,19 @@ class GenerationSpan:
     Attributes:
         last_step: number of its last step.
         steps: how many they are.
+        server: that of the engine; empty: there is one server.
     """
 
     start_s: float
     end_s: float
     last_step: int
     steps: int = 1
+    server: str = ""
 
     def goes_on_with(self, step: StepRecord, number: int) -> bool:
         """Whether a step follows with neither another one nor a rest of the engine between."""
-        return self.last_step == number - 1 and step.start_s - self.end_s < REST_S
+        follows = self.last_step == number - 1 and self.server == step.server
+        return follows and step.start_s - self.end_s < REST_S
 
 
 @dataclass
@@ -92,6 +97,7 @@ class RequestHistory:
         due_s: when the next segment or token is needed.
         generated: nothing more is generated.
         end_s: when the server ended it; not a number before that.
+        taken: when servers took it, and their names; empty if there is one server.
     """
 
     id: str
@@ -102,6 +108,21 @@ class RequestHistory:
     generated: bool = False
     end_s: float = math.nan
     slices: list[GenerationSpan] = field(default_factory=list)
+    taken: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def server(self) -> str:
+        """The last one of several servers that took it; empty: none did, or there is only one."""
+        return self.taken[-1][1] if self.taken else ""
+
+    def server_at(self, at_s: float) -> str:
+        """Return the server that had taken it last at a time; empty: none had."""
+        return next((name for taken_s, name in reversed(self.taken) if taken_s <= at_s), "")
+
+    def goes_on_at(self, server: str, at_s: float) -> None:
+        """Enter that one of several servers took it: what it got elsewhere was not its end."""
+        self.taken.append((at_s, server))
+        self.generated, self.end_s = False, math.nan
 
     def generation(self, now_s: float) -> str:
         """Return queued, running, suspended or done."""
@@ -119,7 +140,8 @@ class RequestHistory:
             self.slices[-1].last_step = number
             self.slices[-1].steps += 1
         else:
-            self.slices.append(GenerationSpan(step.start_s, step.end_s, number))
+            span = GenerationSpan(step.start_s, step.end_s, number, server=step.server)
+            self.slices.append(span)
 
 
 @dataclass(frozen=True)
@@ -346,7 +368,9 @@ class StreamHistory(RequestHistory):
                 deadline_s = math.inf if event.deadline_s is None else event.deadline_s
                 self.slo = Slo(event.ttft_s, event.tpot_s, deadline_s)
                 self.words_per_s = event.words_per_s
-                self.arrived_s, self.due_s = event.t, event.t + event.ttft_s
+                if math.isnan(self.arrived_s):  # else it goes on at another server
+                    self.arrived_s = event.t
+                self.due_s = event.t + event.ttft_s
             case ChunkEvent():
                 self._chunk(event)
                 self.due_s = event.due_s

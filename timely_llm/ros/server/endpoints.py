@@ -43,8 +43,8 @@ from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
 from timely_llm.ros.guarded import Guard
 from timely_llm.ros.server.notices import Notices
+from timely_llm.serving.server.face import RequestServer
 from timely_llm.serving.server.results import Results, size_of
-from timely_llm.serving.server.server import Server
 
 TABLE_S = 1
 """Time of an ended goal in the table of the action server, seconds.
@@ -165,7 +165,9 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
     RESULT_TOPIC: ClassVar[str]
     RESULTS: ClassVar[conversions.MessageTable[Any]]
 
-    def __init__(self, node: Node, configured: Callable[[], Server], notices: Notices) -> None:
+    def __init__(
+        self, node: Node, configured: Callable[[], RequestServer], notices: Notices
+    ) -> None:
         self._node = node
         self._configured = configured
         self._notices = notices
@@ -351,7 +353,9 @@ class PlanInterface(RequestEndpoint[PlanRequest, PlanResult]):
     RESULT, RESULT_MESSAGE, RESULT_TOPIC = PlanResult, msg.PlanResult, "~/results"
     RESULTS = conversions.PLAN_RESULT
 
-    def __init__(self, node: Node, configured: Callable[[], Server], notices: Notices) -> None:
+    def __init__(
+        self, node: Node, configured: Callable[[], RequestServer], notices: Notices
+    ) -> None:
         super().__init__(node, configured, notices)
         self.max_tokens = 0
         self._segments = qos.publisher(node, msg.Segment, "~/segments")
@@ -404,7 +408,9 @@ class StreamInterface(RequestEndpoint[StreamRequest, StreamResult]):
     RESULT, RESULT_MESSAGE, RESULT_TOPIC = StreamResult, msg.StreamResult, "~/stream_results"
     RESULTS = conversions.STREAM_RESULT
 
-    def __init__(self, node: Node, configured: Callable[[], Server], notices: Notices) -> None:
+    def __init__(
+        self, node: Node, configured: Callable[[], RequestServer], notices: Notices
+    ) -> None:
         super().__init__(node, configured, notices)
         self.max_tokens = 0
         self.slo_classes: Mapping[str, SloClass] = {made.name: made for made in SLO_CLASSES}

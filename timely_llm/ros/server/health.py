@@ -5,99 +5,23 @@ from __future__ import annotations
 import copy
 import math
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from builtin_interfaces.msg import Time
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
-from timely_llm import msg, srv
-from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
+from timely_llm import msg
 from timely_llm.core.request import ErrorCode, PlanResult, Result, StreamResult
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import Stats as LoopStats
-
-PLAN, ANSWER = msg.RequestStatus.PLAN, msg.RequestStatus.ANSWER
-STATES = {
-    state: getattr(msg.RequestStatus, state.name) for state in State if state is not State.ENDED
-}
-"""The states of requests that are served, as messages carry them."""
-
-
-def list_requests(
-    loop: Loop, now: float, response: srv.ListRequests.Response
-) -> srv.ListRequests.Response:
-    """Fill in the requests being served at `now`, in order of arrival."""
-    response.requests = [
-        msg.RequestStatus(
-            request_id=generation.request.request_id,
-            agent=generation.request.agent,
-            kind=PLAN if isinstance(generation, PlanGeneration) else ANSWER,
-            state=STATES[generation.state],
-            delivered=_delivered(generation),
-            due_in=_due_in_s(generation, now),
-        )
-        for generation in loop.generations
-        if generation.state in STATES
-    ]
-    return response
-
-
-def _due_in_s(generation: Generation, now: float) -> float:
-    """Return the seconds until the next deliverable is due; of a plan, in its robot's time."""
-    rate = generation.rate if isinstance(generation, PlanGeneration) else 1.0
-    return rate * (generation.due_s - now)
-
-
-def _delivered(generation: Generation) -> int:
-    """Return the number of delivered segments, or tokens of an answer."""
-    if isinstance(generation, PlanGeneration):
-        return len(generation.segments)
-    return len(generation.token_ids)
+from timely_llm.serving.server.statistics import statistics
 
 
 def stats(loop: Loop, counts: LoopStats, stamp: Time) -> msg.ServerStats:
     """Return a loop's state, and the counts and recent times of its events, as a message."""
-    states = Counter(g.state for g in loop.generations)
-    return msg.ServerStats(
-        stamp=stamp,
-        queued=states[State.QUEUED],
-        running=states[State.RUNNING],
-        suspended=states[State.SUSPENDED],
-        blocked=states[State.BLOCKED],
-        executing=states[State.EXECUTING],
-        requests=counts.requests,
-        ended=counts.ended,
-        failed=counts.failed,
-        expired=counts.expired,
-        silent=counts.silent,
-        replans=counts.replans,
-        segments=counts.segments,
-        steps=counts.steps,
-        prompt_tokens=counts.prompt_tokens,
-        generated_tokens=counts.generated_tokens,
-        recomputed_tokens=counts.recomputed_tokens,
-        loaded_tokens=counts.loaded_tokens,
-        evictions=counts.evictions,
-        step_time=counts.step_s,
-        predicted_step_time=loop.step_time.predict_s(rows=1),
-        response_p50=counts.response_s(50),
-        response_p95=counts.response_s(95),
-        utility=counts.utility,
-        free_kv_tokens=loop.free_kv_tokens,
-        duration_error=counts.duration_error,
-        duration_bias=counts.duration_bias,
-        streams=sum(isinstance(g, StreamGeneration) for g in loop.generations),
-        kept_conversations=loop.kept_conversations,
-        chunks=counts.chunks,
-        ttft_p50=counts.ttft_s(50),
-        ttft_p95=counts.ttft_s(95),
-        slo_met=counts.slo_met,
-        stalled=counts.stalled_s,
-        guessed_tokens=counts.guessed_tokens,
-        right_guesses=counts.right_guesses,
-    )
+    return msg.ServerStats(stamp=stamp, **statistics(loop, counts))
 
 
 RECENT = 64

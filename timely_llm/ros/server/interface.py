@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import Future as ConcurrentFuture
@@ -12,7 +13,6 @@ from rclpy.node import Node
 from rclpy.task import Future
 
 from timely_llm import msg, srv
-from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.request import (
     ErrorCode,
@@ -31,12 +31,10 @@ from timely_llm.core.text import echoed, quoted, sentence
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
 from timely_llm.ros.interface_number import publish_number
-from timely_llm.ros.server import health
 from timely_llm.ros.server.endpoints import PlanInterface, StreamInterface
 from timely_llm.ros.server.notices import Notices
-from timely_llm.serving.loop import Loop
-from timely_llm.serving.server.results import Results, segments_of, size_of
-from timely_llm.serving.server.server import Server
+from timely_llm.serving.server.face import RequestServer
+from timely_llm.serving.server.results import Results, size_of
 
 T = TypeVar("T")
 
@@ -53,6 +51,8 @@ class ServerInterface:
         steps: publish every step of the engine.
         keep_s: time for which results are kept for clients that missed them, seconds.
         max_results: most results that are kept.
+        on_change: called, from any thread, when a request was accepted, had its first step or
+            ended.
 
     Attributes:
         notices: logs faults of clients.
@@ -69,6 +69,7 @@ class ServerInterface:
         steps: bool = False,
         keep_s: float = 300.0,
         max_results: int = 4096,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._node = node
         self._retention = keep_s, max_results
@@ -76,15 +77,18 @@ class ServerInterface:
         self._busy: Results[Result] = Results(min(keep_s, BUSY_S), min(max_results, MOST_BUSY))
         self.notices = Notices(node.get_logger().warning, time.monotonic)
         self._on_end = on_end
-        self._server: Server | None = None
+        self._on_change = on_change
+        self._not_begun: set[str] = set()
+        self._server: RequestServer | None = None
         self.waiting = self.reading = 0
         self.plans = PlanInterface(node, self._configured, self.notices)
         self.streams = StreamInterface(node, self._configured, self.notices)
         self._steps = qos.publisher(node, msg.EngineStep, "~/steps") if steps else None
 
-    def serve(self, server: Server | None) -> None:
+    def serve(self, server: RequestServer | None) -> None:
         """Pass requests to a server from now on; None: refuse them."""
         self._server = server
+        self._not_begun.clear()
 
     def offer(self) -> None:
         """Let clients find the actions, the services and the topics."""
@@ -99,6 +103,7 @@ class ServerInterface:
             (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
             (srv.CancelRequest, "~/cancel_request", self._cancel),
             (srv.ListRequests, "~/list_requests", self._list),
+            (srv.GetRequests, "~/get_requests", self._get_requests),
             (srv.GetResult, "~/get_result", self._get_result),
             (srv.GetSegments, "~/get_segments", self._get_segments),
         ):
@@ -117,6 +122,8 @@ class ServerInterface:
 
     def accepted(self, request: Request) -> None:
         """Publish an accepted request."""
+        self._not_begun.add(request.request_id)
+        self._on_change()
         if isinstance(request, StreamRequest):
             self.streams.accepted(request)
         elif isinstance(request, PlanRequest):
@@ -124,6 +131,9 @@ class ServerInterface:
 
     def stepped(self, result: StepResult) -> None:
         """Publish a step of the engine, if steps are published."""
+        if not self._not_begun.isdisjoint(result.computed):
+            self._not_begun.difference_update(result.computed)
+            self._on_change()
         if self._steps is not None:
             self._steps.publish(stamped(self._node, conversions.step_message(result)))
 
@@ -142,6 +152,8 @@ class ServerInterface:
         request, and a flood of refusals would push out all other results. Those of a busy engine
         come after the request was accepted: they are kept apart, and for a short time.
         """
+        self._not_begun.discard(result.request_id)
+        self._on_change()
         kept = self._busy if result.error_code is ErrorCode.BUSY else self._results
         kept.put(result.request_id, result, size_of(result), time.monotonic())
         try:
@@ -157,7 +169,7 @@ class ServerInterface:
 
     # Topics and services.
 
-    def _configured(self) -> Server:
+    def _configured(self) -> RequestServer:
         """Return the server.
 
         Raises:
@@ -212,19 +224,24 @@ class ServerInterface:
             _refuse(response, error)
         return response
 
-    def _get_result(
+    async def _get_result(
         self, request: srv.GetResult.Request, response: srv.GetResult.Response
     ) -> srv.GetResult.Response:
-        served = self._server is not None and self._server.serves(request.request_id)
-        now = time.monotonic()
-        kept = self._results.get(request.request_id, now) or self._busy.get(request.request_id, now)
+        key, now = request.request_id, time.monotonic()
+        served = self._server is not None and self._server.serves(key)
+        kept = self._results.get(key, now) or self._busy.get(key, now)
+        if kept is None and not served and self._server is not None:
+            with contextlib.suppress(TimelyError):  # a server that stops answers nothing
+                kept = await self._result(lambda server: server.result(key))
         return conversions.fill_answer(response, served, kept)
 
     async def _cancel(
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
     ) -> srv.CancelRequest.Response:
         try:
-            response.canceled = await self._result(lambda s: s.cancel(request.request_id))
+            response.canceled = await self._result(
+                lambda s: s.cancel(request.request_id, unless_begun=request.unless_begun)
+            )
         except TimelyError as error:
             response.error_msg = sentence(error)
             return response
@@ -235,22 +252,29 @@ class ServerInterface:
     async def _list(
         self, request: srv.ListRequests.Request, response: srv.ListRequests.Response
     ) -> srv.ListRequests.Response:
-        def work(loop: Loop) -> srv.ListRequests.Response:
-            return health.list_requests(loop, WallClock().now(), response)
-
         try:
-            return await self._result(lambda server: server.call(work))
+            served = await self._result(lambda server: server.statuses())
+            response.requests = list(map(conversions.REQUEST_STATUS.message, served))
         except TimelyError:
-            return response  # a server that is not configured, or stops, serves nothing
+            pass  # a server that is not configured, or stops, serves nothing
+        return response
+
+    async def _get_requests(
+        self, request: srv.GetRequests.Request, response: srv.GetRequests.Response
+    ) -> srv.GetRequests.Response:
+        try:
+            served = await self._result(lambda server: server.requests_of(request.dispatcher))
+        except TimelyError:
+            return response  # as for `_list`
+        return conversions.fill_requests(response, served)
 
     async def _get_segments(
         self, request: srv.GetSegments.Request, response: srv.GetSegments.Response
     ) -> srv.GetSegments.Response:
-        def work(loop: Loop) -> list[Segment]:
-            return segments_of(loop.generations, request.agent, request.request_id)
-
         try:
-            made = await self._result(lambda server: server.call(work))
+            made = await self._result(
+                lambda server: server.segments(request.agent, request.request_id)
+            )
         except TimelyError as error:
             _refuse(response, error)
             return response
@@ -259,7 +283,9 @@ class ServerInterface:
         ]
         return response
 
-    async def _result(self, call: Callable[[Server], ConcurrentFuture[T]], waiting: int = 1) -> T:
+    async def _result(
+        self, call: Callable[[RequestServer], ConcurrentFuture[T]], waiting: int = 1
+    ) -> T:
         """Wait for work in the engine's thread without holding the executor.
 
         Args:

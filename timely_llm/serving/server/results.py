@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.generation import Generation, PlanGeneration, by_kind
-from timely_llm.core.request import Result
+from timely_llm.core.request import PlanRequest, Request, Result
 from timely_llm.core.segment import Segment
 from timely_llm.core.text import quoted
 
@@ -114,20 +114,38 @@ def segments_of(
     Raises:
         RequestError: neither is given, no such plan is served, or it is another agent's.
     """
-    if not (agent or request_id):
-        raise RequestError("the segments of which plan: give the agent, or the request's id")
     if not request_id:
+        check_asked(agent, "", None)
         plans, _ = by_kind(generations)
         mine = (plan for plan in plans if plan.request.agent == agent)
         return [segment for plan in mine for segment in plan.segments]
     found = next((g for g in generations if g.key == request_id), None)
+    check_asked(agent, request_id, found.request if found else None)
+    assert isinstance(found, PlanGeneration)
+    return list(found.segments)
+
+
+def check_asked(agent: str, request_id: str, found: Request | None) -> None:
+    """Check what a client asks for; see `segments_of`.
+
+    Args:
+        agent: the robot; empty: any.
+        request_id: the plan; empty: all of the agent.
+        found: the request that is served by this id.
+
+    Raises:
+        RequestError: neither name is given, or the request is no plan of the agent.
+    """
+    if not (agent or request_id):
+        raise RequestError("the segments of which plan: give the agent, or the request's id")
+    if not request_id:
+        return
     if found is None:
         raise RequestError(
             f"no request {quoted(request_id)} is being served: it has ended, or this server never"
             " had it"
         )
-    if not isinstance(found, PlanGeneration):
+    if not isinstance(found, PlanRequest):
         raise RequestError(f"request {quoted(request_id)} is no plan, and has no segments")
-    if agent not in ("", found.request.agent):
+    if agent not in ("", found.agent):
         raise RequestError(f"request {quoted(request_id)} is not one of {quoted(agent)}")
-    return list(found.segments)

@@ -20,6 +20,7 @@ from timely_llm.serving.limits import RequestGate, RequestLimits
 from timely_llm.serving.loop import Loop, Turn
 from timely_llm.serving.publisher import EventPublisher, Stats
 from timely_llm.serving.server.inbox import Drains, Inbox, InboxItem, Promises, settle
+from timely_llm.serving.server.questions import LoopQuestions
 from timely_llm.serving.server.registration import Read, SkillSets
 from timely_llm.serving.server.watchdog import ThreadWatchdog, stack_of
 from timely_llm.serving.sink import ActiveRequestSink, ServerSink
@@ -33,7 +34,7 @@ CLOSE_S = 5.0
 """How long the engine's thread may take to end, seconds."""
 
 
-class Server:
+class Server(LoopQuestions):
     """Thread-safe face of a loop.
 
     Nothing here blocks for longer than it takes to append to a list: work is done in the loop's
@@ -70,11 +71,11 @@ class Server:
         event_log: EventLog | None = None,
     ) -> None:
         self._gate = RequestGate(limits or RequestLimits())
+        super().__init__(self._gate, clock)
         self._sink = sink
         self._active_sink = ActiveRequestSink(sink, self._gate)
         self._event_log = event_log
         self._publisher: EventPublisher | None = None
-        self._clock = clock
         self._inbox = Inbox()
         self._lock = threading.Lock()
         self._promises = Promises()
@@ -117,6 +118,11 @@ class Server:
         return self._made.done()
 
     @property
+    def accepting(self) -> bool:
+        """Whether it takes requests: it neither drains nor ends."""
+        return self._gate.is_open
+
+    @property
     def serving(self) -> int:
         """How many requests are being served."""
         return len(self._gate)
@@ -151,13 +157,17 @@ class Server:
             settle(future, error=error)
         return future
 
-    def post(self, work: Callable[[Loop], object]) -> None:
+    def post(self, work: Callable[[Loop], object], must: bool = False) -> None:
         """Run `work` on the loop between two steps; a server that stops does not any more.
 
         What it raises is logged and changes nothing else. It is dropped if too much waits.
+
+        Args:
+            work: to be done.
+            must: never dropped; for work that is bounded elsewhere.
         """
         try:
-            self._inbox.put(InboxItem(lambda: work(self._made.result())))
+            self._inbox.put(InboxItem(lambda: work(self._made.result())), must)
         except Rejected as error:
             if not self._inbox.closed:
                 self._dropped.add(error)
@@ -249,9 +259,11 @@ class Server:
         request_id: str,
         code: ErrorCode = ErrorCode.CANCELED,
         reason: str = "canceled by a client",
+        *,
+        unless_begun: bool = False,
     ) -> Future[bool]:
         """End a request before the next step; the future says whether it was there."""
-        return self.call(lambda loop: loop.cancel(request_id, code, reason))
+        return self.call(lambda loop: loop.cancel(request_id, code, reason, unless_begun))
 
     def close(self, timeout_s: float = CLOSE_S) -> bool:
         """End all requests, stop the thread, free the engine.

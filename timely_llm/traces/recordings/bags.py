@@ -209,6 +209,8 @@ def _plan_request(job: Job, time_ns: int) -> Any:
         temperature=0.0,
         seed=0,
         closed_loop=False,
+        epoch=0,
+        dispatcher="",
     )
 
 

@@ -1,0 +1,63 @@
+"""What may be asked of a server about the requests that it serves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.request import Result
+from timely_llm.core.segment import Segment
+from timely_llm.serving.limits import RequestGate
+from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.face import (
+    RequestStatus,
+    RunningRequest,
+    running,
+    statuses_of,
+)
+from timely_llm.serving.server.results import segments_of
+
+T = TypeVar("T")
+
+
+class LoopQuestions(ABC):
+    """Answers questions in the loop's thread, between two steps.
+
+    Args:
+        gate: has the requests that are being served.
+        clock: the loop's clock.
+    """
+
+    def __init__(self, gate: RequestGate, clock: Clock) -> None:
+        self._gate = gate
+        self._clock = clock
+
+    @abstractmethod
+    def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
+        """Run `work` on the loop between two steps; return its future result."""
+
+    def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
+        """Return the requests of a dispatcher that are being served, in order of arrival."""
+
+        def work(loop: Loop) -> list[RunningRequest]:
+            sent = (r for r in self._gate.requests if dispatcher and r.dispatcher == dispatcher)
+            return running(sent, loop.generations)
+
+        return self.call(work)
+
+    def result(self, request_id: str) -> Future[Result | None]:
+        """Return nothing: the sink got all ends."""
+        future: Future[Result | None] = Future()
+        future.set_result(None)
+        return future
+
+    def statuses(self) -> Future[list[RequestStatus]]:
+        """Return the states of the requests being served, in order of arrival."""
+        return self.call(lambda loop: statuses_of(loop.generations, self._clock.now()))
+
+    def segments(self, agent: str, request_id: str = "") -> Future[list[Segment]]:
+        """Return delivered segments of plans being served; see `segments_of`."""
+        return self.call(lambda loop: segments_of(loop.generations, agent, request_id))
