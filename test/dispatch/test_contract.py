@@ -8,8 +8,8 @@ import pytest
 
 from test.dispatch.views import plan, question, server
 from timely_llm.core.errors import RequestError
-from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.dispatch.contract import KAPPA, Due
+from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
+from timely_llm.dispatch.contract import KAPPA, MOST, Due
 
 
 def test_a_step_takes_what_the_view_says_and_a_line_beyond() -> None:
@@ -53,6 +53,12 @@ def test_only_tokens_without_kv_are_computed() -> None:
     assert question("p", "talk", 10).to_compute(kept) == 1
 
 
+def test_a_view_takes_requests_of_any_worth_and_time() -> None:
+    one = plan("r", TimeUtility(1.7e308, -1.0, 1.7e308)).due(0.0, server())
+    assert (one.due_in_s, one.weight) == (MOST, MOST)
+    assert server(due=(one, one)).due == (one, one)
+
+
 def test_a_request_in_a_due_list_is_due_as_it_asks() -> None:
     assert plan("r", URGENT, 2.0).due(2.05, server()) == pytest.approx(Due(0.15, 8.0, 2.0, 0.3, 60))
 
@@ -67,6 +73,10 @@ def test_a_request_in_a_due_list_is_due_as_it_asks() -> None:
         {"rates": (math.nan,)},
         {"due": (Due(0.1, math.nan),)},
         {"due": (Due(0.1, 8.0, 1.0, 0.0),)},
+        {"rates": (-1.0,)},
+        {"max_rows": 0},
+        {"due": (Due(0.1, -1.0),)},
+        {"due": (Due(0.1, 8.0, -1.0),)},
     ],
 )
 def test_a_view_with_an_impossible_number_is_refused(changes: dict[str, object]) -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from test.serving.scripted import FIND, PROFILE, Scene, request
 from timely_llm.core.request import ChatMessage, ReportState, StreamRequest
-from timely_llm.core.time_utility import URGENT
-from timely_llm.dispatch.contract import KAPPA
+from timely_llm.core.slo import Slo
+from timely_llm.core.time_utility import URGENT, TimeUtility
+from timely_llm.dispatch.contract import KAPPA, MOST
 from timely_llm.dispatch.load import FIRST_GUESS, Load
 from timely_llm.policies.registry import make_policy
 
@@ -54,6 +55,26 @@ def test_a_request_is_due_until_its_text_is_complete() -> None:
     later = load.view(made.clock.now())
     assert not later.unstarted and later.free_kv_tokens < later.kv_tokens
     assert [(one.grace_s, one.prompt_tokens) for one in later.due] in ([(1 / KAPPA, 0)], [])
+
+
+def test_a_request_has_begun_when_its_plan_is_made_anew() -> None:
+    made = Scene({"r": FIND + "..." + FIND}, make_policy("deadline"))
+    load = Load(made.loop, "a")
+    made.loop.admit(request("r", closed_loop=True))
+    made.until_segments(1)
+    made.report("r", ReportState.FAILED, value="wind")
+    view = load.view(made.clock.now())
+    assert (view.served, view.unstarted) == (("r",), frozenset())
+
+
+def test_requests_with_any_worth_and_time_fit_into_a_view() -> None:
+    made, load = scene()
+    made.loop.admit(request("r", TimeUtility(1.7e308, 0.0, 1.7e308)))
+    made.loop.admit(request("r1", TimeUtility(1.7e308, -1e-300, 1.7e308)))
+    made.loop.admit(StreamRequest("p", "person", QUESTION, Slo(tpot_s=5e-324)))
+    view = load.view(made.clock.now())
+    assert len(view.due) == 3 and view.served == ("r", "r1", "p")
+    assert max(view.due[-1][:3]) == MOST == view.rates[0]
 
 
 def test_a_conversation_needs_its_rate_and_is_kept_for_its_next_turn() -> None:

@@ -50,7 +50,7 @@ class Bag:
 
     def request(
         self, at_s: float, name: str, utility: TimeUtility = NORMAL, topic: str = "requests",
-        agent: str = "r",
+        agent: str = "r", epoch: int = 0, dispatcher: str = "",
     ) -> None:  # fmt: skip
         worth = type_store().types["timely_llm/msg/TimeUtility"](
             utility.beta, utility.alpha, utility.ert_s
@@ -58,7 +58,7 @@ class Bag:
         self.say(
             at_s, topic, "PlanRequest", request_id=name, agent=agent, skill_set="drone",
             task="Go.", given_plan="", time_utility=worth, max_tokens=0, temperature=0.0, seed=0,
-            closed_loop=True,
+            closed_loop=True, epoch=epoch, dispatcher=dispatcher,
         )  # fmt: skip
 
     def segment(
@@ -119,6 +119,7 @@ class TalkBag(Bag):
             "agent": "p", "messages": [said], "prompt": "", "slo_class": "", "ttft": 1.0,
             "tpot": 0.1, "deadline": math.inf, "weight": 1.0, "conversation": "", "turn": 0,
             "words_per_s": 5.0, "max_tokens": 100, "temperature": 0.0, "seed": 0,
+            "first_token": 0, "dispatcher": "",
         }  # fmt: skip
         self.say(at_s, topic, "StreamRequest", request_id=name, **{**values, **fields})
 

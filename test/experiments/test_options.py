@@ -51,9 +51,9 @@ UNDERSTOOD = {
     "fleet": "error jobs network_s policies profile robots seconds seeds",
     "bursts": f"{WORKLOADS} sizes",
     "optimal": "first_seed jobs policies profile seeds",
-    "annealing-order": "first_seed jobs policies profile seeds sizes",
+    "annealing-order": "figures first_seed jobs policies profile seeds sizes",
     "annealing-search": "first_seed jobs policies profile seeds sizes",
-    "annealing-lengths": "first_seed jobs profile seeds sizes",
+    "annealing-lengths": "figures first_seed jobs profile seeds sizes",
     "annealing-fit": "first_seed jobs policies profile seeds",
     "servers-scale": "dispatchers error jobs minutes network_s policies profile seeds servers",
     "servers-mixed": "dispatchers error jobs loads minutes network_s policies rates seeds",
@@ -68,7 +68,7 @@ GIVEN = {
     "bounds": (3.0,), "charged": True, "requests": (2,), "tokens": 99, "repeats": 8,
     "explain": True, "durations": "model", "robots": (2,), "first_seed": 3, "minutes": 2.0,
     "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,), "dispatchers": ("two-choices",),
-    "servers": (2,),
+    "servers": (2,), "figures": (13,),
 }  # fmt: skip
 
 

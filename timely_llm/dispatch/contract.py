@@ -30,6 +30,9 @@ LONGEST_BURST_S = 0.02
 SHORTEST_S = 1e-3
 """Fall of a worth that falls at once, seconds."""
 
+MOST = 1e9
+"""Largest worth, time and rate that count: clients may ask for any, and sums stay finite."""
+
 
 class Due(NamedTuple):
     """A deliverable that a server has to make.
@@ -77,9 +80,13 @@ class ServerView:
         unstarted: ids of the requests that took part in no step yet.
         rtt_s: seconds of a message there and back.
         age_s: seconds since the server made the view.
+        served: ids of the requests that it served when it made the view, in order of arrival; None:
+            it does not say.
+        active: it takes requests.
 
     Raises:
-        RequestError: a step takes no time, a number is not finite, or a worth never falls.
+        RequestError: a step takes no time, a number is not finite or below 0, or a worth never
+            falls.
     """
 
     name: str
@@ -97,19 +104,28 @@ class ServerView:
     unstarted: frozenset[str] = frozenset()
     rtt_s: float = 0.0
     age_s: float = 0.0
+    served: tuple[str, ...] | None = None
+    active: bool = True
 
     def __post_init__(self) -> None:
-        seconds = (*self.steps_s, self.row_s, self.prefill_token_s, self.rtt_s, self.age_s)
+        numbers = (
+            *self.steps_s, self.row_s, self.prefill_token_s, self.rtt_s, self.age_s, *self.rates
+        )  # fmt: skip
         fine = (
             min(self.steps_s, default=0.0) > 0.0
-            and min(seconds) >= 0.0
-            and math.isfinite(sum(seconds) + sum(self.rates))
-            and all(due.grace_s > 0.0 and math.isfinite(sum(due)) for due in self.due)
+            and min(numbers) >= 0.0
+            and math.isfinite(sum(numbers))
+            and self.max_rows > 0
+            and all(
+                one.grace_s > 0.0 <= one.tokens and one.weight >= 0.0 and math.isfinite(sum(one))
+                for one in self.due
+            )
         )
         if not fine:
             raise RequestError(
-                f"the view of server {quoted(self.name)} has an impossible number: its times must"
-                " be finite and from 0 on, and its steps must take some time"
+                f"the view of server {quoted(self.name)} has an impossible number: its times and"
+                " rates must be finite and from 0 on, and its steps must have rows and take some"
+                " time"
             )
 
     @property
@@ -163,10 +179,22 @@ class Waiting:
         """The request's id."""
         return self.request.request_id
 
+    @property
+    def plan(self) -> PlanRequest:
+        """The request, which is one for a plan."""
+        assert isinstance(self.request, PlanRequest)
+        return self.request
+
+    @property
+    def stream(self) -> StreamRequest:
+        """The request, which is one for an answer."""
+        assert isinstance(self.request, StreamRequest)
+        return self.request
+
     @cached_property
     def rate(self) -> float:
         """Tokens a second that a stream needs; 0 for a plan."""
-        return self.request.slo.rate if isinstance(self.request, StreamRequest) else 0.0
+        return min(self.request.slo.rate, MOST) if isinstance(self.request, StreamRequest) else 0.0
 
     @cached_property
     def terms(self) -> tuple[float, float, float]:
@@ -174,7 +202,7 @@ class Waiting:
         match self.request:
             case PlanRequest(time_utility=utility):
                 grace_s = min(utility.grace_s, 1.0 / KAPPA) or SHORTEST_S
-                return utility.beta, utility.ert_s, grace_s
+                return min(utility.beta, MOST), min(utility.ert_s, MOST), grace_s
             case StreamRequest(slo=slo, weight=weight):
                 due_s = slo.deadline_s if slo.real_time else slo.ttft_s
                 return weight, due_s, SHORTEST_S if slo.real_time else slo.ttft_s

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
-from timely_llm.dispatch.contract import KAPPA, MOST_DUE, SHORTEST_S, Due, ServerView
+from timely_llm.dispatch.contract import KAPPA, MOST, MOST_DUE, SHORTEST_S, Due, ServerView
 from timely_llm.policies.lengths import SegmentLengths
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.pool import has_begun
 
 ROWS = 32
 """Rows up to which a view has the seconds of each step."""
@@ -53,7 +54,8 @@ class Load:
             tuple(_rates(served)),
             tuple(due),
             len(served),
-            frozenset(one.key for one in served if one.state is State.QUEUED),
+            frozenset(one.key for one in served if not has_begun(one)),
+            served=tuple(one.key for one in served),
         )
 
     def _due(self, served: list[Generation], now: float) -> Iterator[Due]:
@@ -68,7 +70,8 @@ class Load:
                 if one.first:
                     grace_s = min(max(utility.grace_s, SHORTEST_S), grace_s)
                 tokens = self._lengths.to_go(one).mean
-                yield Due(one.due_s - now, tokens, utility.beta, grace_s, prompt)
+                weight = min(utility.beta, MOST)
+                yield Due(_bounded(one.due_s - now), tokens, weight, grace_s, prompt)
             elif isinstance(one, StreamGeneration) and one.first:
                 slo = one.request.slo
                 grace_s = SHORTEST_S if slo.real_time else slo.ttft_s
@@ -78,7 +81,11 @@ class Load:
 def _rates(served: list[Generation]) -> Iterator[float]:
     for one in served:
         if isinstance(one, StreamGeneration):
-            yield one.request.slo.rate
+            yield min(one.request.slo.rate, MOST)
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(seconds, -MOST), MOST)
 
 
 def _due_in(due: Due) -> float:

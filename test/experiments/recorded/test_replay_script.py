@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from test.experiments.recorded_bags import TalkBag
 from test.experiments.workloads import job, trace
 from timely_llm.experiments.recorded import replay_script
 from timely_llm.experiments.recorded.replay_script import ODD, ODD_TALKS, script
 from timely_llm.experiments.sources import shipped_skill_sets
+from timely_llm.traces.files import read_trace
 from timely_llm.traces.model import Conversation, Trace, TraceError
+from timely_llm.traces.streams import request_of as talk_request_of
 
 KNOWN = shipped_skill_sets()
 
@@ -51,6 +55,19 @@ def test_conversations_are_asked_once_at_their_times() -> None:
     assert (talk.id.partition("/")[2], talk.agent, talk.arrival_s) == ("c", "p", 0.5)
     alone = script(Trace("t", "", (), talks), KNOWN, 1, 1.0, 9).trace
     assert [one.arrival_s for one in alone.conversations] == [0.0, 2.0]
+
+
+def test_a_replay_asks_for_the_whole_of_what_went_on_at_another_server(tmp_path: Path) -> None:
+    with TalkBag(tmp_path / "day") as bag:
+        bag.request(0.0, "r", epoch=3, dispatcher="/front")
+        bag.ask(1.0, "t", first_token=5, dispatcher="/front")
+        bag.segment(0.4, "r", 0, epoch=3, final=True)
+        bag.answer(1.5, "t", "a b c d")
+    made = script(read_trace(tmp_path / "day"), shipped_skill_sets(), 1, 1.0, 9)
+    (plan,) = map(replay_script.request_of, made.trace.jobs)
+    (talk,) = map(talk_request_of, made.trace.conversations)
+    assert (plan.epoch, talk.first_token) == (0, 0)
+    assert (plan.dispatcher, talk.dispatcher) == ("", "")
 
 
 def test_what_is_not_asked_is_counted() -> None:

@@ -8,11 +8,11 @@ from statistics import fmean
 import pytest
 
 from timely_llm.engines.simulated import PROFILES
+from timely_llm.experiments.virtual.annealing_testbeds import PROFILE
 from timely_llm.experiments.virtual.annealing_workload import (
     CHAT,
     CODE,
     MOST_TOKENS,
-    PROFILE,
     ErroneousLengths,
     g_row,
     mixed,

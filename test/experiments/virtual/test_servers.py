@@ -12,7 +12,7 @@ import pytest
 from timely_llm.conformance.policies.service import sizes
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
-from timely_llm.dispatch.front import Front
+from timely_llm.dispatch.front.front import Front
 from timely_llm.experiments.catalog.mixed import with_talks
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.virtual import workload

@@ -9,6 +9,7 @@ from typing import Any
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference, maker, raised
 from timely_llm.core.options import read_options
+from timely_llm.dispatch.assign.checked import CheckedRule
 from timely_llm.dispatch.assign.counts import LeastOutstanding, RoundRobin, TwoChoices
 from timely_llm.dispatch.assign.memory import LargestMemory
 from timely_llm.dispatch.assign.response import ShortestResponse
@@ -57,4 +58,4 @@ def make_dispatcher(spec: str) -> Dispatcher:
     if lacking:
         raise ConfigurationError(f"{name} is no dispatcher: it has no {' and no '.join(lacking)}")
     made: Dispatcher = rule
-    return made
+    return made if name in DISPATCHERS else CheckedRule(made, name)

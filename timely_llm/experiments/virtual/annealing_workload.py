@@ -14,20 +14,14 @@ from timely_llm.engines.simulated import Profile
 from timely_llm.experiments.results.document import Value
 from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.results.talks import met, slo_of
+from timely_llm.experiments.virtual.annealing_testbeds import PREDICTORS
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings, simulate
-from timely_llm.policies.annealing.latency import V100X2_QWEN25_7B, LatencyPredictor
 from timely_llm.policies.annealing.lengths import LearnedLengths
 from timely_llm.policies.annealing.objective import SizedRequest
 from timely_llm.policies.annealing.policy import Annealing
 from timely_llm.policies.contract import Policy
 from timely_llm.traces.model import Conversation, Trace
-
-PROFILE = "v100x2-qwen2.5-7b"
-"""The testbed of Huang et al. 2025, §5.1."""
-
-PREDICTORS: Mapping[str, LatencyPredictor] = {PROFILE: V100X2_QWEN25_7B}
-"""Published predictors by profile; the others are those of the step times."""
 
 MOST_TOKENS = 2000
 """Most tokens of a prompt, and of an answer."""

@@ -26,6 +26,9 @@ PRESET = "wid2"
 ROBOTS = 31
 """Robots of a group: 64 groups have 1,984."""
 
+HEDGED = "+hedge"
+"""Behind a rule: urgent plans are asked of two servers."""
+
 KV_TOKENS = 200_000
 """Tokens of KV of each server. All have the same, so that no rule gains by memory alone."""
 
@@ -71,7 +74,8 @@ class ServersCase:
         load: copies of each job.
         servers: the servers.
         policy: of each server, in the notation of `policy_spec`.
-        dispatcher: in the notation of `make_dispatcher`.
+        dispatcher: in the notation of `make_dispatcher`; with `HEDGED` behind it, urgent plans are
+            asked of two servers.
         seed: of the errors of predicted execution times.
         names: key columns of its row.
     """
@@ -93,7 +97,7 @@ def check(policies: Sequence[str], dispatchers: Sequence[str]) -> None:
     """
     chosen(policies)
     for spec in dispatchers:
-        make_dispatcher(spec)
+        make_dispatcher(spec.removesuffix(HEDGED))
 
 
 def simulate_case(case: ServersCase) -> Run:
@@ -108,10 +112,11 @@ def simulate_case(case: ServersCase) -> Run:
         settings.skip, shipped_skill_sets(), settings.durations,
     )  # fmt: skip
     servers = [replace(one, settings=spec.settings(one.settings)) for one in case.servers]
-    dispatcher = make_dispatcher(case.dispatcher)
+    dispatcher = make_dispatcher(case.dispatcher.removesuffix(HEDGED))
     return simulate_servers(
-        works, case.trace.conversations, servers, spec.make, dispatcher, moves=dispatcher.gathers
-    )
+        works, case.trace.conversations, servers, spec.make, dispatcher, dispatcher.gathers,
+        hedge=case.dispatcher.endswith(HEDGED),
+    )  # fmt: skip
 
 
 def servers_of(

@@ -14,18 +14,20 @@ from functools import partial
 from itertools import count
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent
+from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent, SegmentEvent
 from timely_llm.core.generation import State
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
     PlanRequest,
     Request,
+    StreamChunk,
     StreamRequest,
 )
 from timely_llm.core.segment import Segment
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
-from timely_llm.dispatch.front import Action, Finish, Front, Send, Withdraw
+from timely_llm.dispatch.front.actions import Action, Cancel, Deliver, Finish, Send, Tell, Withdraw
+from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.load import Load
 from timely_llm.experiments.virtual import stage, workload
 from timely_llm.experiments.virtual.outcome import Run
@@ -132,12 +134,13 @@ class _Clients(SimulatedClients):
         network_s: float,
         reports: bool,
         moves: bool,
+        hedge: bool,
         skill_set: SkillSet,
         prompt_tokens: int,
     ) -> None:
         super().__init__(servers[0].clock, self._true_s, network_s, reports)
         self._servers = {one.name: one for one in servers}
-        self._front = Front(dispatcher, self, moves)
+        self._front = Front(dispatcher, self, moves, hedge)
         self._now = servers[0].clock.now()
         self._happened_s = self._now
         self._wake_s = math.inf
@@ -189,9 +192,13 @@ class _Clients(SimulatedClients):
         gone = self._gone.get(key, 0)
         return replace(work, parts=work.parts[gone:]).pieces if gone else work.pieces
 
-    def task(self, request: PlanRequest, plan: str, done: str) -> str:
+    def task(self, request: PlanRequest, plan: str, reason: str, done: str) -> str:
         """Return the task that asks for the rest of a plan, as a server words it."""
-        return self._skill_set.recovery_text(request.task, plan, "server lost", done)
+        return self._skill_set.recovery_text(request.task, plan, reason, done)
+
+    def value(self, request: PlanRequest, value: str) -> str:
+        """Return what a plan's text says of a value, as a server words it."""
+        return self._skill_set.answer_text(value)
 
     def answer(self, request: StreamRequest, text: str, tokens: int) -> StreamRequest:
         """Return the request for the rest of an answer: a longer prompt."""
@@ -208,19 +215,28 @@ class _Clients(SimulatedClients):
         events = server.turn(self._publish)
         if events:
             self._happened_s = max(self._happened_s, server.clock.now())
-        mine = []
         for event in events:
             if event.t > server.dies_s:
                 break
-            key = getattr(event, "id", None)
-            if key is None or self._front.serves(server.name, key):
-                mine.append(event)
-        self._take(mine)
-        for event in mine:
-            if isinstance(event, ChunkEvent) and event.chunk:
-                self._front.chunk(event.chunk)
-            elif isinstance(event, EndEvent):
-                self._front.ended(event.id)
+            self._pass_on(server.name, event)
+
+    def _pass_on(self, server: str, event: RunEvent) -> None:
+        """Let the clients take what happened at a server, as far as the front passes it on."""
+        front, now = self._front, event.t
+        match event:
+            case SegmentEvent(segment=Segment() as segment):
+                if front.serves(server, event.id):
+                    self.stats.take(event)
+                self._act(front.segment(server, segment, now), now)
+            case ChunkEvent(chunk=StreamChunk() as chunk):
+                for _ in front.chunk(server, chunk, now):
+                    self._take([event])
+            case EndEvent(result=result) if result is not None:
+                self._act(front.ended(server, result, now), now)
+            case _:
+                key = getattr(event, "id", None)
+                if key is None or front.serves(server, key):
+                    self._take([event])
 
     def _publish(self, view: ServerView, made_s: float) -> None:
         """Send a view to the front."""
@@ -247,19 +263,35 @@ class _Clients(SimulatedClients):
         self._wake_s = math.inf
         self._act(self._front.tick(self._now))
 
-    def _act(self, actions: Sequence[Action] = ()) -> None:
-        """Carry out what the front asks for, and wake it when it wants that."""
+    def _act(self, actions: Sequence[Action] = (), now: float | None = None) -> None:
+        """Carry out what the front asks for, and wake it when it wants that.
+
+        Args:
+            actions: of the front.
+            now: when; None: at the time of the newest event.
+        """
+        now = self._now if now is None else now
         for action in actions:
             match action:
                 case Send(waiting, name):
                     self._send(waiting, self._servers[name])
                 case Withdraw(key, name):
                     take = partial(self._withdraw, key, self._servers[name])
-                    self._servers[name].receive(self._now + self._network_s, take)
-                case Finish(key):
-                    self._ended += 1
-                    self.robots[key].finished = True
-                    self.plan_ended(self.robots[key], self._now)
+                    self._servers[name].receive(now + self._network_s, take)
+                case Cancel(key, name):
+                    cancel = partial(
+                        self._servers[name].loop.cancel, key, ErrorCode.CANCELED, "not needed"
+                    )
+                    self._servers[name].receive(now + self._network_s, cancel)
+                case Tell(report, name):
+                    server = self._servers[name]
+                    server.receive(now, partial(server.loop.report, report))
+                case Deliver(Segment() as segment):
+                    self._execute(segment, now + self._network_s)
+                case Finish(result):
+                    code = result.error_code.name.lower()
+                    end = EndEvent(now, result.request_id, code, result.error_msg, result)
+                    self._take([end])
         if self._front.wake_s < self._wake_s:
             self._wake_s = self._front.wake_s
             self._at(self._wake_s, self._wake)
@@ -283,13 +315,7 @@ class _Clients(SimulatedClients):
             self._front.stays(key, server.name)
 
     def _tell(self, report: ExecutionReport, at_s: float) -> None:
-        relayed = self._front.report(report)
-        assert relayed is not None
-        server = self._servers[relayed[0]]
-        server.receive(at_s, partial(server.loop.report, relayed[1]))
-
-    def _execute(self, segment: Segment, received_s: float) -> None:
-        super()._execute(self._front.segment(segment), received_s)
+        self._at(at_s, lambda: self._act(self._front.report(report, at_s), at_s))
 
     def _place(self, segment: Segment) -> int:
         """Return the place of a segment; those of earlier epochs count before it."""
@@ -310,6 +336,7 @@ def simulate_servers(
     policy: Callable[[], Policy],
     dispatcher: Dispatcher,
     moves: bool = True,
+    hedge: bool = False,
 ) -> Run:
     """Return what robots and people get from several servers; the same each time.
 
@@ -320,6 +347,7 @@ def simulate_servers(
         policy: returns a new policy for each server.
         dispatcher: a new one.
         moves: requests that have not begun may move to another server.
+        hedge: urgent plans are asked of two servers.
 
     Raises:
         SimulationError: requests are left that no server serves.
@@ -337,7 +365,7 @@ def simulate_servers(
         )
         made.append(_Server(spec, loop, clock))
     clients = _Clients(
-        made, dispatcher, settings.network_s, settings.reports, moves,
+        made, dispatcher, settings.network_s, settings.reports, moves, hedge,
         workload.skill_set(settings.shared_tokens, works),
         settings.shared_tokens + settings.own_tokens,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from timely_llm.dispatch.assign.registry import DISPATCHERS
+from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER, DISPATCHERS
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
 from timely_llm.experiments.catalog.mixed import TALKS_ARE, with_talks
 from timely_llm.experiments.contract import Experiment, SimulationOptions
@@ -18,6 +18,7 @@ from timely_llm.experiments.results.lanes import TALK_DEFINITIONS
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.servers import DEFINITIONS, beside, servers_row
 from timely_llm.experiments.virtual.crowd import (
+    HEDGED,
     KV_TOKENS,
     PRESET,
     ROBOTS,
@@ -60,7 +61,8 @@ class ServersMixedOptions(SimulationOptions):
     """Options of `servers-mixed`.
 
     Attributes:
-        dispatchers: in the notation of `make_dispatcher`.
+        dispatchers: in the notation of `make_dispatcher`; `+hedge` behind it asks two servers for
+            urgent plans.
         loads: groups of robots.
         rates: conversations a second.
         seeds: number of seeds, from 0 on.
@@ -69,7 +71,9 @@ class ServersMixedOptions(SimulationOptions):
     """
 
     policies: tuple[str, ...] = (DEFAULT_POLICY,)
-    dispatchers: tuple[str, ...] = (*DISPATCHERS, "largest-memory:memory=free")
+    dispatchers: tuple[str, ...] = (
+        *DISPATCHERS, "largest-memory:memory=free", DEFAULT_DISPATCHER + HEDGED,
+    )  # fmt: skip
     profile: str = field(default=DEFAULT_PROFILE, init=False)
     loads: tuple[int, ...] = (12,)
     rates: tuple[float, ...] = (0.0, 2.0)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from timely_llm.dispatch.contract import MOST_DUE, ServerView, Waiting
+
+MISSING_S = 1.0
+"""Seconds after which a server must have got a request that was sent to it."""
 
 
 @dataclass(eq=False)
@@ -16,13 +20,20 @@ class Sent:
         waiting: the request.
         server: name of the server.
         sent_s: when it was sent.
-        begun: its client got a segment or a token.
+        begun: its client got a segment or a token of this server.
+        inquired_s: when the server was asked how the request ended, because it does not serve it.
     """
 
     waiting: Waiting
     server: str
     sent_s: float
     begun: bool = False
+    inquired_s: float = -math.inf
+
+    @property
+    def inquired(self) -> bool:
+        """Whether the server was asked how the request ended."""
+        return self.inquired_s > -math.inf
 
 
 @dataclass(eq=False)
@@ -87,11 +98,26 @@ class Ledger:
         return left
 
     def views(self, now: float) -> list[ServerView]:
-        """Return what is known of each server at `now`, with the requests of which it said nothing.
+        """Return what is known of each active server at `now`, with the requests it has not seen.
 
         `requests` counts those that were sent and have not ended, without the delay of a view.
         """
-        return [_present(known, now) for known in self._servers.values()]
+        return [_present(known, now) for known in self._servers.values() if known.view.active]
+
+    def missing(self, server: str, now: float) -> Iterator[Sent]:
+        """Yield the requests that a server's newest view lacks though it was made long after them.
+
+        Each is yielded once in `MISSING_S` seconds.
+        """
+        known = self._servers[server]
+        served = known.view.served
+        if served is None:
+            return
+        for sent in known.sent.values():
+            since_s = max(sent.sent_s, sent.inquired_s) + MISSING_S
+            if since_s < known.made_s and sent.waiting.key not in served:
+                sent.inquired_s = now
+                yield sent
 
     def unstarted(self) -> Iterator[tuple[Waiting, str]]:
         """Yield the requests that took part in no step when their servers made their views."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from test.dispatch.views import plan, question, server
-from timely_llm.dispatch.ledger import Ledger
+from timely_llm.dispatch.front.ledger import MISSING_S, Ledger
 
 
 def ledger() -> Ledger:
@@ -63,3 +63,23 @@ def test_requests_that_their_server_called_unstarted_are_known() -> None:
     known.delivered("r1")
     known.heard(server("a", unstarted=frozenset({"r0", "r1", "gone"})), 10.1)
     assert [(one.key, name) for one, name in known.unstarted()] == [("r0", "a")]
+
+
+def test_a_request_that_a_later_view_lacks_is_missing_once_in_a_while() -> None:
+    known = ledger()
+    known.send(plan("r"), "a", 10.0)
+
+    def missing(made_s: float, *served: str) -> list[str]:
+        known.heard(server("a", served=served), made_s)
+        return [one.waiting.key for one in known.missing("a", made_s)]
+
+    assert missing(10.0 + MISSING_S) == [] and missing(12.0, "r") == []
+    assert missing(12.0) == ["r"] and missing(12.5) == [] and missing(13.5) == ["r"]
+    known.heard(server("a"), 20.0)
+    assert list(known.missing("a", 20.0)) == [], "it does not say what it serves"
+
+
+def test_a_server_that_takes_nothing_is_not_shown() -> None:
+    known = ledger()
+    known.heard(server("a", active=False), 10.1)
+    assert [one.name for one in known.views(10.2)] == ["b"] and known.reaches("a")

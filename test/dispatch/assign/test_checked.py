@@ -1,0 +1,61 @@
+"""Rules of users' own, which may do anything."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from test.dispatch.views import plan, server
+from timely_llm.dispatch.assign.checked import CheckedRule
+from timely_llm.dispatch.assign.registry import make_dispatcher
+from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
+
+
+class Wrong:
+    """Answers as it was made."""
+
+    gathers = False
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = answers
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        if not self.answers:
+            raise ZeroDivisionError("no servers")
+        return self.answers  # type: ignore[return-value]
+
+
+def assigned(rule: Wrong) -> Sequence[Assignment]:
+    return CheckedRule(rule, "mine:Rule").assign(0.0, [plan("r")], [server("a")])
+
+
+def test_what_is_possible_counts() -> None:
+    assert assigned(Wrong(("r", "a"))) == [Assignment("r", "a")]
+
+
+@pytest.mark.parametrize("answer", [("r", "z"), ("other", "a")])
+def test_what_is_impossible_does_not_count(
+    answer: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert assigned(Wrong(answer, ("r", "a"), ("r", "a"))) == [Assignment("r", "a")]
+    assert len(caplog.records) == 1 and "mine:Rule" in caplog.text
+
+
+@pytest.mark.parametrize("answers", [(), (None,), (("r",),)])
+def test_a_rule_that_fails_gives_way_to_the_default(
+    answers: tuple[object, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert assigned(Wrong(*answers)) == [Assignment("r", "a")]
+    assert "requests are assigned by the default rule" in caplog.text
+
+
+def test_only_rules_of_users_are_checked() -> None:
+    assert not isinstance(make_dispatcher("most-worth"), CheckedRule)
+    rule = make_dispatcher("timely_llm.dispatch.assign.counts:RoundRobin")
+    assert isinstance(rule, CheckedRule)

@@ -1,0 +1,27 @@
+"""Results that come before the last segments and tokens."""
+
+from __future__ import annotations
+
+from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.dispatch.early import OVERTAKEN_S, EarlyResults
+
+RESULT = PlanResult("r", "robot", ErrorCode.NONE, "")
+
+
+def test_a_result_waits_for_a_while_and_then_counts() -> None:
+    early = EarlyResults()
+    assert early.waits("a", RESULT, 1.0) and early.waits("a", RESULT, 1.5)
+    assert early.due(1.5) == [] and early.of("r") is not None
+    (one,) = early.due(1.0 + OVERTAKEN_S)
+    assert (one.server, one.result) == ("a", RESULT)
+    assert not early.waits("a", RESULT, 1.0 + OVERTAKEN_S)
+    early.drop("r")
+    assert early.of("r") is None
+
+
+def test_the_result_of_another_server_takes_its_place() -> None:
+    early = EarlyResults()
+    early.waits("a", RESULT, 1.0)
+    assert early.waits("b", RESULT, 1.0 + OVERTAKEN_S)
+    (one,) = early.due(3.0)
+    assert one.server == "b"

@@ -1,0 +1,1 @@
+"""What the client of a request has got, and how its request goes on at another server."""

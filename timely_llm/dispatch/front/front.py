@@ -1,0 +1,499 @@
+"""Requests for several servers: gathered, assigned, moved, and sent on when a server is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    Result,
+    StreamChunk,
+    served_already,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
+from timely_llm.dispatch.front.actions import (
+    Action,
+    Cancel,
+    Deliver,
+    Finish,
+    Inquire,
+    Send,
+    Tell,
+    Withdraw,
+)
+from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
+from timely_llm.dispatch.front.delivered.contract import LOST, Recovery
+from timely_llm.dispatch.front.delivered.executions import ANSWER_S, Executions
+from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
+from timely_llm.dispatch.front.hedges import Hedges
+from timely_llm.dispatch.front.ledger import Ledger
+from timely_llm.dispatch.front.leftovers import Leftovers
+from timely_llm.dispatch.front.moves import moves
+from timely_llm.dispatch.front.unsent import Returned, Unsent
+from timely_llm.dispatch.link import Found
+
+ELSEWHERE = frozenset(
+    {
+        ErrorCode.DUPLICATE_REQUEST, ErrorCode.QUEUE_FULL, ErrorCode.AGENT_LIMIT, ErrorCode.BUSY,
+        ErrorCode.INACTIVE, ErrorCode.SHUTTING_DOWN, ErrorCode.ENGINE_FAILED, ErrorCode.NO_MEMORY,
+        ErrorCode.UNKNOWN_SKILL_SET,
+    }
+)  # fmt: skip
+"""Ends with which a request is sent to another server."""
+
+MOST_FAILURES = 2
+"""Engines that a request may have failed with before it ends: it may be what makes them fail."""
+
+
+class Front:
+    """Takes requests for several servers. It has no clock and no I/O.
+
+    Each input returns the actions that follow from it. The caller carries them out in order, and
+    calls `tick` at `wake_s`. A request is at one server at most, but for hedged ones: what another
+    server says of it does not count (see `serves`).
+
+    Args:
+        dispatcher: the rule that assigns requests; a new one.
+        recovery: words requests that go on after their server was lost.
+        moves: requests that have not begun may move to another server.
+        hedge: urgent plans are asked of two servers, until one of them delivers.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, recovery: Recovery, moves: bool = True, hedge: bool = False
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._recovery = recovery
+        self._moves = moves
+        self._ledger = Ledger()
+        self._hedges = Hedges(dispatcher if hedge else None)
+        self._delivered: dict[str, DeliveredPlan | DeliveredAnswer] = {}
+        self._unsent = Unsent()
+        self._executions = Executions()
+        self._leftovers = Leftovers()
+        self._moving: dict[str, str] = {}  # new servers of requests that are to be withdrawn
+        self._canceled: set[str] = set()
+        self._refused: dict[str, dict[str, ErrorCode]] = {}  # by request and server
+
+    @property
+    def wake_s(self) -> float:
+        """When to call `tick`, on the caller's clock; infinite: not before another input."""
+        return min(self._unsent.wake_s, self._executions.wake_s)
+
+    @property
+    def waiting(self) -> list[str]:
+        """The ids of the requests that no server has, and that need one."""
+        return self._unsent.keys
+
+    @property
+    def open(self) -> list[str]:
+        """The ids of all requests that have not ended, in order of arrival."""
+        return list(self._delivered)
+
+    def views(self, now: float) -> list[ServerView]:
+        """Return what is known of each active server."""
+        return self._ledger.views(now)
+
+    def delivered(self, request_id: str) -> DeliveredPlan | DeliveredAnswer | None:
+        """Return what the client of a request has got; None: it has ended."""
+        return self._delivered.get(request_id)
+
+    def is_executed(self, request_id: str) -> bool:
+        """Return whether a robot executes what is left of its plan, and no server has it."""
+        return self._executions.alone(request_id)
+
+    def server_of(self, request_id: str) -> str | None:
+        """Return the server that has a request; None: no server has it."""
+        sent = self._ledger.of(request_id)
+        return sent.server if sent else None
+
+    def serves(self, server: str, request_id: str) -> bool:
+        """Return whether a server has a request, so that what it says of it counts."""
+        return server in self._servers(request_id)
+
+    # What clients say.
+
+    def asked(self, waiting: Waiting, now: float) -> list[Action]:
+        """Take a request. Those of a burst are assigned together (see `Unsent.gather`).
+
+        Raises:
+            Rejected: a request with its id is being served already.
+        """
+        self._begin(waiting)
+        if not self._unsent.gathers and not self._begins_burst(now):
+            return self._assign([waiting], now)
+        self._unsent.gather(waiting, now)
+        return []
+
+    def adopted(self, server: str, waiting: Waiting, found: Found, now: float) -> None:
+        """Take a request that a server serves already.
+
+        Raises:
+            Rejected: a request with its id is being served already.
+        """
+        delivered = self._begin(waiting)
+        self._leftovers.drop(server, waiting.key)
+        self._ledger.send(waiting, server, now)
+        if isinstance(delivered, DeliveredPlan):
+            delivered.adopt(found.segments, now)
+        else:
+            delivered.adopt(found.text, found.tokens, now)
+        if delivered.begun:
+            self._ledger.delivered(waiting.key)
+
+    def report(self, report: ExecutionReport, now: float) -> list[Action]:
+        """Take a robot's report about a request."""
+        key = report.request_id
+        plan, servers = self._delivered.get(key), self._servers(key)
+        if plan is None or plan.waiting.request.agent != report.agent:
+            return []
+        if not isinstance(plan, DeliveredPlan):
+            return [Tell(report, name) for name in servers]
+        could = not plan.failure
+        told = plan.report(report, now)
+        if servers or self._executions.alone(key):
+            return [*(Tell(told, name) for name in servers), *self._go_on_executed(key, now)]
+        if plan.returned or (could and plan.failure):
+            self._unsent.remove(key)
+            return self._go_on(plan.waiting, now)
+        return self._go_on_executed(key, now)
+
+    def cancel(self, request_id: str, now: float) -> list[Action]:
+        """Let a client end its request. Its end comes as `Finish`."""
+        if request_id not in self._delivered:
+            return []
+        servers = self._servers(request_id)
+        if not servers:
+            return [self._end_canceled(request_id)]
+        self._canceled.add(request_id)
+        if second := self._hedges.drop(request_id):
+            self._leftovers.add(second, request_id, now)
+        return [Cancel(request_id, name) for name in servers]
+
+    def end(self, request_id: str, code: ErrorCode, reason: str, now: float) -> list[Action]:
+        """End a request at its client, and at the servers that have it."""
+        if request_id not in self._delivered:
+            return []
+        servers = self._servers(request_id)
+        for name in servers:
+            self._leftovers.add(name, request_id, now)
+        self._hedges.drop(request_id)
+        cancels = [Cancel(request_id, name) for name in servers]
+        return [*cancels, self._end(request_id, code, reason)]
+
+    # What time and servers say.
+
+    def tick(self, now: float) -> list[Action]:
+        """Do what is due."""
+        actions: list[Action] = []
+        if burst := self._unsent.take_burst(now):
+            actions += self._assign(burst, now)
+        for one in self._unsent.take_returned(now):
+            if one.waiting.key in self._canceled:
+                actions.append(self._end_canceled(one.waiting.key))
+            elif any(one.server == other.name for other in self._others(one.waiting, now)):
+                actions.append(self._send(one.waiting, one.server, now))
+            else:
+                actions += self._assign([one.waiting], now)
+        for key in self._executions.due(now):
+            actions += self._go_on_executed(key, now)
+            if self._executions.alone(key):
+                actions.append(self._not_reported(key))
+        return actions
+
+    def heard(self, view: ServerView, made_s: float, now: float) -> list[Action]:
+        """Take what a server said of itself at `made_s`; a server that was lost is back."""
+        name = view.name
+        self._ledger.heard(view, made_s)
+        actions: list[Action] = [Cancel(key, name) for key in self._leftovers.heard(view, made_s)]
+        if unplaced := self._unsent.take_unplaced(view):
+            actions += self._assign(unplaced, now)
+        if self._moves and view.unstarted:
+            actions += self._withdrawals(now) if view.active else self._leaving(name)
+        if view.served is not None:
+            actions += [Inquire(one.waiting.key, name) for one in self._ledger.missing(name, now)]
+        return actions
+
+    def withdrawn(self, request_id: str, server: str, at_s: float) -> None:
+        """Record that a server gave a request back, and when the dispatcher has it again."""
+        sent = self._ledger.of(request_id)
+        if sent is not None and sent.server == server:
+            new = self._moving.get(request_id, "")
+            if not self._goes_on_with_second(request_id, server, at_s):
+                self._forget(request_id)
+                self._unsent.bring_back(Returned(at_s, sent.waiting, new))
+
+    def stays(self, request_id: str, server: str) -> None:
+        """Record that a server keeps a request that was to be withdrawn: it has begun."""
+        if self.serves(server, request_id):
+            self._moving.pop(request_id, None)
+
+    def segment(self, server: str, segment: Segment, now: float) -> list[Action]:
+        """Take a segment of a server."""
+        key = segment.request_id
+        plan = self._delivered.get(key)
+        if not self.serves(server, key) or not isinstance(plan, DeliveredPlan):
+            return []
+        if plan.is_late(segment):  # nor does it end a hedge
+            return []
+        actions = self._won(key, server, now)
+        self._ledger.delivered(key)
+        shown = plan.take(segment, now)
+        if not plan.held:
+            self._executions.drop(key)
+        return actions + [Deliver(one) for one in shown]
+
+    def chunk(self, server: str, chunk: StreamChunk, now: float) -> list[Action]:
+        """Take a token of a server."""
+        answer = self._delivered.get(chunk.request_id)
+        if not self.serves(server, chunk.request_id) or not isinstance(answer, DeliveredAnswer):
+            return []
+        self._ledger.delivered(chunk.request_id)
+        return [Deliver(chunk)] if answer.take(chunk, now) else []
+
+    def ended(self, server: str, result: Result, now: float) -> list[Action]:
+        """Take the end of a request at a server; another server may do better."""
+        key, code = result.request_id, result.error_code
+        if not self.serves(server, key):
+            return []
+        if code is not ErrorCode.NONE and self._goes_on_with_second(key, server, now):
+            return []
+        actions = self._won(key, server, now)
+        sent = self._ledger.of(key)
+        assert sent is not None
+        delivered = self._delivered[key]
+        if key in self._canceled:
+            return [*actions, self._finish(key, result)]
+        if code is ErrorCode.CANCELED and key in self._moving:
+            self.withdrawn(key, server, now)
+            return []
+        if self._executions.holds(key) and code is ErrorCode.NONE:
+            assert isinstance(delivered, DeliveredPlan)
+            self._forget(key)
+            self._executions.leave(delivered, result)
+            return actions + self._go_on_executed(key, now)
+        if code not in ELSEWHERE:
+            return [*actions, self._finish(key, result)]
+        self._forget(key)
+        refusals = self._refused.setdefault(key, {})
+        refusals[server] = code
+        failures = list(refusals.values()).count(ErrorCode.ENGINE_FAILED)
+        last = failures >= MOST_FAILURES or not self._others(sent.waiting, now)
+        if last and not delivered.whole:
+            return [self._finish(key, result)]
+        return self._go_on(sent.waiting, now)
+
+    def forgotten(self, request_id: str, server: str, now: float) -> list[Action]:
+        """Send a request elsewhere that a server does not know any more."""
+        sent = self._ledger.of(request_id)
+        if sent is None or sent.server != server:
+            return []
+        if sent.inquired:
+            self._leftovers.add(server, request_id, now)  # its message may come yet
+        if self._goes_on_with_second(request_id, server, now):
+            return []
+        self._forget(request_id)
+        return self._go_on(sent.waiting, now)
+
+    def lost(self, server: str, now: float) -> list[Action]:
+        """Send the requests of a server that is silent to others.
+
+        Those that have not begun go as they were. The others go on after what was delivered: a
+        plan with its next epoch, as an urgent request; an answer from its text.
+        """
+        for key in self._hedges.of(server):
+            self._hedges.drop(key)
+            self._leftovers.add(server, key, now)
+        actions: list[Action] = []
+        for sent in self._ledger.lost(server):
+            key = sent.waiting.key
+            self._leftovers.add(server, key, now)
+            self._moving.pop(key, None)
+            if second := self._hedges.drop(key):
+                self._ledger.send(sent.waiting, second, now)
+            else:
+                actions += self._go_on(sent.waiting, now)
+        return actions
+
+    # How requests go on, and how they end.
+
+    def _begin(self, waiting: Waiting) -> DeliveredPlan | DeliveredAnswer:
+        if waiting.key in self._delivered:
+            raise served_already(waiting.key)
+        plan = isinstance(waiting.request, PlanRequest)
+        kind = DeliveredPlan if plan else DeliveredAnswer
+        self._delivered[waiting.key] = made = kind(waiting, waiting.asked_s)
+        return made
+
+    def _go_on(self, waiting: Waiting, now: float) -> list[Action]:
+        """Send what is left of a request that no server has.
+
+        Args:
+            waiting: the request as its last server had it.
+            now: the time on the caller's clock.
+        """
+        key, delivered = waiting.key, self._delivered[waiting.key]
+        plan = delivered if isinstance(delivered, DeliveredPlan) else None
+        self._executions.drop(key)
+        if key in self._canceled:
+            return [self._end_canceled(key)]
+        if delivered.whole and not (plan and plan.executes):
+            return [self._end(key)]
+        if not delivered.begun:
+            return self._assign([waiting], now)
+        if plan and plan.executes:
+            self._executions.leave(plan)
+            return []
+        why = (plan and plan.failure) or LOST
+        if plan and plan.waiting.plan.given_plan:
+            code = ErrorCode.EXECUTION_FAILED if plan.failure else ErrorCode.ENGINE_FAILED
+            why = f"{why}; a plan written by hand is not replaced by one of the model's"
+            return [self._end(key, code, why)]
+        try:
+            rest = delivered.rest(self._recovery, now)
+        except RequestError as error:
+            why = f"{why}; the rest could not be asked for: {error}"
+            return [self._end(key, ErrorCode.ENGINE_FAILED, why)]
+        if plan and plan.holds(now):
+            self._executions.hold(plan)
+        return self._assign([rest], now)
+
+    def _go_on_executed(self, key: str, now: float) -> list[Action]:
+        """Go on with a plan that waits for its robot, if the robot is as far."""
+        plan, alone = self._delivered[key], self._executions.alone(key)
+        if not isinstance(plan, DeliveredPlan) or not (alone or self._executions.holds(key)):
+            return []
+        result = self._executions.result(key)
+        if alone and (plan.failure or (result is None and not plan.executes)):
+            return self._go_on(plan.waiting, now)
+        if (alone and result is None) or plan.holds(now):
+            return []
+        self._executions.drop(key)
+        actions: list[Action] = [Deliver(one) for one in plan.release(now)]
+        return actions if result is None else [*actions, self._finish(key, result)]
+
+    def _not_reported(self, key: str) -> Finish:
+        plan = self._delivered[key]
+        assert isinstance(plan, DeliveredPlan)
+        last = plan.segments[-1]
+        call = next((one.name for one in reversed(last.calls) if one.blocking), "")
+        what = f"the value of {call}" if call else f"the end of segment {last.index}"
+        why = f"its robot did not report {what} within {ANSWER_S:g} s of its predicted end"
+        return self._end(key, ErrorCode.NO_ANSWER, why)
+
+    def _end_canceled(self, key: str) -> Finish:
+        return self._end(key, ErrorCode.CANCELED, "canceled by a client")
+
+    def _end(self, key: str, code: ErrorCode = ErrorCode.NONE, reason: str = "") -> Finish:
+        """End a request that no server has."""
+        delivered = self._delivered[key]
+        return self._finish(key, delivered.waiting.request.refused(code, reason), True)
+
+    def _finish(self, key: str, result: Result, moved: bool = False) -> Finish:
+        """Forget a request: its client gets a result, with what all servers delivered."""
+        delivered = self._delivered.pop(key)
+        self._forget(key)
+        self._unsent.remove(key)
+        self._executions.drop(key)
+        self._refused.pop(key, None)
+        self._canceled.discard(key)
+        return Finish(delivered.merged(result, moved))
+
+    def _forget(self, key: str) -> None:
+        """Record that no server has a request."""
+        self._ledger.ended(key)
+        self._moving.pop(key, None)
+
+    # Which server gets what.
+
+    def _servers(self, key: str) -> list[str]:
+        """Return the servers that have a request."""
+        return [one for one in (self.server_of(key), self._hedges.second(key)) if one is not None]
+
+    def _begins_burst(self, now: float) -> bool:
+        """Return whether a request may be the first of a burst that is awaited."""
+        return self._dispatcher.gathers and all(one.rests for one in self._ledger.views(now))
+
+    def _may_go(self, key: str, server: str) -> bool:
+        """Return whether a server has neither refused a request nor may still have it."""
+        return not self._leftovers.bars(key, server) and server not in self._refused.get(key, ())
+
+    def _others(self, waiting: Waiting, now: float) -> list[ServerView]:
+        """Return the servers that a request can go to and that have not refused it."""
+        views = self._ledger.views(now)
+        return [v for v in views if waiting.can_go_to(v) and self._may_go(waiting.key, v.name)]
+
+    def _assign(self, waiting: Sequence[Waiting], now: float) -> list[Action]:
+        """Assign requests to servers; those that no server can take wait for one."""
+        picky = [w for w in waiting if w.key in self._refused or self._leftovers.bars(w.key)]
+        keys = {one.key for one in picky}
+        easy = [one for one in waiting if one.key not in keys]
+        made = list(self._dispatcher.assign(now, easy, self._ledger.views(now))) if easy else []
+        for one in picky:
+            others = self._others(one, now)
+            if not others and one.key in self._refused:
+                del self._refused[one.key]  # those that took it are lost: ask again
+                others = self._others(one, now)
+            made += self._dispatcher.assign(now, [one], others)
+        by_key = {one.key: one for one in waiting}
+        actions: list[Action] = []
+        for key, name in made:
+            one = by_key.pop(key)
+            actions.append(self._send(one, name, now))
+            if self._hedges.takes(one):
+                second = self._hedges.begin(one, name, self._others(one, now), now)
+                actions += [Send(one, second)] if second else []
+        for one in by_key.values():
+            self._unsent.place(one)
+        return actions
+
+    def _send(self, waiting: Waiting, server: str, now: float) -> Send:
+        self._ledger.send(waiting, server, now)
+        return Send(waiting, server)
+
+    def _withdrawals(self, now: float) -> Iterator[Withdraw]:
+        """Yield the requests that should move and are not about to."""
+        unstarted = [one for one in self._ledger.unstarted() if one[0].key not in self._canceled]
+        servers = {one.key: name for one, name in unstarted}
+        for key, new in moves(now, unstarted, self._ledger.views(now)):
+            hedged = self._hedges.second(key) is not None
+            if key not in self._moving and not hedged and self._may_go(key, new):
+                self._moving[key] = new
+                yield Withdraw(key, servers[key])
+
+    def _leaving(self, server: str) -> Iterator[Withdraw]:
+        """Yield the requests that have not begun at a server that takes no more of them."""
+        for one, name in self._ledger.unstarted():
+            if name == server and one.key not in self._moving and one.key not in self._canceled:
+                self._moving[one.key] = ""
+                yield Withdraw(one.key, server)
+
+    def _won(self, key: str, server: str, now: float) -> list[Action]:
+        """End a hedge: the server that delivered first has the request."""
+        sent, second = self._ledger.of(key), self._hedges.drop(key)
+        if second is None or sent is None:
+            return []
+        loser = sent.server if server == second else second
+        if server == second:
+            self._moving.pop(key, None)
+            self._ledger.send(sent.waiting, server, now)
+        self._leftovers.add(loser, key, now)
+        return [Cancel(key, loser)]
+
+    def _goes_on_with_second(self, key: str, server: str, now: float) -> bool:
+        """Let the other server of a hedge have a request that one does not go on with.
+
+        Returns:
+            Whether the request is hedged.
+        """
+        sent, second = self._ledger.of(key), self._hedges.drop(key)
+        if second is None or sent is None:
+            return False
+        if server != second:
+            self._moving.pop(key, None)
+            self._ledger.send(sent.waiting, second, now)
+        return True

@@ -1,0 +1,59 @@
+"""Requests that servers may still serve though they should not."""
+
+from __future__ import annotations
+
+from timely_llm.dispatch.contract import ServerView
+from timely_llm.dispatch.front.ledger import MISSING_S
+
+LEFT_S = 600.0
+"""Seconds after which a server that was not heard of has ended what it had."""
+
+
+class Leftovers:
+    """What each server is to end, until it says that it does not have it.
+
+    A request must not go to such a server: what the server says of it would be about its old run.
+    """
+
+    def __init__(self) -> None:
+        self._left_s: dict[str, dict[str, float]] = {}  # since when, by server and request
+
+    def add(self, server: str, request_id: str, now: float) -> None:
+        """Record that a server should not have a request any more."""
+        for name in list(self._left_s):
+            since_s = self._left_s[name]
+            self._keep(name, {key: at_s for key, at_s in since_s.items() if at_s > now - LEFT_S})
+        self._left_s.setdefault(server, {})[request_id] = now
+
+    def drop(self, server: str, request_id: str) -> None:
+        """Record that a server has a request rightly."""
+        since_s = self._left_s.get(server, {})
+        self._keep(server, {key: at_s for key, at_s in since_s.items() if key != request_id})
+
+    def bars(self, request_id: str, server: str = "") -> bool:
+        """Return whether a server may have a request wrongly; without a name: whether any may."""
+        names = [server] if server else self._left_s
+        return any(request_id in self._left_s.get(name, ()) for name in names)
+
+    def heard(self, view: ServerView, made_s: float) -> list[str]:
+        """Take what a server says of itself; return the ids of the requests that it has to end.
+
+        A view that was made soon after a request left its server may lack what is on its way there.
+        A server that does not say what it serves has to end all of them, once.
+        """
+        left_s = self._left_s.get(view.name, {})
+        if view.served is None:
+            self._keep(view.name, {})
+            return list(left_s)
+        served = view.served
+        self._keep(
+            view.name,
+            {k: at_s for k, at_s in left_s.items() if k in served or at_s + MISSING_S >= made_s},
+        )
+        return [key for key in left_s if key in served]
+
+    def _keep(self, server: str, left_s: dict[str, float]) -> None:
+        if left_s:
+            self._left_s[server] = left_s
+        else:
+            self._left_s.pop(server, None)

@@ -1,0 +1,504 @@
+"""Several servers with the face of one: requests go out, and what comes of them comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import partial
+from queue import SimpleQueue
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import State
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    Rejected,
+    ReportState,
+    Request,
+    Result,
+    StreamChunk,
+    StreamRequest,
+    StreamResult,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.text import count_of, listed, quoted
+from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
+from timely_llm.dispatch.conversations import DispatchedConversations
+from timely_llm.dispatch.early import EarlyResults
+from timely_llm.dispatch.ends import EndQuestions
+from timely_llm.dispatch.expected import ExpectedLengths
+from timely_llm.dispatch.front.actions import (
+    Action,
+    Cancel,
+    Deliver,
+    Finish,
+    Inquire,
+    Send,
+    Tell,
+    Withdraw,
+)
+from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
+from timely_llm.dispatch.front.front import Front
+from timely_llm.dispatch.link import Found, Link
+from timely_llm.dispatch.settings import DispatchSettings
+from timely_llm.dispatch.skill_sets import DispatchedSkillSets
+from timely_llm.dispatch.words import Words
+from timely_llm.serving.limits import RequestGate
+from timely_llm.serving.server.face import RequestStatus, RunningRequest
+from timely_llm.serving.server.inbox import Drains, Promises, settle
+from timely_llm.serving.server.registration import Read
+from timely_llm.serving.server.results import check_asked
+from timely_llm.serving.sink import ServerSink
+
+LOOK_S = 0.02
+"""Seconds between two looks at silent servers and at requests that wait."""
+
+LONGEST_READING_S = 5.0
+"""A server joins after this time though its skill sets are not all read, seconds."""
+
+
+@dataclass(eq=False)
+class _ServerState:
+    """A server as the relay knows it: its link, its life, and when it said something last."""
+
+    link: Link
+    life: str = ""
+    met_s: float = math.inf  # of the first view of its life
+    heard_s: float = -math.inf
+    shown: bool = False  # the front has its views
+
+
+class Relay:
+    """Serves requests with several servers. All calls are in one thread; none blocks.
+
+    Servers send requests' outcomes in any order; what a server says counts only while it has the
+    request. The owner calls `tick` at `wake_s` at the latest.
+
+    Args:
+        dispatcher: the rule that assigns requests; a new one.
+        sink: takes accepted requests, segments, tokens and results.
+        clock: the time.
+        settings: how to serve.
+        read: reads the texts of skill sets, in a thread of its own.
+        say: takes a sentence for the log.
+        wake: lets the owner's thread call `tick` soon; called from any thread.
+
+    Attributes:
+        problem: why nothing will be served any more; always empty.
+        skill_sets: those that requests may name.
+    """
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        sink: ServerSink,
+        clock: Clock,
+        settings: DispatchSettings,
+        read: Read,
+        say: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._sink = sink
+        self._clock = clock
+        self._settings = settings
+        self._say = say
+        self._wake = wake
+        self._gate = RequestGate(settings.limits)
+        self._promises = Promises()
+        self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.skill_sets = DispatchedSkillSets(self._gate, self._promises, self._post, read, say)
+        self._front = Front(
+            dispatcher, Words(self.skill_sets.parsed), settings.moves, settings.hedge
+        )
+        self._conversations = DispatchedConversations(settings.max_conversations)
+        self._servers: dict[str, _ServerState] = {}
+        self._lives: dict[str, str] = {}
+        self._sent: dict[str, tuple[StreamRequest, str]] = {}  # as sent, and the server
+        self._early = EarlyResults()
+        self._cancels: dict[str, Future[bool]] = {}
+        self._asked_s: dict[str, float] = {}
+        self._expected = ExpectedLengths()
+        self._ends = EndQuestions()
+        self._look_s = -math.inf
+        self._drains = Drains()
+        self.problem = ""
+
+    # As a server.
+
+    @property
+    def serving(self) -> int:
+        """How many requests are being served."""
+        return len(self._gate)
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of the servers that are there, in alphabetical order."""
+        return sorted(name for name, server in self._servers.items() if server.shown)
+
+    def views(self) -> list[ServerView]:
+        """Return what is known of each server that takes requests."""
+        return self._front.views(self._clock.now())
+
+    def server_of(self, request_id: str) -> str | None:
+        """Return the server that has a request; None: no server has it."""
+        return self._front.server_of(request_id)
+
+    def accept(self, accepting: bool) -> None:
+        """Accept requests from now on, or refuse them; a new relay accepts."""
+        self._gate.open(accepting)
+        self._drains.let_go()
+
+    def submit(self, request: Request) -> None:
+        """Accept a request; its segments or chunks and its result go to the sink.
+
+        Raises:
+            Rejected: it is not taken, and why.
+            RequestError: its conversation is too long.
+        """
+        if not self.servers:
+            raise Rejected(ErrorCode.INACTIVE, self._settings.none_there)
+        request = replace(request, dispatcher=self._settings.name)
+        if isinstance(request, StreamRequest):
+            request = self._conversations.whole(request)
+        self._gate.enter(request)
+        now = self._clock.now()
+        try:
+            self._sink.accepted(request)
+            self._asked_s[request.request_id] = now
+            self._act(self._front.asked(self._waiting(request, now), now))
+        except BaseException:
+            self._gate.leave(request.request_id)
+            raise
+
+    def report(self, report: ExecutionReport) -> None:
+        """Take a robot's word about a segment; a sign of life without one goes to all servers."""
+        if not report.request_id and report.state is ReportState.ALIVE:
+            for server in self._servers.values():
+                server.link.report(report)
+            return
+        self._act(self._front.report(report, self._clock.now()))
+
+    def cancel(self, request_id: str, *, unless_begun: bool = False) -> Future[bool]:
+        """End a request; the future says whether it was there.
+
+        Args:
+            request_id: the request.
+            unless_begun: only if its client got nothing yet; else the future raises.
+        """
+        future: Future[bool] = self._promises.make()
+        delivered = self._front.delivered(request_id)
+        if unless_begun and delivered is not None and delivered.begun:
+            reason = f"request {quoted(request_id)} has begun, and goes on here"
+            settle(future, error=RequestError(reason))
+            return future
+        if request_id not in self._gate:
+            settle(future, False)
+            return future
+        if request_id in self._cancels:
+            return self._cancels[request_id]
+        self._cancels[request_id] = future
+        self._act(self._front.cancel(request_id, self._clock.now()))
+        return future
+
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request was let in and has not ended."""
+        return request_id in self._gate
+
+    def result(self, request_id: str) -> Future[Result | None]:
+        """Ask all servers how a request ended that an earlier dispatcher sent; None: none knows."""
+        future: Future[Result | None] = self._promises.make()
+        links = {name: self._servers[name].link for name in self.servers}
+        self._ends.ask(request_id, links, future, self._clock.now())
+        return future
+
+    def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
+        """Return no requests: those of this relay are its clients'."""
+        future: Future[list[RunningRequest]] = Future()
+        future.set_result([])
+        return future
+
+    def unregister(self, name: str) -> Future[None]:
+        """Forget a skill set that no request uses; the future says why it cannot be."""
+        users = sum(
+            isinstance(one, PlanRequest) and one.skill_set == name for one in self._gate.requests
+        )
+        if not users:
+            return self.skill_sets.unregister(name)
+        future: Future[None] = self._promises.make()
+        requests = count_of(users, "request uses it", "requests use it")
+        reason = f"{requests}: skill set {name!r} can be unregistered when they have ended"
+        settle(future, error=Rejected(ErrorCode.INVALID_REQUEST, reason))
+        return future
+
+    def statuses(self) -> Future[list[RequestStatus]]:
+        """Return the states of the requests being served, in order of arrival."""
+        future: Future[list[RequestStatus]] = Future()
+        future.set_result([self._status(request) for request in self._gate.requests])
+        return future
+
+    def segments(self, agent: str, request_id: str = "") -> Future[list[Segment]]:
+        """Return delivered segments of plans being served; see `results.segments_of`."""
+        future: Future[list[Segment]] = Future()
+        try:
+            future.set_result(self._segments(agent, request_id))
+        except RequestError as error:
+            future.set_exception(error)
+        return future
+
+    def drain(self, timeout_s: float) -> Future[None]:
+        """Refuse new requests; the future is done when nothing is served any more.
+
+        Args:
+            timeout_s: what is left then is ended.
+        """
+        self._gate.open(False)
+        drained: Future[None] = self._promises.make()
+        self._drains.add(self._clock.now() + timeout_s, drained)
+        return drained
+
+    def close(self) -> bool:
+        """End all requests here and at their servers, and free the links; return true."""
+        self._gate.close()
+        self._end_all("the dispatcher stops")
+        self.skill_sets.close()
+        self._promises.break_all(Rejected(ErrorCode.SHUTTING_DOWN, "the dispatcher stops"))
+        for server in self._servers.values():
+            server.link.close()
+        return True
+
+    # Time.
+
+    def wake_s(self) -> float:
+        """Return when to call `tick`, on the clock."""
+        return self._front.wake_s
+
+    def tick(self) -> None:
+        """Do what is due."""
+        while not self._posted.empty():
+            self._posted.get()()
+        now = self._clock.now()
+        if now >= self._front.wake_s:
+            self._act(self._front.tick(now))
+        if now < self._look_s:
+            return
+        self._look_s = now + LOOK_S
+        for name, server in list(self._servers.items()):
+            if server.shown and now - server.heard_s > self._settings.silence_s:
+                self.lost(name, f"it has not said anything for {now - server.heard_s:.0f} s")
+        for key in self._front.waiting:
+            if now - self._asked_s.get(key, now) > self._settings.queue_timeout_s:
+                self._end(key, ErrorCode.EXPIRED, "no server could take it in time")
+        for early in self._early.due(now):
+            self.ended(early.server, early.result)
+        self._ends.tick(now)
+        end_s = self._drains.end_s
+        if end_s <= now or (end_s < math.inf and not len(self._gate)):
+            self._end_all("the dispatcher stops serving")
+            self._drains.let_go()
+
+    # Servers.
+
+    def joined(self, name: str, link: Link) -> None:
+        """Take a server that was found; its requests begin with its first view."""
+        self._servers[name] = _ServerState(link)
+
+    def heard(self, view: ServerView, life: str) -> None:
+        """Take what a server says of itself.
+
+        Args:
+            view: as it said; `age_s` and `rtt_s` say when.
+            life: a text for each start of the server.
+        """
+        server, name, now = self._servers.get(view.name), view.name, self._clock.now()
+        if server is None:
+            return
+        if server.shown and server.life != life:
+            self.lost(name, "it was started again")
+        if server.life != life or math.isinf(server.met_s):
+            server.met_s = now
+            self.skill_sets.joined(name, server.link)
+        server.life, server.heard_s = life, now
+        self.skill_sets.seen(name, view.skill_sets)
+        if not server.shown:
+            read = self.skill_sets.has_read(name, view.skill_sets)
+            if not read and now < server.met_s + LONGEST_READING_S:
+                return
+            server.shown = True
+            self._say(f"server {name} joins")
+        names = self.skill_sets.usable(name, view.skill_sets)
+        made_s = now - view.rtt_s / 2.0 - view.age_s
+        view = replace(view, skill_sets={one: view.skill_sets[one] for one in names}, age_s=0.0)
+        self._act(self._front.heard(view, made_s, now))
+        if self._lives.get(name) != life:
+            self._lives[name] = life
+            server.link.find(partial(self._found, name, life))
+
+    def lost(self, name: str, reason: str) -> None:
+        """Take that a server is gone: its requests go on at others."""
+        server = self._servers.get(name)
+        if server is None:
+            return
+        server.met_s = math.inf
+        self.skill_sets.left(name)
+        if not server.shown:
+            return
+        server.shown = False
+        self._say(f"server {name} is lost: {reason}")
+        self._conversations.lost(name)
+        self._act(self._front.lost(name, self._clock.now()))
+
+    def left(self, name: str) -> None:
+        """Forget a server that is not there any more."""
+        self.lost(name, "it is gone")
+        server = self._servers.pop(name, None)
+        if server is not None:
+            server.link.close()
+
+    def segment(self, server: str, segment: Segment) -> None:
+        """Take a segment of a server."""
+        self._act(self._front.segment(server, segment, self._clock.now()))
+        self._take_early(segment.request_id)
+
+    def chunk(self, server: str, chunk: StreamChunk) -> None:
+        """Take a token of a server."""
+        self._act(self._front.chunk(server, chunk, self._clock.now()))
+        self._take_early(chunk.request_id)
+
+    def ended(self, server: str, result: Result) -> None:
+        """Take the end of a request at a server.
+
+        A result may overtake segments or tokens, which come by another topic: it waits for them.
+        """
+        now, key = self._clock.now(), result.request_id
+        delivered = self._front.delivered(key)
+        if delivered is None or not self._front.serves(server, key):
+            self._early.drop(key)
+            return
+        if not delivered.has_come(result) and self._early.waits(server, result, now):
+            return
+        self._early.drop(key)
+        if result.error_code is ErrorCode.UNKNOWN_CONVERSATION and key in self._sent:
+            self._conversations.gone(self._sent[key][0])
+            self._act(self._front.forgotten(key, server, now))
+            return
+        self._act(self._front.ended(server, result, now))
+
+    def _take_early(self, request_id: str) -> None:
+        """Take the result that came before a segment or token of its request."""
+        early = self._early.of(request_id)
+        if early is not None:
+            self.ended(early.server, early.result)
+
+    # How it is done.
+
+    def _post(self, work: Callable[[], None]) -> None:
+        self._posted.put(work)
+        self._wake()
+
+    def _waiting(self, request: Request, now: float) -> Waiting:
+        """Return a request as the rule sees it."""
+        return self._expected.waiting(request, now, self._front.views(now))
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        """Carry out what the front asks for."""
+        for action in actions:
+            match action:
+                case Send(waiting, name):
+                    self._send(waiting.request, name)
+                case Withdraw(key, name):
+                    stays = partial(self._front.stays, key, name)
+                    self._servers[name].link.withdraw(key, stays)
+                case Cancel(key, name):
+                    if name in self._servers:
+                        self._servers[name].link.cancel(key)
+                case Inquire(key, name):
+                    self._servers[name].link.inquire(key, partial(self._answered, key, name))
+                case Tell(report, name):
+                    self._servers[name].link.report(report)
+                case Deliver(Segment() as segment):
+                    self._sink.segment(segment)
+                case Deliver(StreamChunk() as chunk):
+                    self._sink.chunk(chunk)
+                case Finish(result):
+                    self._finish(result)
+
+    def _send(self, request: Request, server: str) -> None:
+        if isinstance(request, StreamRequest):
+            request = self._conversations.for_server(request, server)
+            self._sent[request.request_id] = request, server
+        self._servers[server].link.send(request)
+
+    def _answered(self, key: str, server: str, result: Result | None) -> None:
+        """Take a server's answer to the question how a request ended."""
+        if result is not None:
+            self.ended(server, result)
+        else:
+            self._act(self._front.forgotten(key, server, self._clock.now()))
+
+    def _finish(self, result: Result) -> None:
+        """Pass the end of a request to its client."""
+        key = result.request_id
+        request = next((one for one in self._gate.requests if one.request_id == key), None)
+        self._asked_s.pop(key, None)
+        sent, server = self._sent.pop(key, (None, ""))
+        if isinstance(result, StreamResult) and isinstance(request, StreamRequest) and sent:
+            there = server if server in self.servers else ""
+            self._conversations.ended(request, sent, there, result)
+        if result.error_code is ErrorCode.NONE:
+            self._expected.ended(result)
+        if self._gate.leave(key):
+            self._sink.ended(result)
+        future = self._cancels.pop(key, None)
+        if future is not None:
+            settle(future, result.error_code is ErrorCode.CANCELED)
+
+    def _end(self, key: str, code: ErrorCode, reason: str) -> None:
+        """End a request here, and at its server."""
+        actions = self._front.end(key, code, reason, self._clock.now())
+        self._act(actions)
+
+    def _end_all(self, reason: str) -> None:
+        for key in self._front.open:
+            self._end(key, ErrorCode.SHUTTING_DOWN, reason)
+
+    def _found(self, name: str, life: str, found: Sequence[Found]) -> None:
+        """Take the requests that a server got from a dispatcher of this name that is gone."""
+        server, now = self._servers.get(name), self._clock.now()
+        if server is None or server.life != life or not server.shown:
+            return
+        taken = []
+        for one in found:
+            request = one.request
+            if self._front.serves(name, request.request_id):
+                continue  # it was sent while the answer was on its way
+            if request.request_id in self._gate:
+                server.link.cancel(request.request_id)
+                continue
+            self._gate.enter(request, must=True)
+            self._front.adopted(name, self._waiting(request, now), one, now)
+            taken.append(request.request_id)
+        if taken:
+            what = "goes on with requests of an earlier dispatcher"
+            self._say(f"server {name} {what}: {listed(taken, 4)}")
+
+    def _status(self, request: Request) -> RequestStatus:
+        key, delivered = request.request_id, self._front.delivered(request.request_id)
+        count = delivered.count if delivered else 0
+        state = State.RUNNING if count else State.QUEUED
+        if self._front.is_executed(key):
+            state = State.EXECUTING
+        due_in_s = delivered.due_s - self._clock.now() if delivered else 0.0
+        return RequestStatus(
+            key, request.agent, isinstance(request, PlanRequest), state, count, due_in_s
+        )
+
+    def _segments(self, agent: str, request_id: str) -> list[Segment]:
+        """Return the delivered segments of the newest epoch of plans."""
+        asked = [one for one in self._gate.requests if request_id in ("", one.request_id)]
+        check_asked(agent, request_id, asked[0] if asked else None)
+        plans = (self._front.delivered(one.request_id) for one in asked if agent in ("", one.agent))
+        return [one for plan in plans if isinstance(plan, DeliveredPlan) for one in plan.segments]

@@ -1,0 +1,43 @@
+"""The words with which requests go on at another server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from timely_llm.core.request import ChatMessage, PlanRequest, StreamRequest
+from timely_llm.skills.skill_set import SkillSet
+
+GO_ON = "Go on exactly where you stopped."
+"""The message that asks for the rest of an answer."""
+
+
+class Words:
+    """Words the rest of requests: plans as their skill sets do, answers with what was said.
+
+    Args:
+        skill_set: returns a registered skill set by its name.
+    """
+
+    def __init__(self, skill_set: Callable[[str], SkillSet]) -> None:
+        self._skill_set = skill_set
+
+    def task(self, request: PlanRequest, plan: str, reason: str, done: str) -> str:
+        """Return the task that asks for the rest of a plan; see `Recovery`."""
+        return self._skill_set(request.skill_set).recovery_text(request.task, plan, reason, done)
+
+    def value(self, request: PlanRequest, value: str) -> str:
+        """Return what a plan's text says of the value that its last blocking call returned."""
+        return self._skill_set(request.skill_set).answer_text(value)
+
+    def answer(self, request: StreamRequest, text: str, tokens: int) -> StreamRequest:
+        """Return the request for the rest of an answer.
+
+        Raises:
+            RequestError: it is too long.
+        """
+        said: tuple[ChatMessage, ...] = ()
+        if text.strip():
+            said = (ChatMessage("assistant", text), ChatMessage("user", GO_ON))
+        left = max(request.max_tokens - tokens, 1)
+        return replace(request, messages=(*request.messages, *said), max_tokens=left)
