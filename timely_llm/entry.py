@@ -17,6 +17,7 @@ COMPLETION = "_TIMELY_LLM_COMPLETE"
 """Set while a shell asks how a command line goes on: an error would stand in the user's line."""
 NODES = {
     "plan_server": "timely_llm.ros.server.node:main",
+    "dispatcher": "timely_llm.ros.dispatch.node:main",
     "recorder": "timely_llm.ros.bags.recorder:main",
     "robot_fleet": "timely_llm.demo.clients:robot_fleet",
     "talkers": "timely_llm.demo.clients:talkers",

@@ -27,6 +27,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Run a server with robots and people who ask it, and show what they get, and when.",
         ),
         "serve": ("nodes", "Run the plan server until Ctrl-C."),
+        "dispatch": (
+            "nodes",
+            "Run a dispatcher until Ctrl-C: several plan servers with the face of one.",
+        ),
         "fleet": ("nodes", "Run simulated robots against a plan server."),
         "talkers": ("nodes", "Run simulated people who talk with a plan server."),
     },

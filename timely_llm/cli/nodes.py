@@ -25,6 +25,7 @@ from timely_llm.cli.options import (
     at_server,
     become,
 )
+from timely_llm.dispatch.assign.registry import DISPATCHERS
 from timely_llm.engines.registry import ENGINES
 from timely_llm.policies.registry import POLICIES
 from timely_llm.processes import nodes
@@ -71,6 +72,24 @@ from timely_llm.processes.nodes import ros_command
     multiple=True,
     help="File of a skill set to register; may be given several times.",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 256),
+    help="Servers with an engine each behind this one face; 1 if not given.",
+)
+@click.option(
+    "--cluster",
+    metavar="CLUSTER",
+    help="Where replicas run: processes of this machine (`processes`, if not given), a"
+    " Ray cluster of this machine (`ray`), or one that runs (`ray:HOST:PORT`).",
+)
+@click.option(
+    "--replica-resource",
+    "replica_resources",
+    metavar="NAME=NUMBER",
+    multiple=True,
+    help="Ray: what a replica takes of its node, such as GPU=1; may be given several times.",
+)
 @NAMESPACE
 @DOMAIN
 @PARAMS_FILE
@@ -78,7 +97,8 @@ from timely_llm.processes.nodes import ros_command
 def serve(
     engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
     policy: str | None, policy_options: tuple[str, ...], pace: str | None, constrained: bool,
-    accept_plans: bool, skill_sets: tuple[Path, ...], namespace: str, domain: int | None,
+    accept_plans: bool, skill_sets: tuple[Path, ...], replicas: int | None, cluster: str | None,
+    replica_resources: tuple[str, ...], namespace: str, domain: int | None,
     params_file: Path | None, ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the plan server until Ctrl-C.
@@ -98,8 +118,48 @@ def serve(
         "constrained": constrained or None,
         "accept_plans": accept_plans or None,
         "skill_sets": paths or None,
+        "replicas": replicas,
+        "cluster": cluster,
+        "replica_resources": list(replica_resources) or None,
     }
     command = ros_command(nodes.SERVER, parameters)
+    become(command, namespace, domain, params_file, ros_arguments)
+
+
+@click.command()
+@click.option(
+    "--dispatcher",
+    metavar="RULE",
+    help=f"Rule that assigns requests: {', '.join(DISPATCHERS)}, or your own as my_module:MyRule.",
+)
+@click.option(
+    "--server",
+    "servers",
+    metavar="NAME",
+    multiple=True,
+    help="Full name of a server's node, such as /s1/plan_server; may be given several times. All"
+    " that are found if not given.",
+)
+@click.option("--hedge", is_flag=True, help="Ask two servers for urgent plans.")
+@NAMESPACE
+@DOMAIN
+@PARAMS_FILE
+@ROS_ARGUMENTS
+def dispatch(
+    dispatcher: str | None, servers: tuple[str, ...], hedge: bool, namespace: str,
+    domain: int | None, params_file: Path | None, ros_arguments: tuple[str, ...],
+) -> None:  # fmt: skip
+    """Run a dispatcher until Ctrl-C: several plan servers with the face of one.
+
+    Each server runs in a namespace of its own: `timely-llm serve --namespace s1`. What stands after
+    `--` goes to ROS, such as `-p silence_s:=5.0`.
+    """
+    parameters = {
+        "dispatcher": dispatcher,
+        "servers": list(servers) or None,
+        "hedge": hedge or None,
+    }
+    command = ros_command(nodes.DISPATCHER, parameters)
     become(command, namespace, domain, params_file, ros_arguments)
 
 

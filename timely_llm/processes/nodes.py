@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import json
 import secrets
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 ENTRY = (sys.executable, "-m", "timely_llm.entry")
 SERVER = (*ENTRY, "plan_server")
+DISPATCHER = (*ENTRY, "dispatcher")
 FLEET = (*ENTRY, "robot_fleet")
 TALKERS = (*ENTRY, "talkers")
 RECORDER = (*ENTRY, "recorder")
 PROBE = (sys.executable, "-m", "timely_llm.ros.probes.delivery_probe")
 ATTACK_PROBE = (sys.executable, "-m", "timely_llm.ros.probes.attack_probe")
+KILLS_PROBE = (sys.executable, "-m", "timely_llm.ros.probes.kills_probe")
 RECORD_PROBE = (sys.executable, "-m", "timely_llm.ros.probes.record_probe")
 
 
+DOMAINS = range(1, 101)
+_held: list[socket.socket] = []
+
+
 def random_domain() -> int:
-    """Return a random ROS_DOMAIN_ID from 1 to 100, unlikely to be in use."""
-    return 1 + secrets.randbelow(100)
+    """Return a random ROS_DOMAIN_ID that no other process got from this function and still holds.
+
+    This process holds it until it ends, by an address without a file.
+    """
+    domains = list(DOMAINS)
+    secrets.SystemRandom().shuffle(domains)
+    for domain in domains if sys.platform == "linux" else ():
+        held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            held.bind(f"\0timely_llm/domain/{domain}".encode())
+        except OSError:
+            held.close()
+        else:
+            _held.append(held)
+            return domain
+    return domains[0]
 
 
 def ros_command(command: Sequence[str], parameters: Mapping[str, Any]) -> list[str]:

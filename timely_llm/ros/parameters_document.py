@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from timely_llm.ros.bags import recorder
+from timely_llm.ros.dispatch import setup as dispatch
 from timely_llm.ros.fleet import robot_fleet, talkers
 from timely_llm.ros.parameters import NodeParameter
 from timely_llm.ros.probes import delivery_probe
@@ -15,6 +16,7 @@ from timely_llm.ros.server import setup
 
 NODES = {
     "plan_server": setup.PARAMETERS,
+    "dispatcher": dispatch.PARAMETERS,
     "robot_fleet": robot_fleet.PARAMETERS,
     "talkers": talkers.PARAMETERS,
     "recorder": recorder.PARAMETERS,

@@ -10,9 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import rclpy
-from rclpy.executors import Executor, ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import (
+    Executor,
+    ExternalShutdownException,
+    SingleThreadedExecutor,
+    TimeoutObject,
+)
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
@@ -145,12 +151,16 @@ def spin(
         KeyboardInterrupt: a signal asks the process to end.
     """
     end_s = time.monotonic() + timeout_s
+    # With another argument in each call, rclpy begins its round of callbacks anew: a coroutine that
+    # waits comes first in each round, and no other callback would ever run.
+    wait: Any = TimeoutObject(0.0)  # rclpy's signature of spin_once lacks it
+    own = isinstance(executor, SingleThreadedExecutor)
     with _interrupt.deferred():
         while rclpy.ok() and while_true() and time.monotonic() < end_s:
             _interrupt.check()
-            left_s = min(poll_s(), max(end_s - time.monotonic(), 0.0))
+            wait.timeout = min(poll_s(), max(end_s - time.monotonic(), 0.0))
             try:
-                executor.spin_once(timeout_sec=left_s)
+                executor.spin_once(timeout_sec=wait if own else wait.timeout)
             except ExternalShutdownException:
                 raise
             except Exception as error:  # of rclpy itself, such as an unreadable message

@@ -320,7 +320,8 @@ class ClientNode(RequestNode[ResultListener[Segment]]):
 
     def send(self, request: PlanRequest, max_tokens: int, task: ResultListener[Segment]) -> None:
         """Send a goal; its segments and result go to the task."""
-        goal = Plan.Goal(**(PLAN_REQUEST.fields(request) | {"max_tokens": max_tokens}))
+        goal = PLAN_REQUEST.message(request, Plan.Goal)
+        goal.max_tokens = max_tokens
         self._send_goal(
             goal, request, task,
             lambda feedback: task.offer(SEGMENT.read(feedback.segment)),

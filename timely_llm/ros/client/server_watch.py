@@ -37,6 +37,7 @@ class Liveness:
 
     Attributes:
         known: the server answered, and was not lost since.
+        gone: the server was lost, and no other one has shown itself since.
     """
 
     def __init__(self, server: str, silence_s: float) -> None:
@@ -47,7 +48,7 @@ class Liveness:
         self._deadline_s = math.inf
         self._reason = ""
         self._looked_s = -math.inf
-        self.known = False
+        self.known = self.gone = False
 
     def answered(self, now: float) -> None:
         """Record that the server answered a question."""
@@ -66,6 +67,7 @@ class Liveness:
         """
         self._alive = alive
         if alive:
+            self.gone = False
             news, self._seen = self._seen, True
             self._deadline_s = math.inf
             return news
@@ -84,7 +86,7 @@ class Liveness:
         if now < self._deadline_s:
             return ""
         self._deadline_s = math.inf
-        known, self.known, self._seen = self.known, False, False
+        known, self.known, self._seen, self.gone = self.known, False, False, True
         return self._reason if known else ""
 
     def _doubt(self, deadline_s: float, reason: str) -> None:
@@ -129,7 +131,7 @@ class ServerWatch:
         self._part_s = math.inf  # since when only a part of the server is found
         self._ask_s = -math.inf
         self._problem = ""
-        node.create_subscription(
+        self._subscription = node.create_subscription(
             UInt32, interface_number.TOPIC.replace("~", server, 1), lambda _: None,
             interface_number.lively(SILENCE_S),
             event_callbacks=SubscriptionEventCallbacks(
@@ -137,6 +139,11 @@ class ServerWatch:
             ),
         )  # fmt: skip
         self.renew()
+
+    def close(self) -> None:
+        """Free what belongs to the watch; it cannot be used any more."""
+        self._node.destroy_subscription(self._subscription)
+        self._node.destroy_client(self._client)
 
     def renew(self) -> None:
         """Replace the service client that asks: it must be the node's last reader.
@@ -160,7 +167,9 @@ class ServerWatch:
         if self._problem:
             raise ConfigurationError(self._problem)
         now = time.monotonic()
-        if not self.fits and now >= self._ask_s and self.look(there(), self._answered):
+        # What a server that died has left in the graph is there for a while.
+        found = not self._liveness.gone and there()
+        if not self.fits and now >= self._ask_s and self.look(found, self._answered):
             self._ask_s = now + ANSWER_S
         return self.fits
 

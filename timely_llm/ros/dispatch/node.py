@@ -1,0 +1,112 @@
+"""The dispatcher: a node with the face of a plan server, and several plan servers behind it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+from rclpy.executors import Executor
+
+from timely_llm import msg
+from timely_llm.dispatch.relay import Relay
+from timely_llm.ros.dispatch import stats
+from timely_llm.ros.dispatch.discovery import Discovery
+from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
+from timely_llm.ros.process import exit_status, spin
+from timely_llm.ros.server.serving_node import ServingNode, run
+
+FIRST_SERVER_S = 5.0
+"""Longest wait for a server before clients find the dispatcher, seconds."""
+
+
+class DispatchNode(ServingNode):
+    """Serves requests with all plan servers of its namespace and below."""
+
+    TABLE, FREED = PARAMETERS, "the servers are forgotten"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._relay: Relay | None = None
+        self._discovery: Discovery | None = None
+
+    def _await_readiness(self, executor: Executor) -> None:
+        """Wait for a server and its skill sets: clients are not refused after a restart."""
+
+        def waits() -> bool:
+            self._relay_tick()
+            relay = self._relay
+            return relay is not None and not relay.servers
+
+        spin(executor, waits, FIRST_SERVER_S, self.pause_s)
+
+    def tick(self) -> bool:
+        """Do periodic work; return whether the node goes on."""
+        self._relay_tick()
+        return super().tick()
+
+    def pause_s(self) -> float:
+        """Return the longest wait of the executor for messages, seconds."""
+        wake_s = self._relay.wake_s() if self._relay is not None else math.inf
+        return max(min(super().pause_s(), wake_s - self._wall.now()), 0.0)
+
+    def drain(self, timeout_s: float) -> Callable[[], bool]:
+        """Finish open requests within `timeout_s`; return a function: whether it goes on."""
+        going_on = super().drain(timeout_s)
+
+        def goes_on() -> bool:
+            self._relay_tick()
+            return going_on()
+
+        return goes_on
+
+    def stop(self) -> None:
+        """End all requests here and at the servers, and forget the servers."""
+        super().stop()
+        self._relay = self._discovery = None
+
+    def _relay_tick(self) -> None:
+        if self._relay is not None and self._discovery is not None:
+            self._discovery.tick()
+            self._relay.tick()
+
+    def _make(self) -> Relay:
+        values = self.values
+        relay = make_relay(
+            values, self.get_fully_qualified_name(), self.interface, self._wall, self._say,
+            self._wake,
+        )  # fmt: skip
+        only = [name for name in values["servers"] if name]
+        self._relay, self._discovery = relay, Discovery(self, relay, only, self._say)
+        self._health.configured(
+            f"dispatcher {values['dispatcher']}", values["max_requests"], 1, self._wall.now()
+        )
+        return relay
+
+    def _brief(self) -> str:
+        servers = len(self._relay.servers) if self._relay is not None else 0
+        return f"{self.values['dispatcher']} dispatcher, {servers} servers so far"
+
+    def _observe(self, take: Callable[[msg.ServerStats], None]) -> None:
+        """Sum up the servers' statistics."""
+        relay, discovery = self._relay, self._discovery
+        if relay is None or discovery is None:
+            return
+        there = relay.servers
+        made = stats.merged([one.stats for one in discovery.links if one.name in there])
+        made.stamp = self.get_clock().now().to_msg()
+        self._health.seen(made, self._wall.now())
+        self._health.lost("" if there else "no plan server has joined this dispatcher")
+        take(made)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the node until it is interrupted; return the exit status.
+
+    0: it was asked to end. 1: it cannot serve, and has printed why.
+    """
+    return exit_status("dispatcher", lambda: run(DispatchNode, args, lambda: None))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
