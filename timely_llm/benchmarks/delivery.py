@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,16 +11,28 @@ from typing import Any
 import numpy as np
 
 from timely_llm.benchmarks.server import start_server
-from timely_llm.core.events.probe_events import FeedbackEvent, TopicEvent
+from timely_llm.core.events.probe_events import DirectEvent, FeedbackEvent, TopicEvent
 from timely_llm.core.events.reader import LogReader
 from timely_llm.core.events.schema import SegmentEvent
 from timely_llm.processes.children import Children, Interrupts, wait
-from timely_llm.processes.nodes import PROBE, local_environment, random_domain, ros_command
+from timely_llm.processes.nodes import (
+    DISPATCHER,
+    FLEET,
+    PROBE,
+    local_environment,
+    random_domain,
+    ros_command,
+)
 
 LIMIT_S = 600.0
 COUNTED = "probe-"
 """Beginning of the request ids that count. Others come before the topic is discovered."""
-Delivered = SegmentEvent | TopicEvent | FeedbackEvent
+PACE = "rtx4090-llama3-8b"
+"""Profile of servers behind a dispatcher."""
+PATHS: dict[type[TopicEvent | FeedbackEvent | DirectEvent], str] = {
+    TopicEvent: "topic", FeedbackEvent: "feedback",
+}  # fmt: skip
+Delivered = SegmentEvent | TopicEvent | DirectEvent | FeedbackEvent
 """A segment that was published, or received."""
 Place = tuple[str, int]
 """Request id and index of a segment."""
@@ -29,19 +42,27 @@ def rows(
     requests: int = 300,
     executor: str = "single",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    servers: int = 0,
+    robots: int = 0,
 ) -> list[dict[str, Any]]:
     """Return a row each for the topic and the action's feedback.
 
     A server with an engine of 1 ms a step publishes the segments of plans. Another process requests
     one plan after the other. Both clocks are the machine's monotonic clock.
 
+    Behind a dispatcher, servers keep the pace of `PACE`. A row `direct` is of the servers' own
+    topics, and a row `added` of the difference for each segment.
+
     Args:
         requests: number of plans, of five segments each.
-        executor: the server's executor, single or events.
+        executor: of the server, or of the dispatcher: single or events.
         progress: called with the finished and the total number of plans.
+        servers: number of servers behind a dispatcher; 0: one server without a dispatcher.
+        robots: number of simulated robots that ask meanwhile.
 
     Returns:
-        Rows of `path, executor, segments, lost, p50_ms, p99_ms, max_ms`.
+        Rows of `path, executor, servers, robots, load, segments, lost, p50_ms, p99_ms, max_ms`;
+        `load` is that of the machine's cores, in the mean of a minute.
 
     Raises:
         ProcessError: a process could not be started or died.
@@ -50,24 +71,51 @@ def rows(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "probe.jsonl"
-        _run(folder, log, requests, executor, progress)
-        published = {_place(e): e.t for e in _delivered(folder / "server.jsonl", SegmentEvent)}
-        return [
-            _row(path, executor, published, _delivered(log, kind))
-            for path, kind in (("topic", TopicEvent), ("feedback", FeedbackEvent))
-        ]
+        names = [f"s{number + 1}" for number in range(servers)]
+        _run(folder, log, requests, executor, progress, names, robots)
+        published = {
+            _place(e): e.t
+            for one in names or ["server"]
+            for e in _delivered(folder / f"{one}.jsonl", SegmentEvent)
+        }
+        about = {
+            "executor": executor, "servers": servers, "robots": robots,
+            "load": round(os.getloadavg()[0], 1),
+        }  # fmt: skip
+        came = {kind: _first(_delivered(log, kind)) for kind in (*PATHS, DirectEvent)}
+        made = [_row(path, about, published, came[kind]) for kind, path in PATHS.items()]
+        if servers:
+            direct = came[DirectEvent]
+            made.append(_row("direct", about, published, direct))
+            made.append(_row("added", about, direct, came[TopicEvent]))
+        return made
 
 
 def _run(
-    folder: Path, log: Path, requests: int, executor: str, progress: Callable[[int, int], None]
-) -> None:
+    folder: Path, log: Path, requests: int, executor: str, progress: Callable[[int, int], None],
+    names: Sequence[str], robots: int,
+) -> None:  # fmt: skip
     environment = local_environment(random_domain())
-    probe_command = ros_command(PROBE, {"requests": requests, "log": str(log)})
+    direct = [f"/{name}/plan_server" for name in names] or [""]
+    probe_command = ros_command(PROBE, {"requests": requests, "direct": direct, "log": str(log)})
     with Interrupts() as interrupts, Children(interrupts) as children:
-        start_server(
-            children, interrupts, environment, folder, engine="simulated", pace="millisecond",
-            policy="stream", executor=executor, name_check_s=0.0,
-        )  # fmt: skip
+
+        def start(namespace: str, pace: str, executor: str) -> None:
+            start_server(
+                children, interrupts, environment, folder, namespace, engine="simulated",
+                pace=pace, policy="stream", executor=executor, name_check_s=0.0,
+            )  # fmt: skip
+
+        for name in names:
+            start(name, PACE, "single")
+        if names:
+            dispatcher = ros_command(DISPATCHER, {"executor": executor})
+            children.start("dispatcher", dispatcher, environment, folder / "dispatcher.log")
+        else:
+            start("", "millisecond", executor)
+        if robots:
+            fleet = ros_command(FLEET, {"robots": robots, "duration_s": LIMIT_S})
+            children.start("fleet", fleet, environment, folder / "fleet.log")
         probe = children.start("probe", probe_command, environment, folder / "probe.log")
         seen: set[str] = set()
         reader = LogReader(log)
@@ -80,18 +128,22 @@ def _run(
         wait(probe, over, interrupts, LIMIT_S, "the probe was not ready")
 
 
-def _row(
-    path: str, executor: str, published: dict[Place, float], received: Sequence[Delivered]
-) -> dict[str, Any]:
-    # A final segment may arrive twice; its first arrival counts.
+def _first(received: Sequence[Delivered]) -> dict[Place, float]:
+    """Return the times of segments; a final one may arrive twice, and its first arrival counts."""
     first: dict[Place, float] = {}
     for event in received:
         first.setdefault(_place(event), event.t)
+    return first
+
+
+def _row(
+    path: str, about: dict[str, Any], published: dict[Place, float], first: dict[Place, float]
+) -> dict[str, Any]:
     delays_ms = [1e3 * (at_s - published[p]) for p, at_s in first.items() if p in published]
     p50, p99 = np.percentile(delays_ms, [50, 99]) if delays_ms else (np.nan, np.nan)
     return {
         "path": path,
-        "executor": executor,
+        **about,
         "segments": len(published),
         "lost": len(published) - len(delays_ms),
         "p50_ms": round(float(p50), 4),

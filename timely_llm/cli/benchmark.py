@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -154,15 +155,22 @@ def segmentation(json_file: Path | None) -> None:
 )
 @click.option("--executor", "executors", type=click.Choice(EXECUTORS), multiple=True,
               default=executors, show_default="all that work here",
-              help="The server's executor.")  # fmt: skip
+              help="The server's executor, or the dispatcher's.")  # fmt: skip
+@click.option("--servers", type=click.IntRange(0, 16), default=0,
+              help="Servers behind a dispatcher; 0: one server without a dispatcher.")  # fmt: skip
+@click.option("--robots", type=click.IntRange(0, 512), default=0,
+              help="Simulated robots that ask meanwhile.")  # fmt: skip
 @JSON
-def delivery(requests: int, executors: tuple[str, ...], json_file: Path | None) -> None:
+def delivery(
+    requests: int, executors: tuple[str, ...], servers: int, robots: int, json_file: Path | None
+) -> None:
     """Measure the time from a matched boundary to a robot's callback in another process."""
     need_ros()
     from timely_llm.benchmarks.delivery import rows
 
     def work(progress: Callable[[float, float], None]) -> Rows:
-        return [row for executor in executors for row in rows(requests, executor, progress)]
+        made = (rows(requests, one, progress, servers, robots) for one in executors)
+        return [row for rows_of_one in made for row in rows_of_one]
 
     show("delivery", work, json_file)
 
@@ -239,6 +247,48 @@ def soak(
         lambda progress: rows(Soak(robots, minutes or duration / 60, policy, seed), progress),
         json_file,
     )
+
+
+@benchmark.command()
+@click.option("--kills", "count", type=click.IntRange(0, 10_000), default=100,
+              help="How often a server is killed, stopped or drained.")  # fmt: skip
+@click.option("--dispatcher-kills", type=click.IntRange(0, 10_000), default=20,
+              help="The same for the dispatcher.")  # fmt: skip
+@click.option("--robots", type=click.IntRange(2, 512), default=24, help="Simulated robots.")
+@click.option("--people", type=click.IntRange(1, 512), default=8, help="Simulated people.")
+@click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path),
+              help="Keep the logs of all processes in this new folder.")  # fmt: skip
+@JSON
+def kills(
+    count: int, dispatcher_kills: int, robots: int, people: int, seed: int, logs: Path | None,
+    json_file: Path | None,
+) -> None:  # fmt: skip
+    """Kill three servers and their dispatcher at random; each request ends, nothing runs twice.
+
+    The exit status is 1 if something happened that must not.
+    """
+    need_ros()
+    from timely_llm.benchmarks.kills.run import KillsOutcome, run
+    from timely_llm.benchmarks.kills.schedule import Kills
+
+    asked = Kills(count, dispatcher_kills, robots, people, seed)
+    found: list[KillsOutcome] = []
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        with tempfile.TemporaryDirectory() as name:
+            folder = logs or Path(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise click.BadParameter(f"{folder} is not empty", param_hint="--logs")
+            found.append(run(asked, folder, progress))
+        return list(found[0].rows)
+
+    show("kills", work, json_file)
+    for fault in found[0].faults:
+        click.echo(f"{fault.check}: {fault.evidence}", err=True)
+    if found[0].faults:
+        raise click.exceptions.Exit(1)
 
 
 def show(

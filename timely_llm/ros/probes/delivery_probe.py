@@ -10,7 +10,7 @@ from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.benchmarks.delivery import COUNTED
 from timely_llm.core.events.log import FileEventLog
-from timely_llm.core.events.probe_events import FeedbackEvent, TopicEvent
+from timely_llm.core.events.probe_events import DirectEvent, FeedbackEvent, TopicEvent
 from timely_llm.ros import qos
 from timely_llm.ros.goal_client import GoalClient
 from timely_llm.ros.guarded import Guarded
@@ -21,6 +21,7 @@ DISCOVERY_S = 30.0
 PARAMETERS = (
     NodeParameter("requests", 200, "plans to ask for, one after another", 1, 100_000),
     SERVER,
+    NodeParameter("direct", [""], "servers of a dispatcher: their own segments are logged too"),
     NodeParameter("log", "", "write what arrives to this file as JSON lines"),
 )
 
@@ -37,6 +38,10 @@ class DeliveryProbe(Guarded):
         self._asked = 0
         topic = f"{values['server']}/segments"
         self.create_subscription(msg.Segment, topic, self._on_topic, qos.reliable())
+        for name in filter(None, values["direct"]):
+            self.create_subscription(
+                msg.Segment, f"{name}/segments", self._on_direct, qos.reliable()
+            )
         self._client = GoalClient(self, Plan, f"{values['server']}/plan")
 
     @property
@@ -71,7 +76,12 @@ class DeliveryProbe(Guarded):
         self._topic_works = True
         self._note(TopicEvent, segment)
 
-    def _note(self, path: type[TopicEvent | FeedbackEvent], segment: msg.Segment) -> None:
+    def _on_direct(self, segment: msg.Segment) -> None:
+        self._note(DirectEvent, segment)
+
+    def _note(
+        self, path: type[TopicEvent | DirectEvent | FeedbackEvent], segment: msg.Segment
+    ) -> None:
         self._event_log.write(path(time.monotonic(), segment.request_id, segment.index))
 
     def _on_result(self, _: Any) -> None:

@@ -1,0 +1,1 @@
+"""Servers and their dispatcher are killed at random moments; no request is lost in silence."""

@@ -1,0 +1,209 @@
+"""`timely-llm benchmark kills`: the run, from the first process to the last."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from timely_llm.benchmarks.kills.findings import Fault, Logs, faults, table
+from timely_llm.benchmarks.kills.schedule import Kill, Kills, schedule
+from timely_llm.benchmarks.kills.site import Site
+from timely_llm.core.events.log import FileEventLog
+from timely_llm.core.events.probe_events import OverEvent
+from timely_llm.core.events.reader import LogReader
+from timely_llm.core.events.schema import AskEvent
+from timely_llm.processes.children import POLL_S, Child, Children, Interrupts, wait
+from timely_llm.processes.nodes import (
+    FLEET,
+    KILLS_PROBE,
+    TALKERS,
+    local_environment,
+    random_domain,
+    ros_command,
+)
+
+Progress = Callable[[float, float], None]
+FOLLOWERS = 4
+"""One robot of this number follows its plan by topics, also after the dispatcher has died."""
+WARM_S = 60.0
+"""Seconds of a life of the dispatcher after which its memory should not grow any more."""
+SAMPLE_S = 1.0
+CALM_S = 15.0
+"""Seconds in which clients still ask after the last kill."""
+END_LIMIT_S = 120.0
+"""Longest wait for the end of all clients, seconds."""
+GONE_S = 5.0
+"""Longest wait for the end of the processes that were killed last, seconds."""
+MARK = "TIMELY_LLM_KILLS"
+"""Environment variable by which processes of a run are known."""
+BACK = {"killed": "started", "stopped": "continued", "deactivated": "activated"}
+
+
+@dataclass(frozen=True)
+class KillsOutcome:
+    """What a run has shown.
+
+    Attributes:
+        rows: the table.
+        faults: what must not be.
+    """
+
+    rows: Sequence[dict[str, Any]]
+    faults: Sequence[Fault]
+
+
+def run(
+    kills: Kills,
+    folder: Path,
+    progress: Progress = lambda done_s, all_s: None,
+    domain: int | None = None,
+) -> KillsOutcome:
+    """Run servers, a dispatcher, robots and people, and kill the former at random moments.
+
+    Args:
+        kills: what is run.
+        folder: an empty folder for all logs.
+        progress: called with the seconds that have passed and all of them.
+        domain: a ROS domain that nothing else uses; None: a random one.
+
+    Raises:
+        ProcessError: a process could not be started, or a client died.
+        Interrupted: the user asked to end.
+    """
+    mark = secrets.token_hex(8)
+    environment = {**local_environment(domain or random_domain()), MARK: mark}
+    event_log = FileEventLog(folder / "kills.jsonl")
+    with Interrupts() as interrupts, Children(interrupts) as children:
+        site = Site(children, environment, folder, event_log)
+        _work(kills, site, children, interrupts, environment, folder, event_log, progress)
+    event_log.close()
+    logs = _logs(folder)
+    left = [Fault("process left", f"process {pid}") for pid in _left(mark)]
+    rows = [*table(logs), *_memory(site)]
+    return KillsOutcome(rows, [*faults(logs), *left])
+
+
+def _work(
+    kills: Kills, site: Site, children: Children, interrupts: Interrupts,
+    environment: dict[str, str], folder: Path, event_log: FileEventLog, progress: Progress,
+) -> None:  # fmt: skip
+    """Start all, do what is scheduled, and wait for the end of the clients and the probe."""
+    plan = schedule(kills, site.servers)
+    duration_s = kills.duration_s(len(site.servers)) + CALM_S
+    site.begin()
+    following = max(kills.robots // FOLLOWERS, 1)
+    shared = {"duration_s": duration_s, "seed": kills.seed}
+    bursts_per_s = kills.robots / 32
+    probe = children.start(
+        "probe",
+        ros_command(KILLS_PROBE, shared | {
+            "robots": following, "servers": [f"/{name}/plan_server" for name in site.servers],
+            "folder": str(folder),
+        }),
+        environment, folder / "probe.log",
+    )  # fmt: skip
+    reader = LogReader(folder / "fleet.jsonl")
+    fleet = children.start(
+        "robot fleet",
+        ros_command(FLEET, shared | {
+            "robots": kills.robots - following, "events_per_s": bursts_per_s,
+            "failure_share": 0.02, "open_share": 0.5, "log": str(folder / "fleet.jsonl"),
+        }),
+        environment, folder / "fleet.log",
+    )  # fmt: skip
+    talkers = children.start(
+        "people",
+        ros_command(TALKERS, shared | {
+            "people": kills.people, "log": str(folder / "talkers.jsonl"),
+        }),
+        environment, folder / "talkers.log",
+    )  # fmt: skip
+    _wait_for(fleet, lambda: any(_asks(reader)), interrupts)
+    began_s, sampled_s = time.monotonic(), 0.0
+    due = sorted([*_acts(plan)])
+    clients = (fleet, talkers)
+    end_s = began_s + duration_s + END_LIMIT_S
+    while due or not all(one.status == 0 for one in clients):
+        interrupts.check()
+        now = time.monotonic()
+        while due and began_s + due[0][0] <= now:
+            _, name, kind = due.pop(0)
+            site.act(name, kind)
+        if now >= sampled_s + SAMPLE_S:
+            sampled_s = now
+            site.look()
+            progress(min(now - began_s, duration_s), duration_s)
+        for one in (*clients, probe):
+            if one.status is not None and (one.status != 0 or now > end_s):
+                wait(one, lambda: False, interrupts, 0.0, "")
+        time.sleep(POLL_S)
+    event_log.write(OverEvent(time.monotonic()))
+    _wait_for(probe, lambda: probe.status == 0, interrupts)
+    site.look()
+
+
+def _asks(reader: LogReader) -> Iterator[bool]:
+    """Yield true for each request that robots have sent since the last call."""
+    return (isinstance(event, AskEvent) for event in reader.read())
+
+
+def _wait_for(child: Child, ready: Callable[[], bool], interrupts: Interrupts) -> None:
+    wait(child, ready, interrupts, END_LIMIT_S, f"the {child.name} was not ready")
+
+
+def _acts(plan: Sequence[Kill]) -> list[tuple[float, str, str]]:
+    """Return what is done, and when: each kill, and what brings its process back."""
+    made = []
+    for one in plan:
+        made.append((one.at_s, one.process, one.kind))
+        made.append((one.at_s + one.for_s, one.process, BACK[one.kind]))
+    return made
+
+
+def _logs(folder: Path) -> Logs:
+    def read(name: str) -> list[Any]:
+        return LogReader(folder / name).read()
+
+    servers = {path.stem: read(path.name) for path in sorted(folder.glob("s*-*.jsonl"))}
+    said = {
+        path.stem: path.read_text(errors="replace").splitlines()
+        for path in sorted(folder.glob("*.log"))
+    }
+    robots = sorted([*read("fleet.jsonl"), *read("followers.jsonl")], key=lambda one: one.t)
+    return Logs(read("kills.jsonl"), read("listener.jsonl"), robots, read("talkers.jsonl"),
+                servers, said)  # fmt: skip
+
+
+def _memory(site: Site) -> list[dict[str, Any]]:
+    """Return the memory of the dispatcher's longest life: when it was warm, and at its end."""
+    longest = max(site.memory, key=len)
+    warm = [megabytes for age_s, megabytes in longest if age_s >= WARM_S] or [longest[-1][1]]
+    lives = f"the dispatcher's longest life of {len(site.memory)}, {longest[-1][0]:.0f} s"
+    return [
+        {"what": f"megabytes in {lives}: after {WARM_S:g} s", "number": round(warm[0], 1)},
+        {"what": "megabytes at its end", "number": round(longest[-1][1], 1)},
+    ]
+
+
+def _left(mark: str) -> list[int]:
+    """Return the ids of the processes of this run that live on."""
+    end_s = time.monotonic() + GONE_S
+    while (left := list(_marked(mark))) and time.monotonic() < end_s:
+        time.sleep(POLL_S)
+    return left
+
+
+def _marked(mark: str) -> list[int]:
+    made = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                made.append(process.pid)
+    return made
