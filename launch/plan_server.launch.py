@@ -1,5 +1,6 @@
 """Start the plan server: `ros2 launch timely_llm plan_server.launch.py engine:=simulated`."""
 
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -22,6 +23,9 @@ PARAMETERS = {
         " my_module:MyPolicy",
     ),
     "policy_options": (list[str], "YAML list of options of the policy: name=value"),
+    "replicas": (int, "number of servers with an engine each behind this node"),
+    "cluster": (str, "where replicas run: processes, ray, or ray:HOST:PORT"),
+    "replica_resources": (list[str], "YAML list of what a replica takes of a node: name=number"),
     "pace": (str, "profile with the step times to keep, or none"),
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
     "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),
@@ -39,12 +43,12 @@ LIKE = 0.75
 """Two names are almost the same from this share of equal letters on."""
 
 
-def misspelt(context: LaunchContext) -> list[LogInfo]:
+def misspelt(context: LaunchContext, known: Sequence[str] = ()) -> list[LogInfo]:
     """Return a warning for each argument of the command line that is almost one of this file's.
 
     Launch itself ignores an argument that no file declares.
     """
-    known = sorted({*PARAMETERS, *OTHERS})
+    known = known or sorted({*PARAMETERS, *OTHERS})
     words = [word.partition(":=")[0] for word in context.argv if ":=" in word]
     return [
         LogInfo(msg=f"WARNING: the argument {word!r} is unknown and ignored: is {near!r} meant?")
@@ -54,28 +58,48 @@ def misspelt(context: LaunchContext) -> list[LogInfo]:
     ]
 
 
-def plan_server(context: LaunchContext) -> list[Node]:
-    """Return the node, with the parameters of the file and of the arguments, which count more.
+def check_file(context: LaunchContext, argument: str) -> None:
+    """Check that an argument names a file of parameters.
 
     Raises:
         FileNotFoundError: there is no such file; launch itself would ignore that.
     """
-    file = LaunchConfiguration("params_file").perform(context)
+    file = LaunchConfiguration(argument).perform(context)
     if not Path(file).is_file():
-        raise FileNotFoundError(f"params_file must name a file of ROS parameters, not {file!r}")
-    given = {name: LaunchConfiguration(name).perform(context) for name in PARAMETERS}
-    overrides = {
-        name: ParameterValue(LaunchConfiguration(name), value_type=PARAMETERS[name][0])
+        raise FileNotFoundError(f"{argument} must name a file of ROS parameters, not {file!r}")
+
+
+def overrides(
+    context: LaunchContext, parameters: Mapping[str, tuple[type, str]]
+) -> dict[str, ParameterValue]:
+    """Return the parameters that are given as arguments; they count more than those of a file."""
+    given = {name: LaunchConfiguration(name).perform(context) for name in parameters}
+    return {
+        name: ParameterValue(LaunchConfiguration(name), value_type=parameters[name][0])
         for name, value in given.items()
         if value
     }
+
+
+def plan_server(context: LaunchContext, below: str = "") -> list[Node]:
+    """Return the node, with the parameters of the file and of the arguments, which count more.
+
+    Args:
+        context: with the values of the arguments.
+        below: namespace in that of the arguments; empty: none.
+
+    Raises:
+        FileNotFoundError: there is no such file; launch itself would ignore that.
+    """
+    check_file(context, "params_file")
+    namespace = LaunchConfiguration("namespace").perform(context)
     return [
         Node(
             package="timely_llm",
             executable="plan_server",
             name="plan_server",
-            namespace=LaunchConfiguration("namespace"),
-            parameters=[LaunchConfiguration("params_file"), overrides],
+            namespace=f"{namespace.rstrip('/')}/{below}" if below else namespace,
+            parameters=[LaunchConfiguration("params_file"), overrides(context, PARAMETERS)],
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
             output="screen",
             # To finish open requests and to free the model may take longer than launch's own 5 s.
@@ -84,30 +108,40 @@ def plan_server(context: LaunchContext) -> list[Node]:
     ]
 
 
-def generate_launch_description() -> LaunchDescription:
-    """Return the arguments and the node."""
+def parameter_arguments(
+    parameters: Mapping[str, tuple[type, str]], file: str
+) -> list[DeclareLaunchArgument]:
+    """Return the arguments that are parameters; `file` is the argument with the other values."""
+    return [
+        DeclareLaunchArgument(name, default_value="", description=f"{words}; empty: as in {file}")
+        for name, (_, words) in parameters.items()
+    ]
+
+
+def arguments() -> list[DeclareLaunchArgument]:
+    """Return all arguments of a server."""
     params_file = PathJoinSubstitution(
         [FindPackageShare("timely_llm"), "config", "plan_server.yaml"]
     )
+    return [
+        DeclareLaunchArgument(
+            "params_file",
+            default_value=params_file,
+            description="file with the parameters of the node",
+        ),
+        *parameter_arguments(PARAMETERS, "params_file"),
+        DeclareLaunchArgument("namespace", default_value="", description="namespace of the nodes"),
+        DeclareLaunchArgument(
+            "log_level", default_value="info", description="debug, info, warn, error or fatal"
+        ),
+    ]
+
+
+def generate_launch_description() -> LaunchDescription:
+    """Return the arguments and the node."""
     return LaunchDescription(
         [
-            DeclareLaunchArgument(
-                "params_file",
-                default_value=params_file,
-                description="file with the parameters of the node",
-            ),
-            *(
-                DeclareLaunchArgument(
-                    name, default_value="", description=f"{words}; empty: as in params_file"
-                )
-                for name, (_, words) in PARAMETERS.items()
-            ),
-            DeclareLaunchArgument(
-                "namespace", default_value="", description="namespace of the nodes"
-            ),
-            DeclareLaunchArgument(
-                "log_level", default_value="info", description="debug, info, warn, error or fatal"
-            ),
+            *arguments(),
             OpaqueFunction(function=misspelt),
             OpaqueFunction(function=plan_server),
         ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from timely_llm.cli.demo import show
 from timely_llm.cli.main import exit_with
-from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.settings import DemoSettings
 
 if __name__ == "__main__":
     server, fleet, folder, duration_s = sys.argv[1:]

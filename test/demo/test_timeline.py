@@ -11,9 +11,11 @@ from test.core.events.lines import Line
 from test.demo.plausible import events
 from test.demo.plausible_talks import talk_events
 from test.demo.test_summary import history
+from test.demo.two_servers import BACK_S, KILLED_S, run_until
 from timely_llm.core.events.history import History
 from timely_llm.demo.timeline import BURST_S, busiest, timeline
-from timely_llm.report.png import WIDTH_PX, write_timeline
+from timely_llm.report.palette import LIGHT
+from timely_llm.report.png import WIDTH_PX, server_hue, write_timeline
 
 
 def draw(run: History, title: str, path: Path, window: tuple[float, float] | None = None) -> None:
@@ -134,3 +136,23 @@ def test_logs_that_stop_in_the_middle_can_be_drawn(
     draw(run, "cut", tmp_path / "cut.png", busiest(run, 3.0))
     draw(run, "cut", tmp_path / "cut.png")
     assert size_px(tmp_path / "cut.png")[0] == WIDTH_PX
+
+
+def test_the_work_of_each_of_several_servers_has_its_own_strip_and_colour(
+    tmp_path: Path, written: list[str]
+) -> None:
+    run = run_until()
+    whole = timeline(run, "two servers")
+    assert whole.outages == {"s1": (), "s2": ((KILLED_S - 1.0, BACK_S - 1.0),)}
+    bars = [(bar.server, round(bar.start_s, 2)) for bar in whole.bars if bar.kind == "generating"]
+    assert sorted(bars) == [("s1", 0.11), ("s1", 3.1), ("s2", 0.1)]
+    assert not [bar for bar in whole.bars if bar.kind == "suspended"], "s1 computes its KV anew"
+    draw(run, "two servers", tmp_path / "two.png")
+    one = run_until(2.0)
+    one.servers.clear()
+    draw(one, "one server", tmp_path / "one.png")
+    assert size_px(tmp_path / "two.png")[1] > size_px(tmp_path / "one.png")[1]
+    assert "lost" in written
+    colors = [server_hue(whole, name, LIGHT) for name in ("s1", "s2")]
+    assert colors == list(LIGHT.servers[:2])
+    assert server_hue(timeline(one, "one"), "", LIGHT) is None

@@ -12,10 +12,11 @@ from test.core.events.lines import Line
 from test.demo.plausible import events
 from test.demo.plausible_talks import answered, chunk, person, question, stream, talk_events
 from test.demo.test_summary import ask, done, history
+from test.demo.two_servers import run_until
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
 from timely_llm.demo.report import as_json, print_report
-from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.settings import DemoSettings
 
 NOW_S = 6.0
 SETTINGS = DemoSettings(robots=8, duration_s=20.0, pace="rtx4090-llama3-8b", domain=7)
@@ -166,3 +167,37 @@ def test_json_is_flat_for_one_policy_and_by_policy_for_several() -> None:
     assert (one["policy"], one["model"]) == ("timely", "tiny_planner")
     both = as_json(SETTINGS, {"fcfs": RUN, "timely": RUN})
     assert both == {"fcfs": {**one, "policy": "fcfs"}, "timely": one}
+
+
+SEVERAL = replace(SETTINGS, servers=2, engine="simulated")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_says_which_server_works_for_which_robot(width: int) -> None:
+    screen = console(width)
+    screen.print(LiveView(SEVERAL, "timely", screen).render(run_until(1.2), 1.2))
+    text = written(screen)
+    assert "2 servers behind a dispatcher" in text
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.split()}
+    assert "s2" in rows["a"] and "s1" in rows["b"]
+    assert rows["s1"][-1] == "b" and rows["s2"][-1] == "a"
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_progress_lines_say_what_each_server_has() -> None:
+    screen = console()
+    with ProgressLines(SEVERAL, "timely", screen) as lines:
+        lines.update(run_until(4.2), 4.2)
+    assert written(screen).rstrip().endswith(", s1 1, s2 lost")
+
+
+def test_a_report_says_what_a_killed_server_did_to_its_requests() -> None:
+    screen = console(80)
+    print_report(screen, SEVERAL, {"timely": run_until()}, [])
+    text = written(screen)
+    assert "1 went on at other servers: nothing was lost." in " ".join(text.split())
+    (row,) = [line.split() for line in text.splitlines() if "h100-llama3-8b" in line]
+    assert row[:4] == ["s2", "h100-llama3-8b", "1", "2"]
+    made = as_json(SEVERAL, {"timely": run_until()})
+    assert made["outages"][0]["elsewhere"] == 1
+    assert made["servers"]["s2"] == "h100-llama3-8b"

@@ -25,7 +25,7 @@ from launch.launch_description_sources import (
 from test.system.conftest import EXECUTORS
 from timely_llm.resources import resource
 
-FILES = ("plan_server", "demo")
+FILES = ("plan_server", "demo", "servers")
 
 
 def path_of(name: str) -> str:
@@ -103,7 +103,7 @@ def test_the_life_cycle_can_be_left_to_others() -> None:
     assert "unconfigured: waits for `ros2 lifecycle set`" in output
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ("plan_server", "demo"))
 def test_an_engine_without_a_model_needs_no_process_of_its_own(name: str) -> None:
     _, output = run(name, engine="simulated", engine_process="true")
     assert "the engine simulated computes nothing: it needs no process" in output
@@ -129,6 +129,30 @@ def test_a_value_that_is_not_allowed_ends_the_server_with_one_sentence() -> None
     assert "plan_server: parameter policy must be one of" in output
     assert "Traceback" not in output
     assert status == 0  # launch itself went well
+
+
+def test_several_servers_join_a_dispatcher() -> None:
+    status, output = run("servers", until="/s2/plan_server joins", engine="simulated")
+    assert status == 0
+    assert "ready: most-worth dispatcher" in output
+    assert "ready: deadline policy, simulated engine" in output
+    assert "s3.plan_server" not in output
+
+
+def test_an_argument_of_the_dispatcher_goes_before_its_parameter_file() -> None:
+    arguments = {"engine": "simulated", "servers": "1", "dispatcher": "round-robin"}
+    _, output = run("servers", until="round-robin dispatcher", namespace="lab", **arguments)
+    assert "ready: round-robin dispatcher" in output or "configured" in output
+
+
+@pytest.mark.parametrize("number", ["0", "65", "two"])
+def test_an_impossible_number_of_servers_is_refused(
+    number: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _ = run("servers", servers=number)
+    assert status == 1
+    words = f"servers must be a number from 1 to 64, not '{number}'"
+    assert words in caplog.text + "".join(capsys.readouterr())
 
 
 def test_the_demo_ends_when_its_robots_are_done() -> None:
@@ -169,6 +193,7 @@ def test_a_file_of_parameters_that_is_not_there_is_refused(
         ("plan_server", {"polcy": "fcfs"}, "policy"),
         ("demo", {"skill-sets": "[]"}, "skill_sets"),
         ("demo", {"duration": "3"}, "duration_s"),
+        ("servers", {"server": "2"}, "servers"),
     ],
 )
 def test_a_misspelt_argument_is_logged_with_the_nearest(

@@ -86,6 +86,21 @@ def test_the_models_work_and_the_batches_are_paths() -> None:
     assert f"h{LEAST}" in timeline_html(blink), "no bar is too narrow to be seen"
 
 
+def test_each_of_several_servers_has_a_strip_and_a_colour() -> None:
+    work = (Bar("generating", "urgent", 0.0, 1.0, "a", server="s2"),)
+    two = Timeline(
+        "t", (Lane("robot_0", work),), (EngineStep(0.0, 1.0, 2, "s2"),), (0.0, 10.0),
+        outages={"s1": (), "s2": ((5.0, 7.0),)},
+    )  # fmt: skip
+    page = Elements(timeline_html(two))
+    assert [text for _, _, text in page.of_class("agent")][:2] == ["s1, 0 to 2", "s2, 0 to 2"]
+    ((_, lost, _),) = page.of_class("lost")
+    assert lost["d"] == "M5000 2V0H7000V2"
+    colored = [one[1]["style"] for one in page.of_class("gen") if one[0] == "path"]
+    assert colored == ["--strong:var(--server-1);--pale:var(--server-1-pale)"]
+    assert not Elements(timeline_html(ONE)).of_class("named")
+
+
 def test_a_reader_who_sees_nothing_hears_what_happened() -> None:
     page = Elements(timeline_html(ONE))
     (said,) = (one[1]["aria-label"] for one in page.found if "aria-label" in one[1])

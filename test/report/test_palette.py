@@ -3,7 +3,16 @@ import re
 import pytest
 
 from timely_llm.report.page import FOLDER
-from timely_llm.report.palette import DARK, LIGHT, SCHEMES, Scheme, Tone, looks, style_variables
+from timely_llm.report.palette import (
+    DARK,
+    LIGHT,
+    SCHEMES,
+    Scheme,
+    Tone,
+    looks,
+    server_color,
+    style_variables,
+)
 from timely_llm.resources import resource
 
 TONES = LIGHT.tones
@@ -30,7 +39,8 @@ def test_contrast_is_that_of_the_standard() -> None:
 def test_everything_stands_out_from_the_page(scheme: Scheme) -> None:
     assert contrast(scheme.ink, scheme.page) >= 7
     assert contrast(scheme.soft, scheme.page) >= 4.5
-    for color in (*scheme.series, scheme.idle, *(pair.strong for pair in scheme.tones.values())):
+    strong = (pair.strong for pair in (*scheme.tones.values(), *scheme.servers))
+    for color in (*scheme.series, scheme.idle, *strong):
         assert contrast(color, scheme.page) >= 3
     for pair in scheme.tones.values():
         assert contrast(scheme.ink, pair.pale) >= 4.5, "labels stand in bars"
@@ -62,3 +72,10 @@ def test_series_differ_without_colour_too() -> None:
     assert len({(look.hatch, look.marker) for look in many[:24]}) == 24
     assert len({look.hatch for look in many[:8]}) == 8
     assert len({look.marker for look in many[:6]}) == 6
+
+
+def test_eight_servers_differ_from_each_other_and_from_classes_of_requests() -> None:
+    for scheme in SCHEMES.values():
+        colors = [pair.strong for pair in (*scheme.servers, *scheme.tones.values())]
+        assert len(set(colors)) == len(colors) >= 8 + len(TONES)
+    assert len({server_color(f"s{number}") for number in range(1, 9)}) == 8

@@ -29,8 +29,9 @@ from timely_llm.core.requirements import need
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
 from timely_llm.demo.report import as_json, print_report, save_pictures
-from timely_llm.demo.run import ROBOTS as KINDS
-from timely_llm.demo.run import DemoSettings, run
+from timely_llm.demo.run import run
+from timely_llm.demo.settings import ROBOTS as KINDS
+from timely_llm.demo.settings import DemoSettings
 from timely_llm.engines.registry import ENGINES, EXTRAS
 from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
@@ -104,6 +105,13 @@ LEAD = click.FloatRange(-1.0, 3600.0)
     is_flag=True,
     help="Log why each request waited; `timely-llm report` and `timely-llm trace explain` show it.",
 )
+@click.option(
+    "--servers",
+    type=click.IntRange(1, 8),
+    default=1,
+    help="Plan servers. Several have a dispatcher and unlike paces, and one is killed midway and"
+    " started again; their engine is simulated if --engine is not given.",
+)
 @click.option("--output", type=FOLDER, default=Path("demo"), help="Folder for logs and pictures.")
 @click.option("--json", "json_file", type=OutputFile(), help="Write the numbers to this file.")
 @click.option(
@@ -120,11 +128,13 @@ LEAD = click.FloatRange(-1.0, 3600.0)
 def demo(
     robots: int, conversations: int, duration: float, bursts: float, seed: int, robot: str,
     failures: float, policies: tuple[str, ...], model: str, engine: str, pace: str, lead_s: float,
-    constrained: bool, explain: bool, output: Path, json_file: Path | None, plain: bool,
-    namespace: str, domain: int | None,
+    constrained: bool, explain: bool, servers: int, output: Path, json_file: Path | None,
+    plain: bool, namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Run a server with robots and people who ask it, and show what they get, and when."""
     need_ros()
+    if servers > 1 and not _is_given("engine"):
+        engine = "simulated"
     need(f"the demo with the engine {engine}", "reports", *EXTRAS[engine])
     settings = DemoSettings(
         robots=robots,
@@ -141,6 +151,7 @@ def demo(
         lead_s=lead_s,
         explain=explain,
         output=output,
+        servers=servers,
         namespace=namespace,
         domain=random_domain() if domain is None else domain,
     )
@@ -161,6 +172,12 @@ def show(
         write_json(json_file, as_json(settings, runs))
         files.append(json_file)
     print_report(console, settings, runs, files)
+
+
+def _is_given(option: str) -> bool:
+    """Return whether the user gave an option."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not click.core.ParameterSource.DEFAULT
 
 
 def _pace(pace: str, engine: str) -> str:

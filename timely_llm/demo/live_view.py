@@ -14,7 +14,8 @@ from rich.text import Text
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import DeliveredSegment, PlanHistory, StreamHistory
 from timely_llm.demo.progress import step_rate
-from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.server_rows import named, server_table
+from timely_llm.demo.settings import DemoSettings
 from timely_llm.demo.timeline import request_bars, request_end, tone_of
 from timely_llm.report.terminal import meter, strip, style
 
@@ -78,11 +79,18 @@ class LiveView:
         )
         for row in [(facts, counts)] if wide else [(facts, ""), (counts, "")]:
             header.add_row(*row)
-        robots, people = _heights(history, self._console.height)
+        servers = self._settings.paces if self._settings.server_names else {}
+        free = self._console.height - (len(servers) + 1 if servers else 0)
+        robots, people = _heights(history, free)
         return Group(
             Panel(header, border_style="dim"),
-            _robots(history, now_s, robots, self._console.width),
-            *([people_table(history, now_s, people, wide)] if history.people else []),
+            *([server_table(history, servers, now_s, wide)] if servers else []),
+            _robots(history, now_s, robots, self._console.width, bool(servers)),
+            *(
+                [people_table(history, now_s, people, wide, bool(servers))]
+                if history.people
+                else []
+            ),
             _ticker(history),
             # The cursor rests here: a ^C that the terminal echoes must not wrap into a new line.
             Text(""),
@@ -103,9 +111,15 @@ def _facts(settings: DemoSettings, policy: str) -> Text:
     return Text.assemble(
         (policy, "bold cyan"),
         f"  {settings.model_name}",
-        (f", paced as {settings.pace}" if settings.pace else "", "dim"),
+        (_pace(settings), "dim"),
         (f"  ROS_DOMAIN_ID={settings.domain}", "dim"),
     )
+
+
+def _pace(settings: DemoSettings) -> str:
+    if settings.server_names:
+        return f", {settings.servers} servers behind a dispatcher"
+    return f", paced as {settings.pace}" if settings.pace else ""
 
 
 def _counts(settings: DemoSettings, history: History, now_s: float) -> Text:
@@ -128,7 +142,10 @@ def _answered(history: History) -> list[Text | tuple[str, str] | str]:
     return ["   ", (f"{answered}/{len(questions)}", "bold"), " answered"]
 
 
-def _robots(history: History, now_s: float, height: int, width: int) -> RenderableType:
+def _robots(
+    history: History, now_s: float, height: int, width: int, several: bool = False
+) -> RenderableType:
+    """Return a table with a row for each robot; with several servers, the one that has its plan."""
     wide, widest = width >= WIDE, width >= WIDEST
     table = Table(expand=True, box=None, padding=(0, 1), header_style="dim")
     table.add_column("robot", no_wrap=True)
@@ -138,6 +155,8 @@ def _robots(history: History, now_s: float, height: int, width: int) -> Renderab
     if widest:
         table.add_column(f"last {STRIP_S:g} s", no_wrap=True, width=STRIP)
     table.add_column("generation", no_wrap=True, width=10)
+    if several:
+        table.add_column("server", no_wrap=True, width=6)
     if wide:
         table.add_column("steps", justify="right", no_wrap=True, width=5)
         table.add_column("segments", justify="right", no_wrap=True, width=8)
@@ -147,7 +166,7 @@ def _robots(history: History, now_s: float, height: int, width: int) -> Renderab
         rows.sort(key=lambda row: row[1] is None)
     for agent, request in rows[:height]:
         recent = [_strip(history, agent, now_s)] if widest else []
-        table.add_row(agent, *_robot_row(request, now_s, wide, recent))
+        table.add_row(agent, *_robot_row(request, now_s, wide, recent, several))
     if len(rows) > height:
         table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
     return table
@@ -168,7 +187,7 @@ def _strip(history: History, agent: str, now_s: float) -> Text:
 
 
 def _robot_row(
-    request: PlanHistory | None, now_s: float, wide: bool, recent: list[Text]
+    request: PlanHistory | None, now_s: float, wide: bool, recent: list[Text], several: bool
 ) -> list[Text]:
     if request is None:
         return [Text(""), Text("idle", "dim"), Text(""), *recent]
@@ -185,7 +204,8 @@ def _robot_row(
         bar = meter((now_s - since_s) / (request.ert_s or 1.0), "yellow", BAR)
     counts = [Text(str(request.steps)), Text(str(len(request.delivered)))] if wide else []
     state = Text(generation, GENERATION_STYLE[generation])
-    return [kind, does, bar, *recent, state, *counts, _due(request, now_s)]
+    server = [named(request.server)] if several else []
+    return [kind, does, bar, *recent, state, *server, *counts, _due(request, now_s)]
 
 
 def _due(request: PlanHistory, now_s: float) -> Text:
@@ -223,14 +243,21 @@ def _margin(delivered: DeliveredSegment) -> Text:
     return Text(f"{early_s:.2f} s early", "green")
 
 
-def people_table(history: History, now_s: float, height: int, wide: bool) -> RenderableType:
-    """Return a table with a row for each person, `height` at most; those with an answer first."""
+def people_table(
+    history: History, now_s: float, height: int, wide: bool, several: bool = False
+) -> RenderableType:
+    """Return a table with a row for each person, `height` at most; those with an answer first.
+
+    With several servers, each row has the one that makes the answer.
+    """
     table = Table(expand=True, box=None, padding=(0, wide, 0, 1), header_style="dim")
     table.add_column("person", no_wrap=True)
     table.add_column("class", no_wrap=True, width=5)
     table.add_column("hears or reads", no_wrap=True, ratio=1)
     table.add_column("credit", no_wrap=True, width=CREDIT_BARS[wide] + 8)
     table.add_column("generation", no_wrap=True, width=10)
+    if several:
+        table.add_column("server", no_wrap=True, width=6)
     if wide:
         table.add_column("tokens", justify="right", no_wrap=True, width=6)
         table.add_column("TTFT", justify="right", no_wrap=True, width=6)
@@ -243,13 +270,15 @@ def people_table(history: History, now_s: float, height: int, wide: bool) -> Ren
     for agent, talks in rows[:height]:
         name = history.people[agent]
         kind = Text(name, CLASS_STYLE.get(name, "blue"))
-        table.add_row(agent, kind, *_person_row(talks, now_s, wide))
+        table.add_row(agent, kind, *_person_row(talks, now_s, wide, several))
     if len(rows) > height:
         table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
     return table
 
 
-def _person_row(talks: list[StreamHistory], now_s: float, wide: bool) -> list[RenderableType]:
+def _person_row(
+    talks: list[StreamHistory], now_s: float, wide: bool, several: bool
+) -> list[RenderableType]:
     if not talks:
         return [Text("has not asked yet", "dim")]
     talk = talks[-1]
@@ -259,6 +288,7 @@ def _person_row(talks: list[StreamHistory], now_s: float, wide: bool) -> list[Re
         _hears(talk, now_s),
         _credit(talk, now_s, CREDIT_BARS[wide]),
         Text(generation, GENERATION_STYLE[generation]),
+        *([named(talk.server)] if several else []),
         *counts,
         _number(talk.tokens_per_s, ".1f"),
         _kept(talks, now_s),

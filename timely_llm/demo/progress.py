@@ -7,7 +7,7 @@ import time
 from rich.console import Console
 
 from timely_llm.core.events.history import History
-from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.settings import DemoSettings
 
 
 class ProgressLines:
@@ -41,7 +41,7 @@ class ProgressLines:
             self._say(
                 f"{self._policy}: {now_s - history.origin_s:.0f} s, {len(history.asked)} requests, "
                 f"{history.served} served, {_answered(history)}{running} generating, "
-                f"{step_rate(history, now_s)}"
+                f"{step_rate(history, now_s)}{_servers(history)}"
             )
 
     def _due(self) -> bool:
@@ -62,6 +62,15 @@ def _answered(history: History) -> str:
     answered = sum(talk.answered for talk in questions)
     kept = sum(bool(talk.outcome and talk.outcome.slo_met) for talk in questions)
     return f"{len(questions)} questions, {answered} answered, {kept} SLO met, "
+
+
+def _servers(history: History) -> str:
+    """Return the requests of each of several servers, in words."""
+    words = (
+        f", {name} {'lost' if server.is_gone else len(history.made_by(name))}"
+        for name, server in sorted(history.servers.items())
+    )
+    return "".join(words)
 
 
 def step_rate(history: History, now_s: float, window_s: float = 2.0) -> str:

@@ -13,7 +13,9 @@ from rich.text import Text
 
 from timely_llm.core.events.history import History
 from timely_llm.core.time_utility import NORMAL, URGENT
-from timely_llm.demo.run import DemoSettings
+from timely_llm.demo.outage import outages
+from timely_llm.demo.server_rows import named
+from timely_llm.demo.settings import DemoSettings
 from timely_llm.demo.summary import ClassSummary, Summary, TalkSummary
 from timely_llm.report.fitted_table import FittedTable
 from timely_llm.report.terminal import style
@@ -31,6 +33,11 @@ DEFINITIONS = (
         f"at most {URGENT.beta:g} (urgent), {NORMAL.beta:g} (normal)",
     ),
     ("recomputed", "tokens with a KV that was computed a second time"),
+)
+SERVER_DEFINITIONS = (
+    ("taken", "requests that a server began with; one that went on elsewhere counts at both"),
+    ("rows", "mean number of requests in a step"),
+    ("busy", "share of the run in which the server's engine made a step"),
 )
 TALK_DEFINITIONS = (
     (
@@ -51,6 +58,9 @@ def as_json(settings: DemoSettings, runs: Runs) -> dict[str, Any]:
         policy: {"policy": policy, **settings.as_json(), **Summary.of(history).as_json()}
         for policy, history in runs.items()
     }
+    for policy, history in runs.items():
+        if settings.server_names:
+            objects[policy]["outages"] = [outage.as_json() for outage in outages(history)]
     return objects if len(objects) > 1 else next(iter(objects.values()))
 
 
@@ -67,6 +77,8 @@ def save_pictures(settings: DemoSettings, runs: Runs) -> list[Path]:
     paths = []
     for policy, history in runs.items():
         paced = f" at the pace of {settings.pace}" if settings.pace else ""
+        if settings.server_names:
+            paced = f", {settings.servers} servers"
         title = f"{policy}: {settings.model_name}{paced}, {_agents(settings)}, seed {settings.seed}"
         paths += [settings.output / f"timeline-{policy}{part}.png" for part in ("", "-burst")]
         whole = timeline(history, title)
@@ -82,12 +94,16 @@ def print_report(console: Console, settings: DemoSettings, runs: Runs, files: li
     console.print(_table(summaries))
     if settings.conversations:
         console.print(_talk_table(summaries))
+    if settings.server_names:
+        console.print(_server_table(settings, runs))
     for policy, summary in summaries.items():
         console.print(_totals(policy, summary), soft_wrap=True)
+        for outage in outages(runs[policy]):
+            console.print(Text.assemble("  ", (str(outage), "bold")), soft_wrap=True)
         for message in summary.error_messages:
             console.print(Text.assemble("  ", (message, "red")), soft_wrap=True)
     console.print()
-    console.print(_definitions(bool(settings.conversations)))
+    console.print(_definitions(bool(settings.conversations), bool(settings.server_names)))
     for path in files:
         console.print(Text(str(path)), soft_wrap=True)
 
@@ -116,6 +132,8 @@ def print_clients(console: Console, name: str, history: History) -> None:
 
 def _facts(settings: DemoSettings) -> str:
     paced = f"every step paced as {settings.pace}" if settings.pace else "no pace"
+    if settings.server_names:
+        paced = f"{settings.servers} servers behind a dispatcher"
     return (
         f"{_agents(settings)} asked for {settings.duration_s:g} s in "
         f"{settings.bursts_per_s:g} bursts of tasks a second, seed {settings.seed}; "
@@ -175,6 +193,28 @@ def _talk_cells(talks: TalkSummary) -> list[str]:
     return [str(talks.asked), str(talks.answered), *map(_number, numbers), str(talks.stalls)]
 
 
+def _server_table(settings: DemoSettings, runs: Runs) -> RenderableType:
+    """Return a row for each policy and server."""
+    table = FittedTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="dim", carries=True)
+    table.add_column("policy", min_width=max(map(len, runs)), no_wrap=True)
+    for name in ("server", "pace"):
+        table.add_column(name, no_wrap=True)
+    for name in ("taken", "steps", "rows", "busy"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for policy, history in runs.items():
+        works = [*history.asked, *history.questions]
+        for place, (name, pace) in enumerate(settings.paces.items()):
+            steps = history.servers[name].steps
+            taken = sum(name in {server for _, server in work.taken} for work in works)
+            rows = sum(step.sequences for step in steps) / max(len(steps), 1)
+            busy = sum(step.duration_s for step in steps) / (history.end_s - history.origin_s)
+            shown = Text("" if place else policy, "bold cyan")
+            numbers = str(taken), str(len(steps)), f"{rows:.1f}", f"{busy:.2f}"
+            last = place == settings.servers - 1
+            table.add_row(shown, named(name), pace or "none", *numbers, end_section=last)
+    return table
+
+
 def _totals(policy: str, summary: Summary) -> Text:
     return Text.assemble(
         (policy, "bold cyan"),
@@ -192,8 +232,9 @@ def _agents(settings: DemoSettings) -> str:
     return f"{settings.robots} robots{people}"
 
 
-def _definitions(people: bool) -> RenderableType:
+def _definitions(people: bool, several: bool) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    for word, meaning in (*DEFINITIONS, *(TALK_DEFINITIONS if people else ())):
+    words = (*DEFINITIONS, *TALK_DEFINITIONS * people, *SERVER_DEFINITIONS * several)
+    for word, meaning in words:
         grid.add_row(Text(word, "bold dim"), Text(meaning, "dim"))
     return Group(grid, Text(""))

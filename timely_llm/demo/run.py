@@ -1,207 +1,18 @@
-"""One run of the demo: its settings, its files, and the processes that it starts and watches."""
+"""One run of the demo: the processes that it starts and watches, and the events that it reads."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.history import History
 from timely_llm.core.events.reader import LogReader
+from timely_llm.demo.files import Files
+from timely_llm.demo.servers import DemoServers
+from timely_llm.demo.settings import DemoSettings
 from timely_llm.processes.children import Child, Children, Interrupts, ProcessError
-from timely_llm.processes.nodes import (
-    FLEET,
-    SERVER,
-    TALKERS,
-    in_namespace,
-    local_environment,
-    random_domain,
-    ros_command,
-)
-from timely_llm.resources import resource
-
-ROBOTS = ("drone", "arm")
-"""The robots that have a skill set and tasks in `config/`."""
-
-
-SERVER_LOG = "server-{}.jsonl"
-"""The event log of the server in a demo's folder, by policy."""
-
-
-class OutputError(TimelyError):
-    """The output folder cannot be used."""
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of one policy's run."""
-
-    event_log: Path
-    fleet_log: Path
-    talkers_log: Path
-    server_output: Path
-    fleet_output: Path
-    talkers_output: Path
-
-    @classmethod
-    def of(cls, folder: Path, policy: str) -> Files:
-        """Return where the files of a run are."""
-        return cls(
-            event_log=folder / SERVER_LOG.format(policy),
-            fleet_log=folder / f"fleet-{policy}.jsonl",
-            talkers_log=folder / f"talkers-{policy}.jsonl",
-            server_output=folder / f"server-{policy}.log",
-            fleet_output=folder / f"fleet-{policy}.log",
-            talkers_output=folder / f"talkers-{policy}.log",
-        )
-
-    @classmethod
-    def fresh(cls, folder: Path, policy: str) -> Files:
-        """Return the files of a run, none of which exists.
-
-        Raises:
-            OutputError: the folder cannot be written.
-        """
-        files = cls.of(folder, policy)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in vars(files).values():
-                path.unlink(missing_ok=True)
-            files.event_log.touch()
-        except OSError as error:
-            raise OutputError(f"cannot write to the folder {folder}: {error.strerror}") from error
-        return files
-
-
-@dataclass(frozen=True)
-class DemoSettings:
-    """One demo.
-
-    Attributes:
-        duration_s: seconds in which robots ask.
-        bursts_per_s: mean bursts of tasks a second.
-        conversations: people who talk with the server beside the robots.
-        seed: of everything random in the fleet, and of everything random in the people.
-        robot: which of the shipped robots, drone or arm.
-        failure_share: share of segments that robots report as failed.
-        model: folder or hub id; empty for the embedded one.
-        pace: step-time profile to which each step is stretched; empty for none.
-        constrained: let the model generate only tokens that the robot's grammar allows.
-        lead_s: seconds by which a suspended plan is resumed before its robot is idle; negative: as
-            soon as the engine has room.
-        explain: whether the server's event log has the reasons of each step plan.
-        output: folder for logs and pictures.
-        namespace: ROS namespace of all nodes; empty: none.
-        domain: ROS_DOMAIN_ID of all processes.
-    """
-
-    robots: int = 8
-    conversations: int = 0
-    duration_s: float = 60.0
-    bursts_per_s: float = 0.5
-    seed: int = 0
-    robot: str = ROBOTS[0]
-    failure_share: float = 0.0
-    constrained: bool = False
-    engine: str = "transformers"
-    model: str = ""
-    pace: str = ""
-    lead_s: float = 0.5
-    explain: bool = False
-    output: Path = Path("demo")
-    namespace: str = ""
-    domain: int = field(default_factory=random_domain)
-    server: tuple[str, ...] = SERVER
-    fleet: tuple[str, ...] = FLEET
-    talkers: tuple[str, ...] = TALKERS
-
-    @property
-    def model_name(self) -> str:
-        """The model's name in tables and pictures."""
-        if self.engine == "simulated":
-            return "simulated"
-        return Path(self.model).name if self.model else "tiny_planner"
-
-    @property
-    def pace_name(self) -> str:
-        """The pace's name in tables and pictures."""
-        return self.pace or "none"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Variables of all processes: a ROS domain of their own, on this machine only."""
-        return local_environment(self.domain)
-
-    def _command(self, command: Sequence[str], parameters: dict[str, Any]) -> list[str]:
-        return [*ros_command(command, parameters), *in_namespace(self.namespace)]
-
-    def server_command(self, policy: str, files: Files) -> list[str]:
-        """Return the command line of the plan server."""
-        return self._command(
-            self.server,
-            {
-                "policy": policy,
-                "engine": self.engine,
-                "model": self.model or None,
-                "pace": self.pace or None,
-                "lead_s": float(self.lead_s),
-                "constrained": self.constrained or None,
-                "event_log": str(files.event_log.resolve()),
-                "explain": self.explain or None,
-                "name_check_s": 0.0,
-            },
-        )
-
-    def fleet_command(self, files: Files) -> list[str]:
-        """Return the command line of the robots."""
-        return self._command(
-            self.fleet,
-            {
-                "robots": self.robots,
-                "duration_s": float(self.duration_s),
-                "events_per_s": float(self.bursts_per_s),
-                "seed": self.seed,
-                "failure_share": float(self.failure_share),
-                "skill_set": str(resource(f"config/skill_sets/{self.robot}.yaml")),
-                "tasks": str(resource(f"config/tasks/{self.robot}.yaml")),
-                "server": "plan_server",
-                "log": str(files.fleet_log.resolve()),
-            },
-        )
-
-    def talkers_command(self, files: Files) -> list[str]:
-        """Return the command line of the people."""
-        return self._command(
-            self.talkers,
-            {
-                "people": self.conversations,
-                "duration_s": float(self.duration_s),
-                "seed": self.seed,
-                "server": "plan_server",
-                "log": str(files.talkers_log.resolve()),
-            },
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the facts of a run that `--json` writes beside the numbers."""
-        return {
-            "robots": self.robots,
-            "people": self.conversations,
-            "duration_s": self.duration_s,
-            "bursts_per_s": self.bursts_per_s,
-            "seed": self.seed,
-            "robot": self.robot,
-            "failure_share": self.failure_share,
-            "engine": self.engine,
-            "model": self.model_name,
-            "pace": self.pace_name,
-            "lead_s": self.lead_s,
-        }
-
 
 START_LIMIT_S = 900.0
 """A model from the hub may have to be downloaded first."""
@@ -225,41 +36,47 @@ class Display(Protocol):
         ...
 
 
-@dataclass
-class _RunMonitor:
-    """Reads the logs of a run into a history, while the server lives."""
+class LogsReader:
+    """Reads the logs of a run into a history.
 
-    files: Files
-    interrupts: Interrupts
+    Attributes:
+        history: what was read so far.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, files: Files) -> None:
         self.history = History()
-        logs = (self.files.fleet_log, self.files.talkers_log, self.files.event_log)
-        self._readers = [LogReader(log) for log in logs]
+        self._readers = [(LogReader(log), server) for log, server in files.all_logs.items()]
 
     def read(self) -> None:
-        for reader in self._readers:
-            for event in reader.read():
-                self.history.add(event)
+        """Read what was written since the last call.
 
-    def pause(self, server: Child) -> None:
-        """Wait `REFRESH_S`, then read; raise if the user asked to end, or the server has ended."""
-        end_s = time.monotonic() + REFRESH_S
-        while time.monotonic() < end_s:
-            self.interrupts.check()
-            if server.status is not None:
-                raise ProcessError(server.obituary())
-            time.sleep(REFRESH_S / 5)
-        self.read()
+        Raises:
+            LogError: a line is not an event.
+            OSError: a log cannot be read.
+        """
+        new = [(event, server) for log, server in self._readers for event in log.read()]
+        if any(server for _, server in new):
+            new.sort(key=lambda one: one[0].t)
+        for event, server in new:
+            self.history.add(event, server)
+
+
+def _pause(check: Callable[[], None], interrupts: Interrupts) -> None:
+    """Wait `REFRESH_S`; raise if the user asked to end, or `check` raises."""
+    end_s = time.monotonic() + REFRESH_S
+    while time.monotonic() < end_s:
+        interrupts.check()
+        check()
+        time.sleep(REFRESH_S / 5)
 
 
 def _start_clients(settings: DemoSettings, files: Files, children: Children) -> list[Child]:
     """Start the robots, and the people if there are any."""
     start = partial(children.start, environment=settings.environment)
-    clients = [start("robot fleet", settings.fleet_command(files), log=files.fleet_output)]
+    clients = [start("robot fleet", settings.fleet_command(files), log=files.output("fleet"))]
     if settings.conversations:
         command = settings.talkers_command(files)
-        clients.append(start("talkers", command, log=files.talkers_output))
+        clients.append(start("talkers", command, log=files.output("talkers")))
     return clients
 
 
@@ -278,25 +95,20 @@ def run(settings: DemoSettings, policy: str, display: Display) -> History:
         OutputError: the output folder cannot be written.
         Interrupted: the user asked to end.
     """
-    files = Files.fresh(settings.output, policy)
+    files = Files.fresh(settings.output, policy, settings.server_names)
+    logs = LogsReader(files)
+    history = logs.history
     with Interrupts() as interrupts, display, Children(interrupts) as children:
-        watch = _RunMonitor(files, interrupts)
-        history = watch.history
-        server = children.start(
-            "plan server",
-            settings.server_command(policy, files),
-            settings.environment,
-            files.server_output,
-        )
+        servers = DemoServers(settings, policy, files, children, history)
         began_s = time.monotonic()
-        while history.ready_s is None:
+        while not servers.ready:
             display.starting(elapsed_s := time.monotonic() - began_s)
             if elapsed_s > START_LIMIT_S:
                 raise ProcessError(
-                    f"the plan server was not ready after {START_LIMIT_S:g} s; "
-                    f"see {files.server_output}"
+                    f"the plan server was not ready after {START_LIMIT_S:g} s; see {servers.late}"
                 )
-            watch.pause(server)
+            _pause(servers.check, interrupts)
+            logs.read()
         clients = _start_clients(settings, files, children)
         limit_s = time.monotonic() + settings.duration_s + END_LIMIT_S
         while working := [client for client in clients if client.status is None]:
@@ -305,11 +117,13 @@ def run(settings: DemoSettings, policy: str, display: Display) -> History:
                     f"the {working[0].name} did not end {END_LIMIT_S:g} s after the last request "
                     f"was due; see {working[0].log}"
                 )
-            watch.pause(server)
+            _pause(servers.check, interrupts)
+            logs.read()
+            servers.tick(time.monotonic())
             _check(clients)
             display.update(history, time.monotonic())
         _check(clients)
-        watch.read()
+        logs.read()
         display.update(history, time.monotonic())
-    watch.read()
+    logs.read()
     return history

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from timely_llm.core.events.history import History
-from timely_llm.core.events.reader import LogError, LogReader
+from timely_llm.core.events.reader import LogError
 from timely_llm.core.events.request_history import PlanHistory, StreamHistory
 from timely_llm.core.events.schema import AnsweredEvent, DoneEvent
 from timely_llm.core.request import ErrorCode
-from timely_llm.demo.run import SERVER_LOG, Files
+from timely_llm.demo.files import Files
+from timely_llm.demo.run import LogsReader
 from timely_llm.demo.timeline import timeline
 from timely_llm.experiments.results.document import DocumentError, Row, RunDocument
 from timely_llm.report.load import LoadedRun
@@ -206,7 +207,7 @@ SHARES = {
 
 def is_demo(folder: Path) -> bool:
     """Return whether a folder has the event log of a demo's server."""
-    return folder.is_dir() and any(folder.glob(SERVER_LOG.format("*")))
+    return folder.is_dir() and bool(Files.found(folder))
 
 
 def load_demo(folder: Path) -> list[LoadedRun]:
@@ -215,20 +216,15 @@ def load_demo(folder: Path) -> list[LoadedRun]:
     Raises:
         DocumentError: one sentence; its event logs cannot be read, or nothing was asked in it.
     """
-    begin, end = SERVER_LOG.split("{}")
-    names = (path.name for path in sorted(folder.glob(SERVER_LOG.format("*"))))
-    policies = [name.removeprefix(begin).removesuffix(end) for name in names]
-    return [_loaded(folder, policy) for policy in policies]
+    return [_loaded(files) for files in Files.found(folder)]
 
 
-def _loaded(folder: Path, policy: str) -> LoadedRun:
-    files = Files.of(folder, policy)
-    history = History()
+def _loaded(files: Files) -> LoadedRun:
+    folder, policy, logs = files.folder, files.policy, LogsReader(files)
+    history = logs.history
     try:
-        for log in (files.event_log, files.fleet_log, files.talkers_log):
-            for event in LogReader(log).read():
-                history.add(event)
-        written_s = files.event_log.stat().st_mtime
+        logs.read()
+        written_s = max(path.stat().st_mtime for path in files.event_logs.values())
     except OSError as error:
         raise DocumentError(f"cannot read {folder}: {error.strerror}") from error
     except LogError as error:

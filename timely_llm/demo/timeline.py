@@ -57,11 +57,17 @@ def timeline(history: History, title: str) -> Timeline:
         for agent, mine in bars.items()
     )
     steps = tuple(
-        EngineStep(step.start_s - origin_s, step.end_s - origin_s, step.sequences)
+        EngineStep(step.start_s - origin_s, step.end_s - origin_s, step.sequences, step.server)
         for step in history.steps
     )
     window = (-0.2, max(end_s - origin_s, 1.0))
-    return Timeline(title, tuple(lanes), steps, window)
+    outages = {
+        name: tuple(
+            (gone_s - origin_s, min(back_s, end_s) - origin_s) for gone_s, back_s in server.outages
+        )
+        for name, server in sorted(history.servers.items())
+    }
+    return Timeline(title, tuple(lanes), steps, window, outages=outages)
 
 
 def busiest(history: History, length_s: float = BURST_S) -> Span:
@@ -132,7 +138,8 @@ def tone_of(work: RequestHistory) -> Tone:
 
 def _model_bars(work: RequestHistory, tone: Tone) -> Iterator[Bar]:
     generating = [
-        Bar("generating", tone, part.start_s, part.end_s, work.id) for part in work.slices
+        Bar("generating", tone, part.start_s, part.end_s, work.id, server=part.server)
+        for part in work.slices
     ]
     yield from suspensions(generating)
     yield from generating

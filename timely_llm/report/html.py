@@ -65,8 +65,9 @@ def timeline_html(timeline: Timeline) -> Markup:
     """Return a timeline as an element, with its legend."""
     low, high = timeline.limits
     axis = _Axis(low, high)
-    lanes = Markup("").join(_lane(lane, axis) for lane in timeline.lanes)
-    strip = _strip(timeline, axis) if timeline.steps else Markup("")
+    lanes = Markup("").join(_lane(lane, axis, timeline.servers) for lane in timeline.lanes)
+    strips = (_strip(timeline, server, axis) for server in timeline.servers * bool(timeline.steps))
+    strip = Markup("").join(strips)
     coarse = ticks(low, high, MOST_TICKS)
     fine = [at_s for at_s in ticks(low, high, MOST_TICKS * FINE) if at_s not in coarse]
     grid = Markup("").join(Markup('<u style="left:{}"></u>').format(axis.at(t)) for t in coarse)
@@ -135,7 +136,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def _lane(lane: Lane, axis: _Axis) -> Markup:
+def _lane(lane: Lane, axis: _Axis, servers: Sequence[str]) -> Markup:
     requests = lane.requests
     number = {name: place for place, name in enumerate(requests)}
     bars = Markup("").join(
@@ -154,7 +155,7 @@ def _lane(lane: Lane, axis: _Axis) -> Markup:
         '<div class="lane" data-requests="{}"><span class="agent">{}</span>'
         '<div class="bars">{}{}{}</div></div>'
     ).format("\n".join(short(name) for name in requests), short(lane.agent, 24),
-             _model(lane, axis), bars, marks)  # fmt: skip
+             _model(lane, axis, servers), bars, marks)  # fmt: skip
 
 
 def _bar(bar: Bar, request: int, axis: _Axis) -> Markup:
@@ -167,12 +168,20 @@ def _bar(bar: Bar, request: int, axis: _Axis) -> Markup:
     )
 
 
-def _model(lane: Lane, axis: _Axis) -> Markup:
+def _hue(server: str, servers: Sequence[str]) -> Markup:
+    """Return an attribute with the colours of one of several servers; empty: there is one."""
+    if not server or server not in servers:
+        return Markup("")
+    color = f"--server-{servers.index(server) % len(LIGHT.servers)}"
+    return Markup(' style="--strong:var({0});--pale:var({0}-pale)"').format(color)
+
+
+def _model(lane: Lane, axis: _Axis, servers: Sequence[str]) -> Markup:
     """Return the model's work on the requests of a lane, one path for each look."""
-    paths: dict[tuple[BarKind, Tone], list[tuple[int, int]]] = {}
+    paths: dict[tuple[BarKind, Tone, str], list[tuple[int, int]]] = {}
     for bar in sorted(lane.bars, key=lambda bar: bar.start_s):
         if bar.kind in MODEL_KINDS:
-            parts = paths.setdefault((bar.kind, bar.tone), [])
+            parts = paths.setdefault((bar.kind, bar.tone, bar.server), [])
             first, last = axis.units(bar.start_s), axis.units(bar.end_s)
             if parts and first <= parts[-1][1]:
                 parts[-1] = parts[-1][0], max(last, parts[-1][1])
@@ -181,12 +190,15 @@ def _model(lane: Lane, axis: _Axis) -> Markup:
     if not paths:
         return Markup("")
     drawn = Markup("").join(
-        Markup('<path class="{} {}" d="{}"/>').format(
+        Markup('<path class="{} {}"{} d="{}"/>').format(
             CLASSES[kind],
             tone,
+            _hue(server, servers),
             "".join(f"M{first} 5h{max(last - first, LEAST)}" for first, last in at),
         )
-        for (kind, tone), at in sorted(paths.items(), key=lambda one: MODEL_KINDS.index(one[0][0]))
+        for (kind, tone, server), at in sorted(
+            paths.items(), key=lambda one: MODEL_KINDS.index(one[0][0])
+        )
     )
     return Markup(
         '<svg class="model" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true">'
@@ -194,22 +206,29 @@ def _model(lane: Lane, axis: _Axis) -> Markup:
     ).format(UNITS, drawn)
 
 
-def _strip(timeline: Timeline, axis: _Axis) -> Markup:
-    """Return the batch sizes of steps."""
+def _strip(timeline: Timeline, server: str, axis: _Axis) -> Markup:
+    """Return the batch sizes of a server's steps, and the times in which it was gone."""
     most = timeline.most_sequences
     path = "".join(f"M{left} {most}V{most - size}H{right}V{most}" for left, right, size in _batches(
-        timeline.steps, axis))  # fmt: skip
+        timeline.steps_of(server), axis))  # fmt: skip
+    gone = "".join(
+        f"M{axis.units(gone_s)} {most}V0H{axis.units(back_s)}V{most}"
+        for gone_s, back_s in timeline.outages.get(server, ())
+    )
+    hue = _hue(server, timeline.servers)
+    lost = Markup('<path class="lost" d="{}"><title>lost</title></path>').format(gone)
     return Markup(
-        '<div class="lane strip"><span class="agent">batch, 0 to {}</span><div class="bars">'
+        '<div class="lane strip{}"{}><span class="agent">{}, 0 to {}</span><div class="bars">'
         '<svg viewBox="0 0 {} {}" preserveAspectRatio="none" aria-hidden="true"><path d="{}"/>'
-        "</svg></div></div>"
-    ).format(most, UNITS, most, path)
+        "{}</svg></div></div>"
+    ).format(" named" if hue else "", hue, server or "batch", most, UNITS, most, path,
+             lost if gone else "")  # fmt: skip
 
 
 def _batches(steps: Sequence[EngineStep], axis: _Axis) -> Iterator[tuple[int, int, int]]:
     """Yield left, right and height of batches; steps at one place are merged."""
     left = right = size = -1
-    later_s = [*(step.start_s for step in steps[1:]), math.inf]
+    later_s = [*(step.start_s for step in steps[1:]), math.inf][: len(steps)]
     for step, next_s in zip(steps, later_s, strict=True):
         end_s = next_s if next_s - step.end_s < REST_S else step.end_s
         first, last = axis.units(step.start_s), axis.units(end_s)
@@ -226,6 +245,15 @@ def _batches(steps: Sequence[EngineStep], axis: _Axis) -> Iterator[tuple[int, in
 def _legend(timeline: Timeline) -> Markup:
     entries, explained = [], False
     for kind, tones in timeline.bar_legend():
+        if timeline.outages and kind == "generating":
+            for server in timeline.servers:
+                entries.append(
+                    Markup('<li title="{}"><i class="{}"{}></i>{}</li>').format(
+                        BARS[kind], CLASSES[kind], _hue(server, timeline.servers),
+                        f"{kind}: {server}",
+                    )
+                )  # fmt: skip
+            continue
         named = ""
         if kind in ("generating", "executing") and not explained:
             named, explained = f" ({', '.join(tones)})", True

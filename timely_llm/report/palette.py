@@ -39,6 +39,7 @@ class Scheme:
         idle: hatch of a robot that has nothing to execute, or of a listener without words.
         series: colours of a chart's series, in order.
         tones: colours of bars.
+        servers: colours of the model's work at each of several servers, in order.
     """
 
     page: str
@@ -50,6 +51,7 @@ class Scheme:
     idle: str
     series: tuple[str, ...]
     tones: Mapping[Tone, Hue]
+    servers: tuple[Hue, ...]
 
 
 # Each pair of colours is for a light and for a dark page.
@@ -77,6 +79,16 @@ _TONES: Mapping[Tone, tuple[Hue, Hue]] = {
     "answer": (Hue("#009e73", "#bfe7dc"), Hue("#2fbf97", "#134a3c")),
     "failed": (Hue("#a8508a", "#f0d3e4"), Hue("#d890bd", "#553047")),
 }
+_SERVERS: tuple[tuple[Hue, Hue], ...] = (
+    (Hue("#6a3d9a", "#dccdea"), Hue("#b18ae0", "#3c2a55")),
+    (Hue("#8a6d00", "#efe3b0"), Hue("#d9b93a", "#4c4012")),
+    (Hue("#0f7c8a", "#bfe3e8"), Hue("#3fc3d2", "#12454c")),
+    (Hue("#1f2328", "#d0d4d9"), Hue("#e6edf3", "#444c56")),
+    (Hue("#b3245f", "#f3c9da"), Hue("#f077a8", "#5a1c38")),
+    (Hue("#4f7a00", "#d9e6b8"), Hue("#9ccc3c", "#35480f")),
+    (Hue("#6e7781", "#d9dde2"), Hue("#a0a8b2", "#3a424b")),
+    (Hue("#8f3d1d", "#e8cdbf"), Hue("#d98a66", "#4f2717")),
+)
 
 
 def _scheme(side: int) -> Scheme:
@@ -84,6 +96,7 @@ def _scheme(side: int) -> Scheme:
         **{name: pair[side] for name, pair in _PLAIN.items()},
         series=tuple(pair[side] for pair in _SERIES),
         tones={tone: pair[side] for tone, pair in _TONES.items()},
+        servers=tuple(pair[side] for pair in _SERVERS),
     )
 
 
@@ -98,6 +111,18 @@ TERMINAL: Mapping[Tone, str] = {
     "failed": "magenta",
 }
 """The tones as names of a terminal's own colours, which fit its background."""
+
+TERMINAL_SERVERS = (
+    "magenta", "yellow", "cyan", "white", "green", "bright_magenta", "bright_black", "bright_yellow"
+)  # fmt: skip
+"""The same for several servers, in order."""
+
+
+def server_color(name: str) -> str:
+    """Return the colour of one of several servers in a terminal, by the number in its name."""
+    number = int("".join(filter(str.isdecimal, name)) or 1) - 1
+    return TERMINAL_SERVERS[number % len(TERMINAL_SERVERS)]
+
 
 HATCHES = ("", "/", ".", "x", "-", "\\", "o", "|")
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "star")
@@ -128,5 +153,8 @@ def style_variables() -> str:
     for tone, (light, dark) in _TONES.items():
         pairs[tone] = light.strong, dark.strong
         pairs[f"{tone}-pale"] = light.pale, dark.pale
+    for number, (light, dark) in enumerate(_SERVERS):
+        pairs[f"server-{number}"] = light.strong, dark.strong
+        pairs[f"server-{number}-pale"] = light.pale, dark.pale
     lines = (f"--{name}:light-dark({light},{dark})" for name, (light, dark) in pairs.items())
     return ":root{" + ";".join(lines) + "}"

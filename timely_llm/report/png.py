@@ -22,7 +22,7 @@ from matplotlib.patches import Patch
 from timely_llm.core.output_file import PICTURE, OutputFileError, write_file
 from timely_llm.experiments.results.document import DocumentError
 from timely_llm.report.load import LoadedRun
-from timely_llm.report.palette import LIGHT, SCHEMES, Scheme, Tone, looks
+from timely_llm.report.palette import LIGHT, SCHEMES, Hue, Scheme, Tone, looks
 from timely_llm.report.series import Chart, charts
 from timely_llm.report.timeline import (
     AGENT_KINDS,
@@ -116,15 +116,15 @@ def draw(timeline: Timeline, scheme: Scheme) -> Figure:
     count = max(len(timeline.lanes), 1)
     lane_in = next((height for most, height in _LANE_IN if count <= most), _CROWDED_IN)
     lane_in = min(lane_in, MOST_HEIGHT_IN / count)
-    strip_in = 0.45 if timeline.steps else 0.0
-    legend_in = LEGEND_IN * math.ceil(
-        (len(timeline.bar_legend()) + len(timeline.mark_legend())) / LEGEND_COLUMNS
-    )
+    strips = timeline.servers if timeline.steps else []
+    strip_in = 0.45 * len(strips)
+    entries = len(timeline.bar_legend()) + len(timeline.mark_legend()) + len(timeline.outages)
+    legend_in = LEGEND_IN * math.ceil(entries / LEGEND_COLUMNS)
     top_in = 0.32 + legend_in
     height_in = top_in + 0.42 + strip_in + 0.04 + lane_in * count
     figure = Figure(figsize=(WIDTH_PX / DPI, height_in), dpi=DPI, facecolor=scheme.page)
     FigureCanvasAgg(figure)
-    heights = [strip_in, lane_in * count] if timeline.steps else [lane_in * count]
+    heights = [*(0.45 for _ in strips), lane_in * count]
     parts = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False,
         gridspec_kw={"height_ratios": heights, "hspace": 0.04},
@@ -134,8 +134,8 @@ def draw(timeline: Timeline, scheme: Scheme) -> Figure:
     )
     for axes in parts:
         _style(axes, scheme)
-    if timeline.steps:
-        _draw_batch(parts[0], timeline, scheme)
+    for axes, server in zip(parts[:-1], strips, strict=True):
+        _draw_batch(axes, timeline, server, scheme)
     _Lanes(parts[-1], timeline, scheme, lane_in).draw()
     figure.suptitle(
         short(timeline.title, 110), x=LEFT, y=1 - 0.06 / height_in, ha="left", va="top",
@@ -149,18 +149,34 @@ _LANE_IN = ((24, 0.47), (60, 0.3), (150, 0.16))
 _CROWDED_IN = 0.1
 
 
-def _draw_batch(axes: Axes, timeline: Timeline, scheme: Scheme) -> None:
-    """Draw the batch size of each step."""
-    steps = timeline.steps
+def _draw_batch(axes: Axes, timeline: Timeline, server: str, scheme: Scheme) -> None:
+    """Draw the batch size of each step of a server, and the times in which it was gone."""
+    steps = timeline.steps_of(server)
     heights = [float(step.sequences) for step in steps]
     made = _boxes(filled(steps), [(0.0, height) for height in heights])
-    axes.add_collection(PolyCollection(made, facecolors=scheme.soft, linewidths=0))
+    hue = server_hue(timeline, server, scheme)
+    color = hue.strong if hue else scheme.soft
+    axes.add_collection(PolyCollection(made, facecolors=color, linewidths=0))
     top = timeline.most_sequences
+    gone = list(timeline.outages.get(server, ()))
+    look = bar_look("failed", "failed", scheme)
+    axes.add_collection(PolyCollection(_boxes(gone, [(0.0, top)] * len(gone)), **look))
+    for gone_s, back_s in gone:
+        axes.text((gone_s + back_s) / 2, top / 2, "lost", color=scheme.ink, fontsize=LABELS_PT[0],
+                  ha="center", va="center", clip_on=True,
+                  bbox={"facecolor": look["facecolor"], "linewidth": 0, "pad": 0.8})  # fmt: skip
     axes.set_ylim(0, top * 1.15)
     axes.set_yticks([0, top])
-    axes.set_ylabel("batch", rotation=0, ha="right", va="center", fontsize=FONT_PT,
-                    color=scheme.soft)  # fmt: skip
+    axes.set_ylabel(f"batch {server}".strip(), rotation=0, ha="right", va="center",
+                    fontsize=FONT_PT, color=color)  # fmt: skip
     axes.tick_params(axis="x", length=0)
+
+
+def server_hue(timeline: Timeline, server: str, scheme: Scheme) -> Hue | None:
+    """Return the colours of one of several servers; None: there is one server."""
+    if server not in timeline.outages:
+        return None
+    return scheme.servers[timeline.servers.index(server) % len(scheme.servers)]
 
 
 def filled(steps: Sequence[EngineStep]) -> list[Span]:
@@ -168,7 +184,7 @@ def filled(steps: Sequence[EngineStep]) -> list[Span]:
 
     A picture would show the gaps as white hairlines.
     """
-    next_s = [*(step.start_s for step in steps[1:]), math.inf]
+    next_s = [*(step.start_s for step in steps[1:]), math.inf][: len(steps)]
     return [
         (step.start_s, later_s if later_s - step.end_s < HAIRLINE_S else step.end_s)
         for step, later_s in zip(steps, next_s, strict=True)
@@ -209,14 +225,15 @@ class _Lanes:
     def _bars(self, placed: Sequence[tuple[Bar, float]]) -> None:
         """Draw the bars of each look together, each at least `MIN_PX` wide."""
         least_s = MIN_PX * (self._window[1] - self._window[0]) / (WIDTH_PX * (RIGHT - LEFT))
-        groups: dict[tuple[BarKind, Tone], list[tuple[Bar, float]]] = {}
+        groups: dict[tuple[BarKind, Tone, str], list[tuple[Bar, float]]] = {}
         for bar, y in placed:
-            groups.setdefault((bar.kind, bar.tone), []).append((bar, y))
-        for (kind, tone), members in groups.items():
+            groups.setdefault((bar.kind, bar.tone, bar.server), []).append((bar, y))
+        for (kind, tone, server), members in groups.items():
             low, high = band(kind)
             across = [(bar.start_s, max(bar.end_s, bar.start_s + least_s)) for bar, _ in members]
             up = [(y + low, y + high) for _, y in members]
-            look = bar_look(kind, tone, self._scheme)
+            hue = server_hue(self._timeline, server, self._scheme)
+            look = bar_look(kind, tone, self._scheme, hue)
             self._axes.add_collection(PolyCollection(_boxes(across, up), zorder=2, **look))
 
     def _marks(self) -> None:
@@ -261,9 +278,16 @@ def band(kind: BarKind) -> Span:
     return MODEL if kind in MODEL_KINDS else AGENT
 
 
-def bar_look(kind: BarKind, tone: Tone, scheme: Scheme) -> dict[str, Any]:
-    """Return the look of bars of a kind and a tone, as options of a collection or a patch."""
-    pair = scheme.tones[tone]
+def bar_look(kind: BarKind, tone: Tone, scheme: Scheme, hue: Hue | None = None) -> dict[str, Any]:
+    """Return the look of bars of a kind and a tone, as options of a collection or a patch.
+
+    Args:
+        kind: what goes on.
+        tone: the class of the request.
+        scheme: colours.
+        hue: of one of several servers, in the place of the tone's.
+    """
+    pair = hue or scheme.tones[tone]
     match kind:
         case "generating":
             return {"facecolor": pair.strong, "linewidth": 0}
@@ -304,6 +328,11 @@ def mark_look(kind: MarkKind, scheme: Scheme) -> dict[str, Any]:
 def _timeline_legend(figure: Figure, timeline: Timeline, scheme: Scheme, y: float) -> None:
     entries: dict[str, Any] = {}
     for kind, tones in timeline.bar_legend():
+        if timeline.outages and kind in MODEL_KINDS:
+            for server in timeline.servers if kind == "generating" else ():
+                hue = server_hue(timeline, server, scheme)
+                entries[f"generating: {server}"] = Patch(**bar_look(kind, "normal", scheme, hue))
+            continue
         swatches = tuple(Patch(**bar_look(kind, tone, scheme)) for tone in tones)
         named = kind in ("generating", "executing") and "(" not in "".join(entries)
         entries[f"{kind} ({', '.join(tones)})" if named else kind] = swatches

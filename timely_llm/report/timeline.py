@@ -74,6 +74,7 @@ class Bar:
         start_s, end_s: on the timeline's clock.
         request: its id.
         label: short enough to stand in the bar: a call, or what a person asked.
+        server: of the model's work; empty: there is one server.
     """
 
     kind: BarKind
@@ -82,6 +83,7 @@ class Bar:
     end_s: float
     request: str = ""
     label: str = ""
+    server: str = ""
 
     @property
     def length_s(self) -> float:
@@ -129,11 +131,16 @@ class Lane:
 
 @dataclass(frozen=True)
 class EngineStep:
-    """One forward pass, and the number of sequences in its batch."""
+    """One forward pass, and the number of sequences in its batch.
+
+    Attributes:
+        server: its server's name, if there are several.
+    """
 
     start_s: float
     end_s: float
     sequences: int
+    server: str = ""
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,8 @@ class Timeline:
         steps: of the engine, in order; empty if they were not recorded.
         window: start and end of what is shown; None shows all of it.
         decisions: of the policy, by request; empty if it was not asked to explain.
+        outages: of several servers, by name: start and end of the times in which each was gone;
+            empty: there is one server.
     """
 
     title: str
@@ -153,6 +162,18 @@ class Timeline:
     steps: tuple[EngineStep, ...] = ()
     window: tuple[float, float] | None = None
     decisions: Mapping[str, Sequence[DecisionSpan]] = field(default_factory=dict, compare=False)
+    outages: Mapping[str, Sequence[tuple[float, float]]] = field(
+        default_factory=dict, compare=False
+    )
+
+    @property
+    def servers(self) -> list[str]:
+        """The names of several servers, or one empty name for the only one."""
+        return list(self.outages) or [""]
+
+    def steps_of(self, server: str) -> list[EngineStep]:
+        """Return the steps of a server, in order."""
+        return [step for step in self.steps if step.server == server]
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -229,7 +250,8 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 def suspensions(generating: Sequence[Bar]) -> Iterator[Bar]:
     """Yield the times between the steps of one request, in which its KV was kept."""
     for before, after in pairwise(generating):
-        if after.start_s - before.end_s >= SUSPENDED_S[before.tone]:
+        kept = before.server == after.server  # another server computes the KV anew
+        if kept and after.start_s - before.end_s >= SUSPENDED_S[before.tone]:
             yield replace(
                 before, kind="suspended", start_s=before.end_s, end_s=after.start_s, label=""
             )
