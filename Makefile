@@ -1,11 +1,12 @@
 # make demo | test | test-fast | test-faults | test-long | test-ros | test-launch | test-colcon |
-#      test-vllm | check-vllm | test-lowest | wheels | footprint | release-check | lint | same | clean
+#      test-vllm | test-ray | check-vllm | test-lowest | wheels | footprint | release-check | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
 
 PYTHON ?= python3
 VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
+RAY_PACKAGES ?= .ray-packages
 LOWEST_VENV ?= .venv-lowest
 # A wheel, and the interfaces in the source tree, have the type support of one distribution.
 export ROS_WHEELS ?= $(if $(ROS_DISTRO),none,jazzy)
@@ -25,7 +26,7 @@ GENERATED_FOR := timely_llm/msg/.ros-wheels
 SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm \
+.PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm test-ray \
 	check-vllm test-lowest wheels footprint release-check lint same no-base clean install switch
 
 demo: install
@@ -75,6 +76,15 @@ test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \
 		test/experiments/test_vllm_experiments.py
+
+# With Ray beside the packages of the environment, in a folder of its own.
+test-ray: install $(RAY_PACKAGES)/.installed
+	PYTHONPATH=$(abspath $(RAY_PACKAGES)) python -m pytest -k ray test/cluster
+
+$(RAY_PACKAGES)/.installed: constraints.txt pyproject.toml $(INSTALLED)
+	rm -rf $(RAY_PACKAGES)
+	$(PIP) install --quiet $(CONSTRAINTS) --target $(RAY_PACKAGES) ray
+	touch $(RAY_PACKAGES)/COLCON_IGNORE $@
 
 # Whether the newest published vLLM has all that the engine needs; nothing of it is installed.
 # Of another one: make check-vllm VLLM='--version 0.32.0', or VLLM='--wheel FILE'.
@@ -156,6 +166,6 @@ $(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(LOWEST_VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(LOWEST_VENV) $(RAY_PACKAGES) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf timely_llm/msg timely_llm/srv timely_llm/action timely_llm/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,42 @@
+"""Parameters that ask for replicas."""
+
+import pytest
+
+from test.cluster.front import values
+from timely_llm.cluster.processes import Processes
+from timely_llm.cluster.replicas import own_file
+from timely_llm.cluster.setup import is_cluster, open_place
+from timely_llm.core.errors import ConfigurationError
+
+
+def test_one_server_in_this_process_is_the_default() -> None:
+    assert not is_cluster(values())
+    assert is_cluster(values(replicas=2))
+    assert is_cluster(values(cluster="ray"))
+
+
+def test_processes_are_the_default_of_several() -> None:
+    assert isinstance(open_place(values(replicas=2)), Processes)
+
+
+@pytest.mark.parametrize("cluster", ["", "slurm", "ray:", "processes:3", "Ray", "ray\n"])
+def test_another_cluster_is_refused(cluster: str) -> None:
+    with pytest.raises(ConfigurationError, match="must be processes, ray or ray:HOST:PORT, not"):
+        open_place(values(replicas=2, cluster=cluster))
+
+
+def test_processes_take_no_resources() -> None:
+    with pytest.raises(ConfigurationError, match="is for replicas in a Ray cluster"):
+        open_place(values(replicas=2, replica_resources=["GPU=1"]))
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("", ""),
+        ("run.jsonl", "run.replica-1.jsonl"),
+        ("/logs.d/run", "/logs.d/run.replica-1"),
+    ],
+)
+def test_replicas_do_not_share_a_file(path: str, own: str) -> None:
+    assert own_file(path, "replica-1") == own

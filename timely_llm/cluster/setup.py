@@ -1,0 +1,89 @@
+"""Replicas as the values of the plan server's parameters describe them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from timely_llm.cluster.configured import read_skill_sets
+from timely_llm.cluster.place import Place
+from timely_llm.cluster.processes import Processes
+from timely_llm.cluster.replicas import Replicas
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.text import quoted
+from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER, make_dispatcher
+from timely_llm.dispatch.relay import Relay
+from timely_llm.dispatch.settings import DispatchSettings
+from timely_llm.serving.limits import RequestLimits
+from timely_llm.serving.server.registration import read_apart
+from timely_llm.serving.sink import ServerSink
+
+PROCESSES = "processes"
+RAY = "ray"
+NONE_THERE = "no replica serves now: try again in some seconds"
+
+
+def is_cluster(values: Mapping[str, Any]) -> bool:
+    """Return whether the parameters ask for replicas, not for a server in this process."""
+    return bool(values["replicas"] > 1 or values["cluster"] != PROCESSES)
+
+
+def open_place(values: Mapping[str, Any]) -> Place:
+    """Return the place for the replicas of the parameters.
+
+    Raises:
+        ConfigurationError: there is no such place, or it has no room for them.
+        EngineError: it needs a package, or cannot be reached.
+    """
+    cluster, resources = values["cluster"], [one for one in values["replica_resources"] if one]
+    kind, colon, address = cluster.partition(":")
+    if kind == RAY and bool(colon) == bool(address):
+        from timely_llm.cluster.ray_place import RayPlace  # Ray is an extra
+
+        return RayPlace(address, resources, values["replicas"])
+    if cluster != PROCESSES:
+        raise ConfigurationError(
+            f"parameter cluster must be processes, ray or ray:HOST:PORT, not {quoted(cluster)}"
+        )
+    if resources:
+        raise ConfigurationError(
+            "parameter replica_resources is for replicas in a Ray cluster: set cluster to ray"
+        )
+    return Processes()
+
+
+def make_replicas(
+    values: Mapping[str, Any], name: str, sink: ServerSink, clock: Clock,
+    say: Callable[[str], None], wake: Callable[[], None],
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Replicas:  # fmt: skip
+    """Return replicas that all serve, behind a relay.
+
+    Args:
+        values: of the plan server's parameters, by name.
+        name: full name of the node.
+        sink: takes requests, segments and results.
+        clock: of the relay.
+        say: takes a sentence for the log.
+        wake: lets the node tick soon; called from any thread.
+        meanwhile: called often while the replicas begin; an exception of it ends that.
+
+    Raises:
+        TimelyError: there is no place for them, or one cannot begin.
+    """
+    count, skill_sets = values["replicas"], read_skill_sets(values)
+    limits = RequestLimits(
+        count * values["max_requests"], values["max_requests_per_agent"],
+        values["max_skill_sets"], values["accept_plans"],
+    )  # fmt: skip
+    settings = DispatchSettings(
+        name, limits, count * values["max_conversations"], values["queue_timeout_s"], math.inf,
+        none_there=NONE_THERE,
+    )  # fmt: skip
+    rule = make_dispatcher(DEFAULT_DISPATCHER)
+    relay = Relay(rule, sink, clock, settings, read_apart, say, wake)
+    replicas = Replicas(open_place(values), relay, count, values, skill_sets, clock, say, wake)
+    replicas.wait_ready(meanwhile)
+    return replicas
