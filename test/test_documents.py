@@ -4,7 +4,7 @@ import re
 
 import yaml
 
-from timely_llm.cli.nodes import serve
+from timely_llm.cli.nodes import dispatch, serve
 from timely_llm.core.request import ErrorCode
 from timely_llm.policies.registry import POLICIES
 from timely_llm.resources import resource
@@ -17,6 +17,15 @@ def test_what_the_command_gives_a_server_is_an_argument_of_its_launch_file() -> 
     given = {option.name for option in serve.params} - {"ros_arguments", "domain"}
     missing = {name for name in given if f'"{name}"' not in text}
     assert "accept_plans" in given and not missing
+    table = (ROOT / "docs/launch.md").read_text()
+    assert {name for name in given if f"| `{name}` |" not in table} == set()
+
+
+def test_what_the_command_gives_a_dispatcher_is_an_argument_of_the_launch_file() -> None:
+    text = (ROOT / "launch/servers.launch.py").read_text()
+    given = {option.name for option in dispatch.params} - {"ros_arguments", "domain", "params_file"}
+    missing = {name for name in given if f'"{name}"' not in text}
+    assert not missing
     table = (ROOT / "docs/launch.md").read_text()
     assert {name for name in given if f"| `{name}` |" not in table} == set()
 

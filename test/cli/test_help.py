@@ -93,10 +93,10 @@ def test_options_of_one_name_are_of_one_kind() -> None:
         kind = "flag" if found.is_flag else found.type.name.removesuffix(" range")
         kinds.setdefault(found.opts[-1], set()).add(kind)
     mixed = {name: kind for name, kind in kinds.items() if len(kind) > 1}
-    # A skill set is a file, or the name of one that a server has. Requests, loads, groups and
-    # robots are numbers, or several numbers between commas where an experiment compares them.
+    # A skill set is a file, or the name of one that a server has. Requests, loads, groups, servers
+    # and robots are numbers, or several numbers between commas where an experiment compares them.
     assert set(mixed) <= {
-        "--skill-set", "--requests", "--load", "--groups", "--robots", "--output",
+        "--skill-set", "--requests", "--load", "--groups", "--robots", "--servers", "--output",
     }  # fmt: skip
 
 

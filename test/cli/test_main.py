@@ -41,7 +41,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         ("demo --engine steam", "'steam' is not one of 'simulated', 'transformers'"),
         ("demo --fast", "No such option"),
         ("serve --skill-set /no/such.yaml", "File '/no/such.yaml' does not exist"),
-        ("fly", "unknown command 'fly': choose one of demo, serve, fleet"),
+        ("fly", "unknown command 'fly': choose one of demo, serve, dispatch"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line_that_says_what_is_allowed(

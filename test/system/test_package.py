@@ -84,9 +84,10 @@ def test_a_node_has_an_executable_of_its_name() -> None:
         assert find_spec(f"timely_llm.ros.{name}") is not None
 
 
-def test_the_parameter_file_has_every_parameter_with_its_default() -> None:
-    setup = pytest.importorskip("timely_llm.ros.server.setup")
-    file = yaml.safe_load(resource("config/plan_server.yaml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("node", "room"), [("plan_server", "server"), ("dispatcher", "dispatch")])
+def test_the_parameter_file_has_every_parameter_with_its_default(node: str, room: str) -> None:
+    setup = pytest.importorskip(f"timely_llm.ros.{room}.setup")
+    file = yaml.safe_load(resource(f"config/{node}.yaml").read_text(encoding="utf-8"))
     declared = {parameter.name: parameter.default for parameter in setup.PARAMETERS}
     assert file["/**"]["ros__parameters"] == declared
 

@@ -22,7 +22,7 @@ from timely_llm.core.request import ErrorCode
 from timely_llm.resources import resource
 from timely_llm.robots.tasks import load_task_set
 from timely_llm.ros import qos
-from timely_llm.ros.fleet.robot_fleet import RobotNode
+from timely_llm.ros.fleet.robot_node import RobotNode
 from timely_llm.skills.skill_set import load_skill_set
 
 WAIT_S = 20.0

@@ -25,7 +25,7 @@ from timely_llm.experiments.results.document import write_run
 from timely_llm.experiments.virtual.durations import DURATIONS
 
 MOST_LOAD, MOST_RATE, MOST_REQUESTS, MOST_ROBOTS, MOST_SERVERS = 100, 1000, 1024, 1000, 64
-MOST_MINUTES = 1440
+MOST_MINUTES, MOST_FIGURE = 1440, 99
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -105,6 +105,9 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Trace with requests of your own; seeds then change predictions and noise"
               " only.")  # fmt: skip
 @click.option("--profile", help="Name of a step-time profile.")
+@click.option("--figures", metavar="13,17", callback=_counts(MOST_FIGURE, "13,17"),
+              help="For annealing-order and -lengths: figures of Huang et al. 2025 with other"
+              " models, devices and engines, 12 to 18, in place of --profile.")  # fmt: skip
 @click.option("--harness", is_flag=True, default=None,
               help="Add baselines as in the paper's code: 1 admission a step, 8 rows.")  # fmt: skip
 @click.option("--uncached", is_flag=True, default=None,

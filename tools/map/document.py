@@ -18,7 +18,7 @@ from tools.map.code import (
 )
 
 ORDER = (
-    "core <- processes <- skills <- policies <- engines <- serving <- dispatch <- robots"
+    "core <- processes <- skills <- policies <- engines <- serving <- dispatch <- cluster <- robots"
     " <- traces <- profiling, benchmarks, conformance <- experiments <- report, ros <- demo <- cli"
 )
 """A room imports only rooms to its left; test/test_imports.py reads it in the document."""

@@ -193,3 +193,7 @@ def _scaled(beta: float, alpha: float, kappa: float, urgent: float) -> tuple[flo
         scale = beta ** (urgent - 1.0)
     # A request with beta 0 waits like a normal one.
     return scale * beta, scale * alpha, kappa * scale * (beta or 1.0)
+
+
+LONGEST_SEGMENT = 16
+"""Tokens of the longest segment that memory is kept for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from timely_llm.experiments.catalog.annealing.search import ITERATIONS, T0
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 
+_WORTH = "annealing:reset=on:lengths=quantile:objective=worth:static=off"
 _SHOWN = (
     "fcfs",
     "sjf",
@@ -13,10 +14,14 @@ _SHOWN = (
     "annealing:reset=on",
     "annealing:reset=on:static=off",
     "annealing:reset=on:lengths=quantile",
-    "annealing:reset=on:lengths=quantile:objective=worth:static=off",
+    _WORTH,
     "annealing:search=exact",
     "deadline",
 )
+_FIGURES = "--figures 12,13,14,15,16,17,18 --sizes 8,40"
+_BESIDE_FCFS = (
+    "attainment", "attainment_gain", "attainment_points", "latency_s", "latency_change", "g_gain",
+)  # fmt: skip
 _COST = (
     "share_of_best", "median_share", "low_share", "worst_share", "share_optimal", "evaluations",
     "milliseconds",
@@ -55,6 +60,39 @@ PAGES = (
         (Ranking("annealing-order", {"attainment": 1, "latency_s": -1}, first="attainment"),),
     ),
     Page(
+        "annealing_figures",
+        "Requests at once, on other models, devices and engines",
+        (
+            Command(
+                "annealing-figures",
+                f"annealing-order {_FIGURES} --policies fcfs,annealing,{_WORTH},deadline",
+                seeds=10,
+                minutes=12,
+            ),
+        ),
+        Picture(
+            "annealing-figures",
+            ("attainment", "latency_s"),
+            "Attainment and latency of 40 requests in batches of one, by the figure of the paper",
+            where={"batch": 1, "requests": 40},
+        ),
+        (
+            PageTable(
+                "annealing-figures",
+                _BESIDE_FCFS,
+                "40 requests in batches of one",
+                {"batch": 1, "requests": 40},
+            ),
+            PageTable(
+                "annealing-figures",
+                _BESIDE_FCFS,
+                "8 requests in batches of up to two, under `annealing`",
+                {"batch": 2, "requests": 8, "policy": "annealing"},
+            ),
+        ),
+        (Ranking("annealing-figures", {}, first="attainment"),),
+    ),
+    Page(
         "annealing_search",
         "Searches for an order, and the exact optimum",
         (Command("annealing-search", "annealing-search", seeds=5, minutes=4),),
@@ -90,7 +128,12 @@ PAGES = (
     Page(
         "annealing_lengths",
         "What predicted lengths are worth to an order",
-        (Command("annealing-lengths", "annealing-lengths", seeds=10, minutes=5),),
+        (
+            Command("annealing-lengths", "annealing-lengths", seeds=10, minutes=5),
+            Command(
+                "annealing-figures-lengths", f"annealing-lengths {_FIGURES}", seeds=5, minutes=10
+            ),
+        ),
         Picture(
             "annealing-lengths",
             ("g", "attainment", "latency_s"),
@@ -103,6 +146,18 @@ PAGES = (
             PageTable(
                 "annealing-lengths",
                 ("g", "g_gain", "g_gain_vs_gaussian", "attainment", "latency_s"),
+            ),
+            PageTable(
+                "annealing-figures-lengths",
+                _BESIDE_FCFS,
+                "Known lengths on the testbeds of Figures 12 to 18: 40 requests in batches of one",
+                {"batch": 1, "requests": 40, "policy": "0%"},
+            ),
+            PageTable(
+                "annealing-figures-lengths",
+                _BESIDE_FCFS,
+                "Known lengths there: 8 requests in batches of up to two",
+                {"batch": 2, "requests": 8, "policy": "0%"},
             ),
         ),
     ),
