@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from timely_llm.cluster import configured
 from timely_llm.core.step import StepPlan
 from timely_llm.engines import remote
 from timely_llm.engines.remote import RemoteEngine
 from timely_llm.engines.simulated import ScriptTokenizer, SimulatedEngine
-from timely_llm.ros.server import node, setup
+from timely_llm.ros.server import node
 
 ENGINES = Path(__file__).parents[1] / "engines"
 
@@ -71,7 +72,7 @@ def main() -> int:
     if how == "remote":
         sys.path.insert(0, str(ENGINES))
         remote.CHILD = "letters_child"
-        setup.make_engine = make_remote_engine  # type: ignore[attr-defined]
+        configured.make_engine = make_remote_engine  # type: ignore[attr-defined]
     submit = SimulatedEngine.submit
 
     def submit_or_break(engine: SimulatedEngine, plan: StepPlan) -> None:
