@@ -7,16 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from timely_llm.cluster.connection import Connection
-from timely_llm.cluster.messages import Ask, EndRequest, Ping, Pong, Question, Reply
+from timely_llm.cluster.messages import Ask, EndRequest, Ping, Question, Reply
 from timely_llm.core.request import ExecutionReport, Request, Result
 from timely_llm.dispatch.link import Found
+from timely_llm.dispatch.round_trip import RoundTrip
 
 FIRST_RTT_S = 0.001
 """Seconds of a message there and back, until it is measured."""
-PING_S = 1.0
-"""Period of measurements, seconds."""
-NEWEST = 0.2
-"""Weight of the newest measurement."""
 
 
 class ReplicaLink:
@@ -26,20 +23,18 @@ class ReplicaLink:
         connection: to the replica.
 
     Attributes:
-        rtt_s: seconds of a message there and back.
+        round_trip: the time of a message there and back.
     """
 
     def __init__(self, connection: Connection) -> None:
-        self.rtt_s = FIRST_RTT_S
+        self.round_trip = RoundTrip(FIRST_RTT_S)
         self._connection = connection
         self._numbers = itertools.count()
         self._asked: dict[int, Callable[[Any], None]] = {}
-        self._ping_s = 0.0
 
     def tick(self, now: float) -> None:
         """Measure the time of a message, if it is time to."""
-        if now >= self._ping_s + PING_S:
-            self._ping_s = now
+        if self.round_trip.begins(now):
             self._connection.send(Ping(now))
 
     def answered(self, answer: Reply) -> None:
@@ -47,10 +42,6 @@ class ReplicaLink:
         take = self._asked.pop(answer.number, None)
         if take is not None:
             take(answer.value)
-
-    def ponged(self, pong: Pong, now: float) -> None:
-        """Take the answer to a measurement."""
-        self.rtt_s += NEWEST * (now - pong.sent_s - self.rtt_s)
 
     # What the relay asks for.
 

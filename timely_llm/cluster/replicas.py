@@ -271,7 +271,7 @@ class Replicas:
             case Reply() if one.link is not None:
                 one.link.answered(message)
             case Pong() if one.link is not None:
-                one.link.ponged(message, now)
+                one.link.round_trip.answered(now)
             case Ready() if one.link is not None:
                 one.ready = message
                 relay.joined(name, one.link)
@@ -287,7 +287,7 @@ class Replicas:
         assert one.link is not None
         one.statistics = statistics
         one.lost = False
-        self.relay.heard(replace(view, rtt_s=one.link.rtt_s), one.life)
+        self.relay.heard(replace(view, rtt_s=one.link.round_trip.seconds), one.life)
 
     def _watch(self, one: _Life, now: float, away: bool) -> None:
         """Look whether a replica lives."""

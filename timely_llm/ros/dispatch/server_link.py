@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from rcl_interfaces.srv import GetParameters
@@ -22,6 +21,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.dispatch.link import Found
 from timely_llm.dispatch.relay import Relay
+from timely_llm.dispatch.round_trip import RoundTrip
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.client.server_watch import ServerWatch
 from timely_llm.ros.conversions import stamped
@@ -30,12 +30,6 @@ from timely_llm.ros.server.load_messages import server_view
 
 FIRST_RTT_S = 0.002
 """Seconds of a message there and back, until it is measured."""
-
-PING_S = 1.0
-"""Period of measurements, seconds."""
-
-NEWEST = 0.2
-"""Weight of the newest measurement."""
 
 
 class ServerLink:
@@ -59,8 +53,8 @@ class ServerLink:
         self._relay = relay
         self._say = say
         self._problem = ""
-        self._rtt_s = FIRST_RTT_S
-        self._ping_s = self._made_s = 0.0
+        self._round_trip = RoundTrip(FIRST_RTT_S)
+        self._made_s = 0.0
         self._made = (0, 0)
         self._entities: list[Callable[[], object]] = []
         self._open: dict[Any, Any] = {}  # calls without a response, with their clients
@@ -99,11 +93,8 @@ class ServerLink:
             self._say(self._problem)
             return
         now = time.monotonic()
-        if self._watch.fits and now >= self._ping_s + PING_S:
-            self._ping_s = now
-            self._call(
-                self._clock, GetParameters.Request(names=[PARAMETER]), partial(self._on_pong, now)
-            )
+        if self._watch.fits and self._round_trip.begins(now):
+            self._call(self._clock, GetParameters.Request(names=[PARAMETER]), self._on_pong)
 
     def close(self) -> None:
         """Free the topics and services."""
@@ -180,7 +171,7 @@ class ServerLink:
         if made != self._made:  # in a long step the last message comes again
             self._made, self._made_s = made, now
         try:
-            view = server_view(message, self.name, self._rtt_s, now - self._made_s)
+            view = server_view(message, self.name, self._round_trip.seconds, now - self._made_s)
         except RequestError as error:
             self._say(f"the load of server {self.name} cannot be used: {error}")
             return
@@ -201,8 +192,8 @@ class ServerLink:
     def _on_stats(self, message: msg.ServerStats) -> None:
         self.stats = message
 
-    def _on_pong(self, asked_s: float, _: GetParameters.Response) -> None:
-        self._rtt_s += NEWEST * (time.monotonic() - asked_s - self._rtt_s)
+    def _on_pong(self, _: GetParameters.Response) -> None:
+        self._round_trip.answered(time.monotonic())
 
     def _find_plans(
         self, response: srv.GetRequests.Response, answered: Callable[[Sequence[Found]], None]
