@@ -17,7 +17,7 @@ from timely_llm.core.slo import (
     SLOWEST_WORDS_PER_S,
     Slo,
 )
-from timely_llm.core.text import listed, quoted, sentence, text_problem
+from timely_llm.core.text import count_of, listed, quoted, sentence, text_problem
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 
 MAX_TASK_CHARACTERS = 8_000
@@ -90,6 +90,18 @@ def served_already(request_id: str, what: str = "request") -> Rejected:
     """Return the refusal of a request, or of a goal, with the id of one that is being served."""
     reason = f"a {what} {quoted(request_id)} is being served already"
     return Rejected(ErrorCode.DUPLICATE_REQUEST, reason)
+
+
+def skill_set_in_use(name: str, requests: int) -> Rejected:
+    """Return the refusal to forget a skill set that some requests being served use."""
+    users = count_of(requests, "request uses it", "requests use it")
+    reason = f"{users}: skill set {quoted(name)} can be unregistered when they have ended"
+    return Rejected(ErrorCode.INVALID_REQUEST, reason)
+
+
+def goes_on(request_id: str) -> RequestError:
+    """Return why a request is not given back: it has begun."""
+    return RequestError(f"request {quoted(request_id)} has begun, and goes on here")
 
 
 def check_name(what: str, name: str) -> None:

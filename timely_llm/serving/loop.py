@@ -27,10 +27,11 @@ from timely_llm.core.request import (
     Rejected,
     Request,
     StreamRequest,
+    goes_on,
     served_already,
+    skill_set_in_use,
 )
 from timely_llm.core.step import Capacity, StepPlan
-from timely_llm.core.text import count_of, quoted
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
@@ -240,11 +241,7 @@ class Loop:
             isinstance(g, PlanGeneration) and g.request.skill_set == name for g in self.generations
         )
         if users:
-            requests = count_of(users, "request uses it", "requests use it")
-            raise Rejected(
-                ErrorCode.INVALID_REQUEST,
-                f"{requests}: skill set {name!r} can be unregistered when they have ended",
-            )
+            raise skill_set_in_use(name, users)
         self._stepper.settle()
         self.prompts.unregister(name)
 
@@ -302,7 +299,7 @@ class Loop:
         if delivery is None:
             return False
         if unless_begun and has_begun(delivery.generation):
-            raise RequestError(f"request {quoted(request_id)} has begun, and goes on here")
+            raise goes_on(request_id)
         self._pool.end(delivery.generation, code, reason)
         return True
 
