@@ -15,7 +15,9 @@ def test_a_result_waits_for_a_while_and_then_counts() -> None:
     (one,) = early.due(1.0 + OVERTAKEN_S)
     assert (one.server, one.result) == ("a", RESULT)
     assert not early.waits("a", RESULT, 1.0 + OVERTAKEN_S)
-    early.drop("r")
+    early.drop("r", "b")
+    assert early.of("r") is not None, "it is that of another server"
+    early.drop("r", "a")
     assert early.of("r") is None
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -440,3 +442,33 @@ def test_a_server_that_returns_with_another_text_of_a_skill_set_serves_by_that()
         assert made.relay.skill_sets.text("drone") == changed
         made.relay.submit(request("r"))
         assert made.result("r").error_code is ErrorCode.NONE
+
+
+def kept(made: Servers) -> dict[str, int]:
+    """Return how much the relay keeps of requests."""
+    relay = made.relay
+    parts = {
+        "sent": relay._sent, "asked": relay._asked_s, "cancels": relay._cancels,
+        "early": relay._early._waiting, "open": relay._front.open, "gate": relay._gate,
+        "ends": relay._ends._open,
+    }  # fmt: skip
+    return {name: len(part) for name, part in parts.items() if len(part)}
+
+
+def test_nothing_is_kept_of_requests_that_have_ended() -> None:
+    with servers("a", "b", script=lambda key, prompt: LOOKS) as made:
+        for number in range(30):
+            made.relay.submit(request(f"r{number}", agent=f"robot-{number}"))
+            made.relay.submit(replace(question(f"p{number}"), agent=f"person-{number}"))
+            made.turn()
+            if number % 3 == 0:
+                made.relay.cancel(f"r{number}")
+            if number == 15:
+                made.servers["a"].kill()
+                made.start("c")
+        made.until(lambda: len(made.clients.results) == 60, 60.0)
+        made.value(made.relay.result("r1"))
+        for _ in range(10):
+            made.turn()
+        assert kept(made) == {}
+        assert made.relay._front.wake_s == math.inf

@@ -47,6 +47,8 @@ class EarlyResults:
         """Return the results that have waited for long enough."""
         return [one for one in self._waiting.values() if one.until_s <= now]
 
-    def drop(self, request_id: str) -> None:
-        """Forget the result of a request."""
-        self._waiting.pop(request_id, None)
+    def drop(self, request_id: str, server: str) -> None:
+        """Forget a server's result of a request."""
+        early = self._waiting.get(request_id)
+        if early is not None and early.server == server:
+            del self._waiting[request_id]

@@ -10,8 +10,6 @@ from functools import partial
 from queue import SimpleQueue
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import RequestError
-from timely_llm.core.generation import State
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
@@ -23,9 +21,11 @@ from timely_llm.core.request import (
     StreamChunk,
     StreamRequest,
     StreamResult,
+    goes_on,
+    skill_set_in_use,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.core.text import count_of, listed, quoted
+from timely_llm.core.text import listed
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.conversations import DispatchedConversations
 from timely_llm.dispatch.early import EarlyResults
@@ -41,17 +41,15 @@ from timely_llm.dispatch.front.actions import (
     Tell,
     Withdraw,
 )
-from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
 from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.link import Found, Link
+from timely_llm.dispatch.questions import RelayQuestions
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.dispatch.skill_sets import DispatchedSkillSets
 from timely_llm.dispatch.words import Words
 from timely_llm.serving.limits import RequestGate
-from timely_llm.serving.server.face import RequestStatus, RunningRequest
 from timely_llm.serving.server.inbox import Drains, Promises, settle
 from timely_llm.serving.server.registration import Read
-from timely_llm.serving.server.results import check_asked
 from timely_llm.serving.sink import ServerSink
 
 LOOK_S = 0.02
@@ -72,7 +70,7 @@ class _ServerState:
     shown: bool = False  # the front has its views
 
 
-class Relay:
+class Relay(RelayQuestions):
     """Serves requests with several servers. All calls are in one thread; none blocks.
 
     Servers send requests' outcomes in any order; what a server says counts only while it has the
@@ -103,7 +101,6 @@ class Relay:
         wake: Callable[[], None],
     ) -> None:
         self._sink = sink
-        self._clock = clock
         self._settings = settings
         self._say = say
         self._wake = wake
@@ -111,9 +108,9 @@ class Relay:
         self._promises = Promises()
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.skill_sets = DispatchedSkillSets(self._gate, self._promises, self._post, read, say)
-        self._front = Front(
-            dispatcher, Words(self.skill_sets.parsed), settings.moves, settings.hedge
-        )
+        words = Words(self.skill_sets.parsed)
+        front = Front(dispatcher, words, settings.moves, settings.hedge)
+        super().__init__(self._gate, front, clock)
         self._conversations = DispatchedConversations(settings.max_conversations)
         self._servers: dict[str, _ServerState] = {}
         self._lives: dict[str, str] = {}
@@ -170,8 +167,10 @@ class Relay:
             self._sink.accepted(request)
             self._asked_s[request.request_id] = now
             self._act(self._front.asked(self._waiting(request, now), now))
-        except BaseException:
+        except BaseException:  # its client hears of it; what has it is told with the next view
             self._gate.leave(request.request_id)
+            self._asked_s.pop(request.request_id, None)
+            self._front.end(request.request_id, ErrorCode.ENGINE_FAILED, "", now)
             raise
 
     def report(self, report: ExecutionReport) -> None:
@@ -192,8 +191,7 @@ class Relay:
         future: Future[bool] = self._promises.make()
         delivered = self._front.delivered(request_id)
         if unless_begun and delivered is not None and delivered.begun:
-            reason = f"request {quoted(request_id)} has begun, and goes on here"
-            settle(future, error=RequestError(reason))
+            settle(future, error=goes_on(request_id))
             return future
         if request_id not in self._gate:
             settle(future, False)
@@ -208,19 +206,6 @@ class Relay:
         """Return whether a request was let in and has not ended."""
         return request_id in self._gate
 
-    def result(self, request_id: str) -> Future[Result | None]:
-        """Ask all servers how a request ended that an earlier dispatcher sent; None: none knows."""
-        future: Future[Result | None] = self._promises.make()
-        links = {name: self._servers[name].link for name in self.servers}
-        self._ends.ask(request_id, links, future, self._clock.now())
-        return future
-
-    def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
-        """Return no requests: those of this relay are its clients'."""
-        future: Future[list[RunningRequest]] = Future()
-        future.set_result([])
-        return future
-
     def unregister(self, name: str) -> Future[None]:
         """Forget a skill set that no request uses; the future says why it cannot be."""
         users = sum(
@@ -229,24 +214,7 @@ class Relay:
         if not users:
             return self.skill_sets.unregister(name)
         future: Future[None] = self._promises.make()
-        requests = count_of(users, "request uses it", "requests use it")
-        reason = f"{requests}: skill set {name!r} can be unregistered when they have ended"
-        settle(future, error=Rejected(ErrorCode.INVALID_REQUEST, reason))
-        return future
-
-    def statuses(self) -> Future[list[RequestStatus]]:
-        """Return the states of the requests being served, in order of arrival."""
-        future: Future[list[RequestStatus]] = Future()
-        future.set_result([self._status(request) for request in self._gate.requests])
-        return future
-
-    def segments(self, agent: str, request_id: str = "") -> Future[list[Segment]]:
-        """Return delivered segments of plans being served; see `results.segments_of`."""
-        future: Future[list[Segment]] = Future()
-        try:
-            future.set_result(self._segments(agent, request_id))
-        except RequestError as error:
-            future.set_exception(error)
+        settle(future, error=skill_set_in_use(name, users))
         return future
 
     def drain(self, timeout_s: float) -> Future[None]:
@@ -269,6 +237,13 @@ class Relay:
         for server in self._servers.values():
             server.link.close()
         return True
+
+    def result(self, request_id: str) -> Future[Result | None]:
+        """Ask all servers how a request ended that an earlier dispatcher sent; None: none knows."""
+        future: Future[Result | None] = self._promises.make()
+        links = {name: self._servers[name].link for name in self.servers}
+        self._ends.ask(request_id, links, future, self._clock.now())
+        return future
 
     # Time.
 
@@ -376,11 +351,11 @@ class Relay:
         now, key = self._clock.now(), result.request_id
         delivered = self._front.delivered(key)
         if delivered is None or not self._front.serves(server, key):
-            self._early.drop(key)
+            self._early.drop(key, server)
             return
         if not delivered.has_come(result) and self._early.waits(server, result, now):
             return
-        self._early.drop(key)
+        self._early.drop(key, server)
         if result.error_code is ErrorCode.UNKNOWN_CONVERSATION and key in self._sent:
             self._conversations.gone(self._sent[key][0])
             self._act(self._front.forgotten(key, server, now))
@@ -484,21 +459,3 @@ class Relay:
         if taken:
             what = "goes on with requests of an earlier dispatcher"
             self._say(f"server {name} {what}: {listed(taken, 4)}")
-
-    def _status(self, request: Request) -> RequestStatus:
-        key, delivered = request.request_id, self._front.delivered(request.request_id)
-        count = delivered.count if delivered else 0
-        state = State.RUNNING if count else State.QUEUED
-        if self._front.is_executed(key):
-            state = State.EXECUTING
-        due_in_s = delivered.due_s - self._clock.now() if delivered else 0.0
-        return RequestStatus(
-            key, request.agent, isinstance(request, PlanRequest), state, count, due_in_s
-        )
-
-    def _segments(self, agent: str, request_id: str) -> list[Segment]:
-        """Return the delivered segments of the newest epoch of plans."""
-        asked = [one for one in self._gate.requests if request_id in ("", one.request_id)]
-        check_asked(agent, request_id, asked[0] if asked else None)
-        plans = (self._front.delivered(one.request_id) for one in asked if agent in ("", one.agent))
-        return [one for plan in plans if isinstance(plan, DeliveredPlan) for one in plan.segments]

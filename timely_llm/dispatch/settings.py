@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from timely_llm.serving.limits import RequestLimits
 
+NO_SERVER = "no plan server has joined this dispatcher: start one"
+"""What clients of a dispatcher without servers read."""
+
 
 @dataclass(frozen=True)
 class DispatchSettings:
@@ -29,4 +32,4 @@ class DispatchSettings:
     silence_s: float = 10.0
     moves: bool = True
     hedge: bool = False
-    none_there: str = "no plan server has joined this dispatcher: start one"
+    none_there: str = NO_SERVER

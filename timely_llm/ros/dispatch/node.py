@@ -10,6 +10,7 @@ from rclpy.executors import Executor
 
 from timely_llm import msg
 from timely_llm.dispatch.relay import Relay
+from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.ros.dispatch import stats
 from timely_llm.ros.dispatch.discovery import Discovery
 from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
@@ -96,7 +97,7 @@ class DispatchNode(ServingNode):
         made = stats.merged([one.stats for one in discovery.links if one.name in there])
         made.stamp = self.get_clock().now().to_msg()
         self._health.seen(made, self._wall.now())
-        self._health.lost("" if there else "no plan server has joined this dispatcher")
+        self._health.lost("" if there else NO_SERVER)
         take(made)
 
 

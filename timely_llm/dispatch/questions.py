@@ -1,0 +1,70 @@
+"""What may be asked of a relay about the requests that it serves."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import State
+from timely_llm.core.request import PlanRequest, Request
+from timely_llm.core.segment import Segment
+from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
+from timely_llm.dispatch.front.front import Front
+from timely_llm.serving.limits import RequestGate
+from timely_llm.serving.server.face import RequestStatus, RunningRequest
+from timely_llm.serving.server.results import check_asked
+
+
+class RelayQuestions:
+    """Answers questions at once, from what clients have got.
+
+    Args:
+        gate: has the requests that are being served.
+        front: knows what was delivered of them.
+        clock: the time.
+    """
+
+    def __init__(self, gate: RequestGate, front: Front, clock: Clock) -> None:
+        self._gate = gate
+        self._front = front
+        self._clock = clock
+
+    def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
+        """Return no requests: those of a relay are its clients'."""
+        future: Future[list[RunningRequest]] = Future()
+        future.set_result([])
+        return future
+
+    def statuses(self) -> Future[list[RequestStatus]]:
+        """Return the states of the requests being served, in order of arrival."""
+        future: Future[list[RequestStatus]] = Future()
+        future.set_result([self._status(request) for request in self._gate.requests])
+        return future
+
+    def segments(self, agent: str, request_id: str = "") -> Future[list[Segment]]:
+        """Return delivered segments of plans being served; see `results.segments_of`."""
+        future: Future[list[Segment]] = Future()
+        try:
+            future.set_result(self._segments(agent, request_id))
+        except RequestError as error:
+            future.set_exception(error)
+        return future
+
+    def _status(self, request: Request) -> RequestStatus:
+        key, delivered = request.request_id, self._front.delivered(request.request_id)
+        count = delivered.count if delivered else 0
+        state = State.RUNNING if count else State.QUEUED
+        if self._front.is_executed(key):
+            state = State.EXECUTING
+        due_in_s = delivered.due_s - self._clock.now() if delivered else 0.0
+        return RequestStatus(
+            key, request.agent, isinstance(request, PlanRequest), state, count, due_in_s
+        )
+
+    def _segments(self, agent: str, request_id: str) -> list[Segment]:
+        """Return the delivered segments of the newest epoch of plans."""
+        asked = [one for one in self._gate.requests if request_id in ("", one.request_id)]
+        check_asked(agent, request_id, asked[0] if asked else None)
+        plans = (self._front.delivered(one.request_id) for one in asked if agent in ("", one.agent))
+        return [one for plan in plans if isinstance(plan, DeliveredPlan) for one in plan.segments]
