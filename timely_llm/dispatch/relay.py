@@ -167,7 +167,7 @@ class Relay(RelayQuestions):
             self._sink.accepted(request)
             self._asked_s[request.request_id] = now
             self._act(self._front.asked(self._waiting(request, now), now))
-        except BaseException:  # its client hears of it; what has it is told with the next view
+        except BaseException:  # its client hears of it, and a server that has it ends it
             self._gate.leave(request.request_id)
             self._asked_s.pop(request.request_id, None)
             self._front.end(request.request_id, ErrorCode.ENGINE_FAILED, "", now)
