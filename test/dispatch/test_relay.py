@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -447,7 +447,7 @@ def test_a_server_that_returns_with_another_text_of_a_skill_set_serves_by_that()
 def kept(made: Servers) -> dict[str, int]:
     """Return how much the relay keeps of requests."""
     relay = made.relay
-    parts = {
+    parts: dict[str, Sized] = {
         "sent": relay._sent, "asked": relay._asked_s, "cancels": relay._cancels,
         "early": relay._early._waiting, "open": relay._front.open, "gate": relay._gate,
         "ends": relay._ends._open,

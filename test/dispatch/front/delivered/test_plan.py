@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,21 @@ def test_any_report_leaves_a_plan_that_can_go_on(
         made.report(report(state, index, epoch), float(now))
     epoch = made.rest(Words(), 90.0).plan.epoch
     assert epoch > made.shown and made.returned == made.is_late(segment(0, epoch))
+
+
+def test_a_result_is_whole_when_the_segments_of_its_epoch_have_come() -> None:
+    made = delivered()
+    made.rest(Words(), 1.5)
+    ended = replace(result(), epoch=1, plan="".join(segment(i, 1).text for i in range(2)))
+    made.take(segment(0, 1), 1.6)
+    assert not made.has_come(ended), "a segment is on its way"
+    made.take(segment(1, 1), 1.7)
+    assert made.held and made.has_come(ended), "held ones have come"
+
+
+def test_no_segment_is_awaited_after_the_robot_has_returned() -> None:
+    made = delivered(CLOSED)
+    ended = replace(result(), plan="up(0);up(1);up(2);")
+    assert not made.has_come(ended)
+    made.report(report(ReportState.RETURNED, 1), 1.5)
+    assert made.has_come(ended)

@@ -171,8 +171,11 @@ class DeliveredPlan:
         return report
 
     def has_come(self, result: Result) -> bool:
-        """Return whether all segments of the last epoch of the present server have come."""
-        if not isinstance(result, PlanResult):
+        """Return whether all segments of the last epoch of the present server have come.
+
+        After the robot has returned none is awaited: those that come are late.
+        """
+        if self.returned or not isinstance(result, PlanResult):
             return True
         of_epoch = (one for one in (*self.segments, *self.held) if one.epoch == result.epoch)
         texts = {one.index: one.text for one in of_epoch}
