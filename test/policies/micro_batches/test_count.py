@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from test.examples import examples
 from test.policies.micro_batches.pipelines import shops, simulated_ends_s
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
 from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
 from timely_llm.policies.micro_batches.token_budget import even
@@ -138,5 +139,5 @@ def test_tokens_count_up_to_a_sixteenth(shop: FlowShop, tokens: int) -> None:
 
 def test_limits_without_a_number_are_refused_in_a_sentence() -> None:
     shop = FlowShop((COMPUTE,) * 4, (LINK,) * 3)
-    with pytest.raises(ValueError, match="at least 5 micro-batches: allowed are 1 to 4"):
+    with pytest.raises(ConfigurationError, match="at least 5 micro-batches: allowed are 1 to 4"):
         shortest_cycle(shop, 64, 4, least=5)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.micro_batches.layer_split import LayerSplit, split_layers
 
 
@@ -52,7 +53,7 @@ def test_no_split_has_a_smaller_bottleneck_or_as_small_a_one_and_less_latency(
     layers = len(layers_s[0])
     fitting = [split for split in product(*(range(m + 1) for m in most)) if sum(split) == layers]
     if not fitting:
-        with pytest.raises(ValueError, match="fit on no split"):
+        with pytest.raises(ConfigurationError, match="fit on no split"):
             split_layers(layers_s, links_s, most, blocking)
         return
     found = split_layers(layers_s, links_s, most, blocking)
@@ -89,5 +90,7 @@ def test_a_layer_can_be_bound_to_a_box() -> None:
 
 
 def test_a_model_that_fits_nowhere_is_refused_in_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"4 layers fit on no split of 2 boxes that hold \[1, 2\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"4 layers fit on no split of 2 boxes that hold \[1, 2\]"
+    ):
         split_layers([[1.0] * 4] * 2, [[0.0] * 2] * 2, [1, 2])

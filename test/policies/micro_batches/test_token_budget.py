@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.micro_batches.token_budget import (
     PrefillQueue,
     TokenBudget,
@@ -61,7 +62,7 @@ def test_more_micro_batches_add_empty_ones_at_the_end() -> None:
     assert queue.take(4, 0)[1].take(4, 0)[0].prefill == 0
 
 
-def test_fewer_micro_batches_take_over_the_tokens_of_those_that_went() -> None:
+def test_fewer_micro_batches_take_over_all_tokens() -> None:
     budget, queue = PrefillQueue((5, 5, 5)).take(2, 0)
     assert (budget.prefill, queue.budgets) == (8, (7,))
 
@@ -122,7 +123,7 @@ def test_even_parts_differ_by_at_most_one(tokens: int, parts: int) -> None:
 
 @pytest.mark.parametrize("numbers", [(0, 1, 1), (4, -1, 1), (4, 1, -1)])
 def test_impossible_numbers_are_refused_in_a_sentence(numbers: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match="at least 1, 0 and 0 are allowed"):
+    with pytest.raises(ConfigurationError, match="at least 1, 0 and 0 are allowed"):
         PrefillQueue().take(*numbers)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from math import inf
 
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.micro_batches.flow_shop import FlowShop
 from timely_llm.policies.micro_batches.token_budget import even
 
@@ -57,10 +58,10 @@ def shortest_cycle(shop: FlowShop, tokens: int, most: int, least: int = 1) -> in
         least: fewest micro-batches, at least 1 and at most `most`.
 
     Raises:
-        ValueError: if `least` is not in 1 to `most`.
+        ConfigurationError: if `least` is not in 1 to `most`.
     """
     if not 1 <= least <= most:
-        raise ValueError(f"at least {least} micro-batches: allowed are 1 to {most}")
+        raise ConfigurationError(f"at least {least} micro-batches: allowed are 1 to {most}")
     shift = max(tokens.bit_length() - 5, 0)
     return _shortest_cycle(shop, -(-tokens >> shift) << shift, most, least)
 

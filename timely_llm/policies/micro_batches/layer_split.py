@@ -7,6 +7,8 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
+from timely_llm.core.errors import ConfigurationError
+
 
 class LayerSplit(NamedTuple):
     """Layers of a model on boxes.
@@ -43,7 +45,7 @@ def split_layers(
         blocking: whether a box computes nothing while it sends: its send then adds to its layers.
 
     Raises:
-        ValueError: if no split fits.
+        ConfigurationError: if no split fits.
     """
     boxes, layers = len(layers_s), len(layers_s[0])
     most = most if most is not None else (layers,) * boxes
@@ -83,7 +85,9 @@ def split_layers(
 
     bottleneck_s, _ = best(max, 2, inf)
     if bottleneck_s == inf:
-        raise ValueError(f"{layers} layers fit on no split of {boxes} boxes that hold {list(most)}")
+        raise ConfigurationError(
+            f"{layers} layers fit on no split of {boxes} boxes that hold {list(most)}"
+        )
     latency_s, chosen = best(float.__add__, 3, bottleneck_s)
     of_box = dict(chosen)
     return LayerSplit(tuple(of_box.get(b, 0) for b in range(boxes)), bottleneck_s, latency_s)

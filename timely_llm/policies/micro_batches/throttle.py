@@ -13,8 +13,9 @@ class Throttle:
 
     The released code (gllm-rt 0.0.6.post1, `Scheduler.token_throttling`) differs from the paper: it
     divides the waiting tokens only where more than one prompt waits, and applies the lower limit
-    before the one by KV, so that little free KV allows fewer tokens than `least`. Its server's
-    `most` is 8192 by default, its engine's 2048.
+    before the one by KV, so that little free KV allows fewer tokens than `least`. It also has two
+    limits that a caller's capacity has here: the free KV itself, and 2048 decoding sequences. Its
+    server's default of `most` is 8192, its engine's 2048; its default schedule is another one.
 
     Attributes:
         iterations: micro-batches over which waiting prompt tokens are spread: #T, 8 in the paper's

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from timely_llm.core.errors import ConfigurationError
+
 
 class TokenBudget(NamedTuple):
     """The most tokens of one micro-batch.
@@ -44,12 +46,12 @@ class PrefillQueue(NamedTuple):
     ) -> tuple[TokenBudget, PrefillQueue]:
         """Return the budget of the next micro-batch, and the queue after it.
 
-        The pseudocode leaves three things open. Its `pop()` names no end: the budget that waited
-        longest is taken, line 10. "New scheduled prefill tokens" are those of prompts admitted
-        since the last call. Where the number of micro-batches falls, line 4 counts entries past it
-        that line 6 leaves in the queue, so that their tokens count twice; here all entries are
-        spread anew. A fourth is outside of it: a micro-batch that cannot spend its budget, such as
-        one whose prompt ends, leaves prompt tokens without a budget. `new_prefill` takes them back.
+        The pseudocode leaves three things open. Line 10 names no end of the queue: the budget that
+        waited longest is taken. "New scheduled prefill tokens" are read as those of prompts
+        admitted since the last call. Where the number of micro-batches falls, line 4 counts
+        entries that line 6 leaves in the queue, so that their tokens count twice: here all entries
+        are spread anew. It also has no rule for a budget that is not spent, such as that of a
+        micro-batch in which a prompt ends: here `new_prefill` takes such tokens back.
 
         Args:
             micro_batches: number of micro-batches from now on, at least 1.
@@ -58,10 +60,10 @@ class PrefillQueue(NamedTuple):
                 and those of budgets that were taken and not spent.
 
         Raises:
-            ValueError: for fewer than one micro-batch or a negative number of tokens.
+            ConfigurationError: for fewer than one micro-batch or a negative number of tokens.
         """
         if micro_batches < 1 or decoding < 0 or new_prefill < 0:
-            raise ValueError(
+            raise ConfigurationError(
                 f"{micro_batches} micro-batches, {decoding} decoding sequences and {new_prefill} "
                 "new prompt tokens: at least 1, 0 and 0 are allowed"
             )
