@@ -17,6 +17,7 @@ from timely_llm.conformance.engines.driver import FIXED, PROMPTS, TASKS, Driver
 from timely_llm.core.clock import VirtualClock
 from timely_llm.engines import remote
 from timely_llm.engines.contract import Engine
+from timely_llm.engines.pipelined import StageLink, PipelinedEngine, PipelineProfile
 from timely_llm.engines.remote import RemoteEngine
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import (
@@ -131,6 +132,8 @@ KINDS = (
     "simulated",
     "simulated-flights",
     "simulated-ahead",
+    "pipelined",
+    "pipelined-overlapping",
     "paced",
     "remote",
     "llama",
@@ -155,6 +158,18 @@ NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3
 @pytest.fixture(scope="session", params=KINDS)
 def make(request: pytest.FixtureRequest) -> MakeEngine:
     """Make an engine of each kind with the given limits."""
+    if request.param.startswith("pipelined"):
+        words = ScriptTokenizer()
+        stage, link = step_time_profile("millisecond"), StageLink(0.002, 0.0001)
+        blocking = request.param == "pipelined"
+        stages = PipelineProfile("three", "made up", (stage,) * 3, (link,) * 2, blocking)
+
+        def make_pipelined(**limits: int) -> Engine:
+            engine = PipelinedEngine(stages, babble, VirtualClock(), EngineLimits(**limits), 4)
+            engine.tokenizer = words
+            return engine
+
+        return make_pipelined
     if request.param.startswith("simulated") or request.param == "paced":
         profile, words = step_time_profile("millisecond"), ScriptTokenizer()
         in_flight = FLIGHTS.get(request.param, 1)

@@ -245,8 +245,9 @@ class LaterFails(SimulatedEngine):
         if not (len(self._in_flight) and text.endswith("look()")):
             return super().submit(plan)
         self.failed = True
-        self._in_flight.add(AdmittedStep((), (), dict.fromkeys(plan.keys, "no room")))
-        return self._ledger.planned(plan)
+        refused = AdmittedStep((), (), dict.fromkeys(plan.keys, "no room"))
+        self._in_flight.add(refused)
+        return self._ledger.planned(plan, refused)
 
 
 def test_a_failure_in_a_later_step_is_void_if_the_plan_has_stopped_since() -> None:

@@ -53,6 +53,7 @@ class Cause(Enum):
     BEHIND = (Outcome.WAITS, "others are before it", ", {} or more", "")
     STEP_TIME = (Outcome.WAITS, "the step would become too long", ", {} at most", "s")
     OTHER_PROMPT = (Outcome.WAITS, "the step computes another prompt", "", "")
+    MICRO_BATCH = (Outcome.WAITS, "another micro-batch takes it", ", {} in the cycle", "")
     NOT_SELECTED = (Outcome.WAITS, "not selected for the cycle", ", utility rate {}", "")
     NOT_PROMISED = (Outcome.WAITS, "its rate cannot be promised", ", {}", "tokens/s")
 

@@ -52,6 +52,12 @@ class Capacity:
         max_model_len: most tokens of one sequence, prompt and answer.
         speculative_tokens: most speculative tokens of a decoding sequence, if its entry in the plan
             has room for them; 0: no speculative decoding.
+        stages: pipeline stages of the engine.
+        micro_batches: most steps in flight.
+        steps_in_flight: steps in flight. The engine leaves this and the next two to the serving
+            loop.
+        rows_in_flight: sequences that decode in them.
+        prompt_tokens_in_flight: prompt tokens that they compute.
     """
 
     free_tokens: int
@@ -59,6 +65,11 @@ class Capacity:
     max_step_tokens: int
     max_model_len: int = 1 << 30
     speculative_tokens: int = 0
+    stages: int = 1
+    micro_batches: int = 1
+    steps_in_flight: int = 0
+    rows_in_flight: int = 0
+    prompt_tokens_in_flight: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,25 @@ class StepPlan:
         return frozenset(key for key, _ in self.entries)
 
 
+class StageTimes(NamedTuple):
+    """Times of one step in a pipeline, seconds.
+
+    Attributes:
+        begins_s: when each stage began to compute, after the submission of the step; empty if the
+            clocks of the stages are not compared.
+        stage_s: computing of each stage.
+        link_s: transfer over each link, from one stage to the next.
+        blocked_s: transfers of each stage, to and from it, during which it could not compute.
+        idle_s: time that each stage waited: for the step, or for the next stage to take it.
+    """
+
+    begins_s: tuple[float, ...]
+    stage_s: tuple[float, ...]
+    link_s: tuple[float, ...]
+    blocked_s: tuple[float, ...]
+    idle_s: tuple[float, ...]
+
+
 @dataclass(frozen=True)
 class StepResult:
     """Result of one step.
@@ -112,6 +142,7 @@ class StepResult:
             in which the load ends has them in `loaded`, unless they are removed before.
         progress: progress of each sequence that took part, failed, was evicted, or is named in
             `loaded` or `loading`, by key; removed sequences are left out.
+        stages: times of the step in each stage of a pipeline; None: one stage, or not measured.
     """
 
     tokens: Mapping[str, Sequence[int]]
@@ -124,6 +155,7 @@ class StepResult:
     loaded: Mapping[str, int] = field(default_factory=dict)
     loading: tuple[str, ...] = ()
     progress: Mapping[str, SequenceProgress] = field(default_factory=dict)
+    stages: StageTimes | None = None
 
     @property
     def waiting_for_kv(self) -> Set[str]:

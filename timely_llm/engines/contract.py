@@ -158,8 +158,8 @@ class Engine(Protocol):
         it only polls the loads.
 
         Returns:
-            Progress of each of the plan's sequences with this step in flight, for the next plan;
-            empty if only one step can be in flight.
+            Progress of each of the plan's sequences with this step in flight, and of each that was
+            evicted for it, for the next plan; empty if only one step can be in flight.
 
         Raises:
             EngineError: the plan is empty, exceeds `capacity`, or names a sequence that is unknown,

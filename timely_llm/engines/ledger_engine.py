@@ -163,9 +163,11 @@ class KvLedger:
         """Return the progress of a sequence."""
         return sequence.progress(self._async_scheduling)
 
-    def planned(self, plan: StepPlan) -> dict[str, SequenceProgress]:
-        """Return the progress of a plan's sequences, by key."""
-        return {key: self.progress(self._sequences[key]) for key, _ in plan.entries}
+    def planned(self, plan: StepPlan, admitted: AdmittedStep) -> dict[str, SequenceProgress]:
+        """Return the progress of a plan's sequences, and of each that was evicted for it, by key."""
+        keys = [key for key, _ in plan.entries]
+        keys += [sequence.key for sequence in admitted.evicted]
+        return {key: self.progress(self._sequences[key]) for key in keys}
 
     def evict(self, sequence: SequenceState) -> None:
         """Record that the KV of a sequence is freed; the next result names it."""
@@ -424,7 +426,7 @@ class LedgerEngine:
             self.drop_kv(sequence.key)
         self._ledger.start(admitted)
         self._in_flight.add(admitted)
-        return self._ledger.planned(plan) if self.in_flight > 1 else {}
+        return self._ledger.planned(plan, admitted) if self.in_flight > 1 else {}
 
     def collect(self) -> StepResult:
         """Compute the oldest step and return its result; see `Engine.collect`."""

@@ -232,6 +232,11 @@ class InFlightSteps(Generic[T]):
             raise EngineError("there is no step to collect")
         return self._steps[0]
 
+    @property
+    def newest(self) -> T:
+        """The newest step; there is one."""
+        return self._steps[-1]
+
     def check_capacity(self) -> None:
         """Check that another step can be submitted.
 

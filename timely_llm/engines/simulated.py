@@ -358,9 +358,10 @@ class SimulatedEngine(LedgerEngine):
     ) -> None:
         super().__init__(ScriptTokenizer(), limits or EngineLimits(), in_flight, async_scheduling)
         self._profile = profile
+        self._prompts_are_free = profile.prompts_are_free
         self._script = script
-        clock = clock or WallClock()
-        self._pass_time: Callable[[float], None] = getattr(clock, "advance", time.sleep)
+        self._clock = clock or WallClock()
+        self._pass_time: Callable[[float], None] = getattr(self._clock, "advance", time.sleep)
         self._answers: dict[str, Iterator[int]] = {}
 
     def compute(self, parts: Sequence[AdmittedSequence]) -> dict[str, tuple[int]]:
@@ -385,15 +386,21 @@ class SimulatedEngine(LedgerEngine):
 
     def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
         """Let the seconds of a step pass, by the profile, and return them."""
-        rows = prefill = context = 0
-        for part in admitted.sequences:
-            context += part.start
-            if part.tokens == 1:
-                rows += 1
-            else:
-                prefill += part.tokens
-        if self._profile.prompts_are_free:
+        rows, prefill, context = content(admitted)
+        if self._prompts_are_free:
             rows = len(admitted.sequences)
         seconds = self._profile.step_s(rows, prefill, context)
         self._pass_time(seconds)
         return seconds
+
+
+def content(admitted: AdmittedStep) -> tuple[int, int, int]:
+    """Return the decode rows, prompt tokens and context tokens of a step."""
+    rows = prefill = context = 0
+    for part in admitted.sequences:
+        context += part.start
+        if part.tokens == 1:
+            rows += 1
+        else:
+            prefill += part.tokens
+    return rows, prefill, context

@@ -22,10 +22,13 @@ class Fcfs(Explains):
         rows: most generations in a step (8 in the harness of Ling et al. 2024); None: the limit of
             the engine.
         admissions: most generations that join at one step (1 in that harness); None: no limit.
+        prompts_evict: a generation without KV may evict those that arrived later. In vLLM it waits
+            until memory is free, and only one that decodes evicts.
     """
 
     rows: int | None = None
     admissions: int | None = None
+    prompts_evict: bool = True
     whole_plans = True
 
     def plan(
@@ -46,7 +49,7 @@ class Fcfs(Explains):
                 why |= dict.fromkeys(out, Reason(Cause.ADMISSIONS, self.admissions))
         if why is not None:
             why |= {g.key: Reason(Cause.ARRIVAL, place) for place, g in enumerate(order)}
-        return pack(order, generations, capacity, self.rows, why)
+        return pack(order, generations, capacity, self.rows, why, prompts_evict=self.prompts_evict)
 
 
 class Stream(Fcfs):

@@ -21,6 +21,7 @@ def pack(
     rows: int | None = None,
     why: dict[str, Reason] | None = None,
     tokens: int | None = None,
+    prompts_evict: bool = True,
 ) -> StepPlan:
     """Return the step plan with generations in `order` while rows, tokens and memory last.
 
@@ -35,6 +36,8 @@ def pack(
         why: reasons by key: completed for the generations of `order` that the step cannot take,
             and carried by the plan; None: no reasons.
         tokens: most tokens of the step; None: as many as the engine takes.
+        prompts_evict: a generation without KV may evict others. Else it waits for free memory, and
+            those without KV behind it wait too.
     """
     rows = capacity.max_rows if rows is None else min(rows, capacity.max_rows)
     room, counts_all = capacity.free_tokens, False
@@ -43,11 +46,18 @@ def pack(
         most_tokens = tokens
     tokens_left = most_tokens
     entries: dict[str, int] = {}
+    queued = False
     for generation in order:
         if len(entries) == rows or tokens_left == 0:
             break
         # A generation must fit whole: half a prompt in memory yields no token.
         needed = to_compute = generation.to_compute
+        waits = not prompts_evict and generation.kv_tokens <= 0
+        if waits and (queued or needed > capacity.free_tokens - most_tokens + tokens_left):
+            queued = True
+            if why is not None:
+                why[generation.key] = Reason(Cause.MEMORY, needed - capacity.free_tokens)
+            continue
         if needed > room and not counts_all:
             # Summed only where it is needed: most steps need no eviction.
             room += sum(g.kv_tokens for g in everyone if g.key not in entries)

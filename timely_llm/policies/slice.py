@@ -291,6 +291,7 @@ class Slice(Explains):
     keep: float = 1.0
     mean_segment_tokens: float = 4.0
     whole_plans = False
+    counts_steps = True
 
     def __post_init__(self) -> None:
         if not self.half_life_tokens > 0.0:

@@ -256,6 +256,7 @@ class TimelySlice(Timely):
     credit_tokens: float = math.inf
     util: float = 0.95
     spare_s: float = 0.05
+    counts_steps = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

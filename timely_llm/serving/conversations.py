@@ -98,9 +98,10 @@ class Conversations:
         return len(self.retained)
 
     @property
-    def lenders(self) -> list[str]:
+    def lenders(self) -> dict[str, int]:
         """Evictable sequences, the longest silent one first."""
-        return [kept.key for kept in self.retained.values() if kept.progress.kv_tokens]
+        kept = ((one.key, one.progress.kv_tokens) for one in self.retained.values())
+        return {key: tokens for key, tokens in kept if tokens}
 
     @property
     def kv_tokens(self) -> int:

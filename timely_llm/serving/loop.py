@@ -35,6 +35,7 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
+from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.admission import Admission
 from timely_llm.serving.busy import BusyGate
@@ -112,6 +113,7 @@ class Loop:
         self._engine = engine
         self._busy = busy
         self._policy = policy
+        self._cycles = engine.in_flight > 1 and getattr(policy, "sees_flights", False)
         self._clock = clock
         self._robot_clock = robot_clock
         self._explain = explain
@@ -127,7 +129,8 @@ class Loop:
         self._pool = Pool(self._removals, self._conversations, self._events, clock.now)
         self._watchdog = RequestWatchdog(timeouts or Timeouts())
         self._watched_s = -math.inf
-        self.step_time = step_time or StepTime()
+        stages = engine.capacity.stages
+        self.step_time = step_time or (PipelineTime.unknown(stages) if stages > 1 else StepTime())
         self.prompts = SkillSetPrompts(engine)
         self._admission = Admission(
             engine, self._removals, self.prompts, limits, policy.whole_plans
@@ -365,7 +368,7 @@ class Loop:
                 continue
             if generation.state is State.BLOCKED:
                 blocked.append(generation)
-            elif generation.state is not State.EXECUTING and _can_go_on(generation):
+            elif generation.state is not State.EXECUTING and _can_go_on(generation, self._cycles):
                 generation.overrun(now)
                 (loading if generation.loading else ready).append(generation)
         plan = self._plan(now, ready, blocked)
@@ -420,7 +423,10 @@ class Loop:
         if self._pool.draining:
             policy = Stream()
             policy.explain = self._explain
+            ready = [generation for generation in ready if generation.to_compute > 0]
         capacity = self._engine.capacity
+        if self._stepper.busy:
+            capacity = self._stepper.with_flights(capacity)
         if not blocked and not self._conversations.retained:
             return policy.plan(now, ready, self.step_time, capacity)
         kept = self._conversations.lenders
@@ -449,13 +455,19 @@ class Loop:
         self._pool.end(generation, ErrorCode.NO_MEMORY, reason)
 
 
-def _can_go_on(generation: Generation) -> bool:
+def _can_go_on(generation: Generation, or_waits: bool) -> bool:
     """Return whether a generation can take part in a step: it has tokens to compute.
 
     A generation with its last token in flight has none.
+
+    Args:
+        generation: the generation.
+        or_waits: whether it may wait for a step in flight before.
     """
-    last = len(generation.token_ids) + generation.pending_tokens >= generation.max_tokens
-    return generation.to_compute > 0 and not (generation.pending_tokens and last)
+    pending = generation.pending_tokens
+    if pending and len(generation.token_ids) + pending >= generation.max_tokens:
+        return False
+    return generation.to_compute > 0 or (or_waits and pending > 0)
 
 
 def _tokens_needed(generation: Generation) -> int:

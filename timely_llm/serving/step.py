@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
@@ -14,8 +14,9 @@ from timely_llm.core.events.schema import KvWaitEvent, RunEvent, StepEvent, Step
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.reason import Reasons
 from timely_llm.core.request import ErrorCode
-from timely_llm.core.step import SequenceProgress, StepPlan, StepResult
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
 from timely_llm.engines.contract import Engine
+from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.delivery import event_of
@@ -58,15 +59,20 @@ class InFlightStep:
     Attributes:
         sequences: by key, in the plan's order.
         context_tokens: tokens that all its sequences attend to.
+        rows: sequences that decode.
+        prompt_tokens: tokens that the others may compute.
     """
 
-    def __init__(self, generations: Iterable[Generation]) -> None:
+    def __init__(self, generations: Iterable[Generation], plan: StepPlan) -> None:
         self.sequences: dict[str, InFlightSequence] = {}
         self.context_tokens = 0
         for generation in generations:
             self.sequences[generation.key] = InFlightSequence(generation)
             self.context_tokens += generation.context_tokens
             generation.state = State.RUNNING
+        planned = [tokens for _, tokens in plan.entries]
+        self.rows = planned.count(1)
+        self.prompt_tokens = sum(planned) - self.rows
 
 
 class Stepper:
@@ -110,6 +116,16 @@ class Stepper:
         """Whether a step is in flight."""
         return bool(self._in_flight)
 
+    def with_flights(self, capacity: Capacity) -> Capacity:
+        """Return limits of the next step with what is in flight."""
+        flights = self._in_flight
+        return replace(
+            capacity,
+            steps_in_flight=len(flights),
+            rows_in_flight=sum(step.rows for step in flights),
+            prompt_tokens_in_flight=sum(step.prompt_tokens for step in flights),
+        )
+
     def note_plan(self, reasons: Reasons, now: float) -> None:
         """Enter the reasons of a plan."""
         why = tuple((key, reason.rounded) for key, reason in reasons)
@@ -119,8 +135,8 @@ class Stepper:
         """Submit a step, and collect the oldest one as soon as no more can be in flight.
 
         Submits nothing if a step in flight must be collected first, or if deferred tokens complete
-        a segment: the next turn plans again. Evictions are known only when a step completes, so a
-        step that may evict is never overlapped.
+        a segment: the next turn plans again. A step that can only evict what a step in flight
+        protects waits for the oldest one.
 
         Args:
             plan: of the policy; has at least one entry.
@@ -132,10 +148,11 @@ class Stepper:
         Raises:
             EngineLost: the engine has ended.
         """
-        tight = bool(plan.evictable) and self._engine.in_flight > 1 and not self._fits(plan)
-        if tight and self._in_flight:
-            self.collect()
-            return True
+        if self._in_flight and plan.evictable:
+            protected = set().union(*(step.sequences for step in self._in_flight))
+            if not protected.isdisjoint(plan.evictable) and not self._fits(plan, protected):
+                self.collect()
+                return True
         if self._engine.in_flight > 1 and self._read_deferred(plan):
             return False  # a segment is published before the next step begins
         submitted = replace(plan, reasons=()) if plan.reasons else plan
@@ -151,11 +168,11 @@ class Stepper:
         if plan.reasons:
             self.note_plan(plan.reasons, now)
         generations = [self._pool[key].generation for key, _ in plan.entries]
-        self._in_flight.append(InFlightStep(generations))
+        self._in_flight.append(InFlightStep(generations, plan))
         if progress:
             self._update(progress)
         self._suspend_idle()
-        if tight or len(self._in_flight) >= self._engine.in_flight:
+        if len(self._in_flight) >= self._engine.in_flight:
             self.collect()
         return True
 
@@ -181,12 +198,19 @@ class Stepper:
         while self._in_flight:
             self.collect()
 
-    def _fits(self, plan: StepPlan) -> bool:
-        """Return whether a step fits without an eviction."""
+    def _fits(self, plan: StepPlan, protected: Set[str]) -> bool:
+        """Return whether a step fits without the eviction of some sequences."""
         needed = sum(
             min(tokens, self._pool[key].generation.to_compute) for key, tokens in plan.entries
         )
-        return needed <= self._engine.capacity.free_tokens
+        room, lenders = self._engine.capacity.free_tokens, self._conversations.lenders
+        for key in plan.evictable:
+            if needed <= room:
+                break
+            if key in self._pool and key not in protected:
+                room += self._pool[key].generation.kv_tokens
+            room += lenders.get(key, 0)
+        return needed <= room
 
     def _with_speculation(self, plan: StepPlan) -> StepPlan:
         """Leave room for speculative tokens of decoding sequences, within their `max_tokens`."""
@@ -220,7 +244,11 @@ class Stepper:
         planned = result.planned
         rows = planned.count(1)
         prefill = sum(planned) - rows
-        self._step_time.observe(result.duration_s, rows, prefill, step.context_tokens)
+        context = step.context_tokens
+        if result.stages is not None and isinstance(self._step_time, PipelineTime):
+            self._step_time.observe_stages(result.stages, rows, prefill, context)
+        else:
+            self._step_time.observe(result.duration_s, rows, prefill, context)
         self._events.append(
             StepEvent(
                 now - result.duration_s, round(result.duration_s, 6), tuple(result.computed), result

@@ -10,7 +10,10 @@ from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
 
 
 def simulated_ends_s(shop: FlowShop, sizes: Sequence[int], passes: int) -> list[float]:
-    """Return when each pass of all micro-batches ends: every stage and link is a FIFO resource."""
+    """Return when each pass of all micro-batches ends: every stage and link is a FIFO resource.
+
+    A blocking transfer needs both its stages at once.
+    """
     stage_free_s: dict[int, float] = {}
     link_free_s: dict[int, float] = {}
     ready_s = [0.0] * len(sizes)
@@ -21,11 +24,17 @@ def simulated_ends_s(shop: FlowShop, sizes: Sequence[int], passes: int) -> list[
             for stage, cost in enumerate(shop.stages):
                 now = max(now, stage_free_s.get(stage, 0.0)) + cost.seconds(size)
                 stage_free_s[stage] = now
-                if stage < len(shop.links):
-                    now = max(now, link_free_s.get(stage, 0.0)) + shop.links[stage].seconds(size)
+                if stage == len(shop.links):
+                    continue
+                if shop.blocking:  # both ends meet
+                    now = max(now, stage_free_s.get(stage + 1, 0.0))
+                else:
+                    now = max(now, link_free_s.get(stage, 0.0))
+                now += shop.links[stage].seconds(size)
+                if shop.blocking:
+                    stage_free_s[stage] = stage_free_s[stage + 1] = now
+                else:
                     link_free_s[stage] = now
-                    if shop.blocking:
-                        stage_free_s[stage] = now
             ready_s[job] = now
         ends_s.append(now)
     return ends_s

@@ -20,7 +20,7 @@ def test_one_micro_batch_cycles_with_its_latency() -> None:
 
 
 def test_a_stage_that_sends_computes_nothing_where_sends_block() -> None:
-    # Three micro-batches: the first stage needs 3 * (3 + 2) s of each cycle.
+    # Three micro-batches: each stage needs 3 * (3 + 2) s of each cycle.
     assert FlowShop(TWO, LINK, True).roll([1, 1, 1]) == Rolled(15.0, 18.0)
 
 
@@ -35,7 +35,7 @@ def test_a_slow_link_is_the_bottleneck_where_sends_overlap() -> None:
 def test_seconds_grow_with_the_tokens() -> None:
     shop = FlowShop((Affine(1.0, 0.5), Affine(0.0, 1.0)), (Affine(0.5, 0.25),))
     assert shop.latency_s(4) == 3.0 + 4.0 + 1.5
-    assert shop.busy_s(2, 8) == 2 * (3.0 + 1.5)
+    assert shop.busy_s(2, 8) == 2 * (1.5 + 4.0)  # the second stage receives and computes
 
 
 def test_a_single_stage_needs_no_link() -> None:

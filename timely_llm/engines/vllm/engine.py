@@ -220,7 +220,7 @@ class VllmEngine:
             self._give_up()
             raise
         self._ledger.start(admitted)
-        return self._ledger.planned(plan) if self.in_flight > 1 else {}
+        return self._ledger.planned(plan, admitted) if self.in_flight > 1 else {}
 
     def collect(self) -> StepResult:
         """Wait for the oldest step; see `Engine.collect`."""

@@ -39,12 +39,13 @@ class FlowShop(NamedTuple):
     """A pipeline of stages and links that process micro-batches in order, one at a time.
 
     A micro-batch enters the first stage again as soon as it has left the last one: its next tokens
-    need the ones before. What it sends waits at the next stage in a buffer without a limit.
+    need the ones before. What is sent while computing goes on waits in a buffer without a limit.
 
     Attributes:
         stages: seconds of the computation of each stage.
         links: seconds of the transfer after each stage but the last.
-        blocking: whether a stage computes nothing while it sends.
+        blocking: whether a transfer begins when both its stages are free, and keeps both from
+            computing, as a synchronous send and receive do; else it overlaps.
     """
 
     stages: tuple[Affine, ...]
@@ -68,8 +69,10 @@ class FlowShop(NamedTuple):
         stages = [base_s * micro_batches + token_s * tokens for base_s, token_s in self.stages]
         links = [base_s * micro_batches + token_s * tokens for base_s, token_s in self.links]
         if self.blocking:
-            both = [stage_s + link_s for stage_s, link_s in zip(stages, links, strict=False)]
-            return max(*both, stages[-1]) if both else stages[-1]
+            for place, link_s in enumerate(links):
+                stages[place] += link_s
+                stages[place + 1] += link_s
+            return max(stages)
         return max(stages + links)
 
     def bound_s(self, sizes: Sequence[int]) -> float:
@@ -96,7 +99,7 @@ class FlowShop(NamedTuple):
         }
         jobs = [costs[size] for size in sizes]
         stages_s, links_s = [0.0] * len(self.stages), [0.0] * len(self.stages)  # free from then on
-        left_s = [0.0] * len(sizes)
+        left_s, last = [0.0] * len(sizes), len(self.stages) - 1
         first_s = second_s = 0.0
         for _ in range(2):
             for job, cost in enumerate(jobs):
@@ -105,14 +108,16 @@ class FlowShop(NamedTuple):
                     if stages_s[stage] > now:
                         now = stages_s[stage]
                     now += compute_s
+                    stages_s[stage] = now
+                    if stage == last:
+                        break
+                    free_s = stages_s[stage + 1] if self.blocking else links_s[stage]
+                    if free_s > now:
+                        now = free_s
+                    now += send_s
                     if self.blocking:
-                        now += send_s
-                        stages_s[stage] = now
+                        stages_s[stage] = stages_s[stage + 1] = now
                     else:
-                        stages_s[stage] = now
-                        if links_s[stage] > now:
-                            now = links_s[stage]
-                        now += send_s
                         links_s[stage] = now
                 left_s[job] = now
             first_s, second_s = second_s, now

@@ -1,0 +1,305 @@
+"""Micro-batches around any policy: the policy plans a cycle, each step takes a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from typing import NamedTuple
+
+from timely_llm.core.generation import Generation
+from timely_llm.core.reason import Cause, Reason
+from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.policies.contract import Policy, ask_for_reasons
+from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
+from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
+from timely_llm.policies.micro_batches.memory import MemoryPromises
+from timely_llm.policies.micro_batches.throttle import Throttle
+from timely_llm.policies.micro_batches.token_budget import PrefillQueue, TokenBudget
+from timely_llm.policies.pipeline_time import PipelineTime
+from timely_llm.policies.step_time import StepTime
+
+
+class Mode(StrEnum):
+    """How the work of a pipeline is divided into micro-batches.
+
+    `OFF`: each step takes all that it can, as in stock engines. `BUDGET_ONLY`: as many
+    micro-batches as stages, with budgets by Algorithm 1 of Ahn et al. 2025. `PAPER`: their number
+    by Algorithm 2 as well. `THROTTLE`: token throttling (Guo et al. 2025). `CYCLE`, this package's:
+    the number with the shortest cycle, even micro-batches, and prompts only where the KV suffices
+    for all that has begun.
+    """
+
+    OFF = "off"
+    BUDGET_ONLY = "budget-only"
+    PAPER = "paper"
+    THROTTLE = "throttle"
+    CYCLE = "cycle"
+
+
+class Work(NamedTuple):
+    """What a cycle computes.
+
+    Attributes:
+        decoding: sequences that decode, those in flight included.
+        context: tokens that they attend to.
+        prompts: prompt tokens that the policy wants computed.
+        waiting: prompt tokens of all sequences.
+        waiting_prompts: number of these sequences.
+        kv_free: share of the KV that is free.
+    """
+
+    decoding: int
+    context: int
+    prompts: int
+    waiting: int
+    waiting_prompts: int
+    kv_free: float
+
+
+class MicroBatches:
+    """Cuts the steps of a policy into the micro-batches of a pipeline.
+
+    The policy plans a *cycle*: it sees all sequences as if no step were in flight, and the times of
+    cycles. A micro-batch takes the entries that wait for no step in flight, in the policy's order,
+    within a token budget. A policy that counts its own steps (`counts_steps`) plans the next cycle
+    when all entries of the last one have been in a step; any other plans anew before each step.
+
+    An engine of one stage gets the policy's own plans.
+
+    Args:
+        policy: plans the cycles.
+        mode: the rule of the budgets; not `OFF`.
+
+    Attributes:
+        whole_plans: as the policy's.
+    """
+
+    sees_flights = True
+
+    def __init__(self, policy: Policy, mode: Mode = Mode.CYCLE) -> None:
+        self.policy = policy
+        self.mode = mode
+        self.whole_plans = policy.whole_plans
+        self._counts_steps = getattr(policy, "counts_steps", False)
+        self._queue = PrefillQueue()
+        self._throttle = Throttle(released=True)
+        self._promises = MemoryPromises()
+        self._cycle: StepPlan = StepPlan()
+        self._taken: set[str] = set()
+        self._explain = False
+
+    @property
+    def explain(self) -> bool:
+        """Whether each plan carries reasons."""
+        return self._explain
+
+    @explain.setter
+    def explain(self, on: bool) -> None:
+        self._explain = on and ask_for_reasons(self.policy)
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        """Return the next micro-batch; an empty plan while enough of them are in flight."""
+        if capacity.stages < 2:
+            return self.policy.plan(now, generations, step_time, capacity)
+        flying = [g for g in generations if g.to_compute == 0]
+        with _as_collected(flying):
+            cycle = self._plan_cycle(now, generations, step_time, capacity)
+            work = _work(cycle, generations, capacity)
+        number = self._number(work, step_time, capacity)
+        if isinstance(step_time, PipelineTime):
+            step_time.micro_batches = number
+        if capacity.steps_in_flight >= number:
+            return StepPlan()
+        budget = self._budget(work, number, capacity)
+        out = {g.key for g in flying}
+        left = {g.key: g for g in generations if g.key not in out}
+        entries = _cut(cycle, left, budget, capacity)
+        step = _within_memory(entries, cycle, left, capacity)
+        self._taken |= step.keys
+        return self._explained(step, cycle, number)
+
+    def _plan_cycle(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        """Return the policy's plan of a cycle; what is left of it if the policy counts steps."""
+        if self._counts_steps:
+            present = {g.key for g in generations}
+            left = tuple(
+                (key, tokens)
+                for key, tokens in self._cycle.entries
+                if key in present and key not in self._taken
+            )
+            if left:
+                return replace(self._cycle, entries=left)
+        whole = replace(capacity, max_rows=capacity.max_rows * capacity.micro_batches)
+        cycle = self.policy.plan(now, generations, step_time, whole)
+        if self.mode is Mode.CYCLE:
+            cycle = self._promises.kept(cycle, generations, capacity)
+        self._cycle, self._taken = cycle, set()
+        return cycle
+
+    def _number(self, work: Work, step_time: StepTime, capacity: Capacity) -> int:
+        """Return how many micro-batches a cycle has."""
+        stages, most = capacity.stages, capacity.micro_batches
+        if self.mode in (Mode.BUDGET_ONLY, Mode.THROTTLE) or not isinstance(
+            step_time, PipelineTime
+        ):
+            return stages
+        tokens = work.decoding + work.prompts
+        if not tokens:
+            return stages
+        shop = _shop(step_time, work)
+        if self.mode is Mode.CYCLE:
+            return shortest_cycle(shop.rounded(), tokens, most)
+        return smallest_gap(
+            stages, most, tokens, _mean(shop.stages).seconds, _mean(shop.links).seconds
+        )
+
+    def _budget(self, work: Work, number: int, capacity: Capacity) -> TokenBudget:
+        """Return the budget of the next micro-batch."""
+        if self.mode is Mode.THROTTLE:
+            return self._throttle.budget(
+                work.waiting, work.waiting_prompts, work.kv_free, work.decoding, capacity.stages
+            )
+        if self.mode is Mode.CYCLE:
+            decode = -(-work.decoding // number)
+            tokens = -(-(work.decoding + work.prompts) // number)
+            return TokenBudget(tokens, tokens, decode)
+        new = max(work.prompts - sum(self._queue.budgets), 0)
+        budget, self._queue = self._queue.take(number, work.decoding, new)
+        # The paper limits the sum alone.
+        return budget._replace(prefill=budget.tokens, decode=budget.tokens)
+
+    def _explained(self, step: StepPlan, cycle: StepPlan, number: int) -> StepPlan:
+        """Return a step with the reasons of the cycle, and of each that waits for its turn."""
+        if not cycle.reasons:
+            return step
+        reasons = dict(cycle.reasons)
+        for key in cycle.keys - step.keys:
+            reasons[key] = Reason(Cause.MICRO_BATCH, number)
+        return replace(step, reasons=tuple(reasons.items()))
+
+
+@contextmanager
+def _as_collected(flying: Sequence[Generation]) -> Iterator[None]:
+    """Let sequences of steps in flight look as if they could decode their next token."""
+    for generation in flying:
+        generation.to_compute = 1
+    try:
+        yield
+    finally:
+        for generation in flying:
+            generation.to_compute = 0
+
+
+def _work(cycle: StepPlan, generations: Collection[Generation], capacity: Capacity) -> Work:
+    """Return what a cycle computes."""
+    entries = dict(cycle.entries)
+    decoding = context = prompts = waiting = waiting_prompts = held = 0
+    for generation in generations:
+        held += generation.kv_tokens
+        if generation.to_compute > 1:
+            waiting += generation.to_compute
+            waiting_prompts += 1
+        tokens = entries.get(generation.key)
+        if tokens is None:
+            continue
+        if generation.to_compute == 1:
+            decoding += 1
+            context += generation.context_tokens
+        else:
+            prompts += tokens
+    kv_free = capacity.free_tokens / max(capacity.free_tokens + held, 1)
+    return Work(decoding, context, prompts, waiting, waiting_prompts, kv_free)
+
+
+def _shop(step_time: PipelineTime, work: Work) -> FlowShop:
+    """Return the pipeline for steps with the mix of a cycle's work."""
+    tokens = work.decoding + work.prompts
+
+    def affine(coefficients: tuple[float, float, float, float]) -> Affine:
+        base, row, prefill, context = coefficients
+        each = (row * work.decoding + prefill * work.prompts + context * work.context) / tokens
+        return Affine(base, each)
+
+    return FlowShop(
+        tuple(affine(stage.coefficients) for stage in step_time.stages),
+        tuple(Affine(link.coefficients[0], link.coefficients[2]) for link in step_time.links),
+        max(step_time.blocking) >= _BLOCKS,
+    )
+
+
+_BLOCKS = 0.5
+
+
+def _mean(costs: Sequence[Affine]) -> Affine:
+    """Return the mean of stages or links."""
+    return Affine(
+        sum(cost.base_s for cost in costs) / len(costs),
+        sum(cost.token_s for cost in costs) / len(costs),
+    )
+
+
+def _cut(
+    cycle: StepPlan, left: dict[str, Generation], budget: TokenBudget, capacity: Capacity
+) -> list[tuple[str, int]]:
+    """Return the entries of a micro-batch: decoding sequences first, then prompts."""
+    entries: list[tuple[str, int]] = []
+    tokens = min(budget.tokens, capacity.max_step_tokens)
+    decode, prefill = min(budget.decode, tokens, capacity.max_rows), budget.prefill
+    prompts = capacity.max_rows if budget.prompts is None else budget.prompts
+    for key, _ in cycle.entries:
+        if len(entries) == decode:
+            break
+        if key in left and left[key].to_compute == 1:
+            entries.append((key, 1))
+    rows = capacity.max_rows - len(entries)
+    prefill = min(prefill, tokens - len(entries))
+    for key, wanted in cycle.entries:
+        if not (prompts and rows and prefill > 0):
+            break
+        if key in left and left[key].to_compute > 1:
+            chunk = min(wanted, prefill)
+            entries.append((key, chunk))
+            prefill -= chunk
+            prompts -= 1
+            rows -= 1
+    return entries
+
+
+def _within_memory(
+    entries: list[tuple[str, int]],
+    cycle: StepPlan,
+    left: dict[str, Generation],
+    capacity: Capacity,
+) -> StepPlan:
+    """Return a step of the first entries for which there is memory now.
+
+    Sequences of steps in flight cannot be evicted, though the policy may have planned so.
+    """
+    needed = sum(tokens for _, tokens in entries)
+    if needed <= capacity.free_tokens:
+        return StepPlan(tuple(entries), wake_s=cycle.wake_s)
+    keys = {key for key, _ in entries}
+    evictable = tuple(key for key in cycle.evictable if key not in keys)
+    room = capacity.free_tokens + sum(left[key].kv_tokens for key in evictable if key in left)
+    while entries and needed > room:
+        needed -= entries.pop()[1]
+    return StepPlan(tuple(entries), tuple(k for k in evictable if k in left), cycle.wake_s)
+
+
+def in_micro_batches(policy: Policy, mode: Mode = Mode.CYCLE) -> Policy:
+    """Return a policy that plans the micro-batches of a pipeline; `OFF`: the policy itself."""
+    return policy if mode is Mode.OFF else MicroBatches(policy, mode)

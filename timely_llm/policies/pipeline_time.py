@@ -1,0 +1,224 @@
+"""The step-time model of an engine in stages: a step's latency and a pipeline's cycle differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from timely_llm.core.step import StageTimes
+from timely_llm.policies.step_time import StepTime
+
+_FORGETTING = 0.98
+_TAKEN_TO_BLOCK = 1.0  # of the transfer times, until some were measured
+
+
+class Coefficients(NamedTuple):
+    """Seconds of a step as a linear function of what it computes.
+
+    Attributes:
+        base_s: of any step.
+        row_s: of each decoding sequence.
+        prefill_token_s: of each prompt token.
+        context_token_s: of each token that is attended to.
+    """
+
+    base_s: float
+    row_s: float
+    prefill_token_s: float
+    context_token_s: float
+
+    def plus(self, other: Sequence[float], share: float = 1.0) -> Coefficients:
+        """Return these plus a share of others."""
+        return Coefficients(*(a + share * b for a, b in zip(self, other, strict=True)))
+
+    def seconds(self, rows: float, prefill_tokens: float, context_tokens: float) -> float:
+        """Return the seconds of a step."""
+        base, row, prefill, context = self
+        return base + row * rows + prefill * prefill_tokens + context * context_tokens
+
+    def below(self, other: Coefficients) -> bool:
+        """Return whether no step takes longer than by others."""
+        return all(a <= b for a, b in zip(self, other, strict=True))
+
+
+NOTHING = Coefficients(0.0, 0.0, 0.0, 0.0)
+
+
+class PipelineTime(StepTime):
+    """Predicted seconds of an engine in stages.
+
+    In one stage the time of a step is all there is to say: its sequences get a token after it, and
+    for as long the engine can do nothing else. In a pipeline these are two numbers. `latency_s` is
+    the time of one step through all stages and links. `predict_s` is the time of a *cycle*: each
+    of `rows` sequences gets a token in it, in `micro_batches` steps that share them evenly. It is
+    the latency, or the time of all steps at the busiest stage or link if that is longer (Ahn et al.
+    2025, Eq. 1 and 2, with links). A cycle is what policies count in: rates, shares and segments of
+    many tokens go by it, and no token comes sooner.
+
+    Args:
+        stages: seconds of computing of each stage. They learn.
+        links: seconds of each transfer to the next stage, all tokens as prompt tokens. They learn.
+        micro_batches: steps of a cycle.
+        blocking: share of its transfers in which a stage cannot compute, for all stages, until it
+            is learned; 0: transfers overlap with computing.
+
+    Attributes:
+        stages, links: as given.
+        blocking: the share of each stage.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[StepTime],
+        links: Sequence[StepTime],
+        micro_batches: int | None = None,
+        blocking: float = _TAKEN_TO_BLOCK,
+    ) -> None:
+        if len(links) != len(stages) - 1:
+            raise ValueError(f"{len(stages)} stages have {len(stages) - 1} links, not {len(links)}")
+        self.stages = list(stages)
+        self.links = list(links)
+        self.observations = 0
+        self.grows = True
+        self.blocking = [blocking] * len(self.stages)
+        self._blocked_s = [0.0] * len(self.stages)
+        self._sent_s = [0.0] * len(self.stages)
+        self._micro_batches = micro_batches or len(self.stages)
+        self._sum_up()
+
+    @classmethod
+    def unknown(cls, stages: int) -> PipelineTime:
+        """Return the model of an engine of which nothing was measured."""
+        whole = StepTime()
+        return cls(
+            [StepTime(*(part / stages for part in whole.coefficients)) for _ in range(stages)],
+            [StepTime(0.001, 0.0, 0.0001) for _ in range(stages - 1)],
+        )
+
+    @property
+    def micro_batches(self) -> int:
+        """Steps of a cycle."""
+        return self._micro_batches
+
+    @micro_batches.setter
+    def micro_batches(self, number: int) -> None:
+        if number != self._micro_batches:
+            self._micro_batches = number
+            self._sum_up()
+
+    def predict_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the predicted seconds of a cycle.
+
+        Args:
+            rows: sequences that decode one token each, in all steps of the cycle.
+            prefill_tokens: prompt tokens that one of its steps computes.
+            context_tokens: tokens that the sequences attend to.
+        """
+        number = self._micro_batches
+        base, row, prefill, context = self._latency
+        seconds = (
+            base
+            + (row * rows + context * context_tokens) / number
+            + prefill * prefill_tokens
+        )  # fmt: skip
+        for base, row, prefill, context in self._cycles:
+            cycle_s = base + row * rows + prefill * prefill_tokens + context * context_tokens
+            if cycle_s > seconds:
+                seconds = cycle_s
+        return max(seconds, 1e-6)
+
+    def latency_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the predicted seconds from a step's begin to its tokens, in an idle pipeline.
+
+        Args:
+            rows: sequences that decode one token each, in this step.
+            prefill_tokens: prompt tokens computed by the step.
+            context_tokens: tokens that the step's sequences attend to.
+        """
+        return max(self._latency.seconds(rows, prefill_tokens, context_tokens), 1e-6)
+
+    def occupancy_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the predicted seconds in which a step keeps its busiest stage or link from others.
+
+        Args:
+            rows: sequences that decode one token each, in this step.
+            prefill_tokens: prompt tokens computed by the step.
+            context_tokens: tokens that the step's sequences attend to.
+        """
+        return max(
+            resource.seconds(rows, prefill_tokens, context_tokens) for resource in self._resources
+        )
+
+    def observe(
+        self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
+    ) -> None:
+        """Learn from a step without times of its stages.
+
+        Each is taken to have had the share of the latency that it is predicted to have.
+        """
+        predicted_s = self.latency_s(rows, prefill_tokens, context_tokens)
+        share = seconds / predicted_s
+        for stage in self.stages:
+            stage_s = share * stage.predict_s(rows, prefill_tokens, context_tokens)
+            stage.observe(stage_s, rows, prefill_tokens, context_tokens)
+        self._learn_links(
+            [share * link.predict_s(0, rows + prefill_tokens) for link in self.links],
+            rows + prefill_tokens,
+        )
+        self.observations += 1
+        self._sum_up()
+
+    def observe_stages(
+        self, times: StageTimes, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
+    ) -> None:
+        """Learn from the times of a step in each stage."""
+        for stage, stage_s in zip(self.stages, times.stage_s, strict=True):
+            stage.observe(stage_s, rows, prefill_tokens, context_tokens)
+        self._learn_links(times.link_s, rows + prefill_tokens)
+        self._learn_blocking(times)
+        self.observations += 1
+        self._sum_up()
+
+    def _learn_links(self, links_s: Sequence[float], tokens: int) -> None:
+        for link, link_s in zip(self.links, links_s, strict=True):
+            link.observe(link_s, 0, tokens)
+
+    def _learn_blocking(self, times: StageTimes) -> None:
+        for place, blocked_s in enumerate(times.blocked_s):
+            sent_s = sum(times.link_s[max(place - 1, 0) : place + 1])
+            self._blocked_s[place] = _FORGETTING * self._blocked_s[place] + blocked_s
+            self._sent_s[place] = _FORGETTING * self._sent_s[place] + sent_s
+            if self._sent_s[place] > 0.0:
+                self.blocking[place] = min(self._blocked_s[place] / self._sent_s[place], 1.0)
+
+    def _sum_up(self) -> None:
+        """Compute the coefficients of all resources."""
+        computing = [Coefficients(*stage.coefficients) for stage in self.stages]
+        sending = []
+        for link in self.links:
+            base, _, token, _ = link.coefficients
+            sending.append(Coefficients(base, token, token, 0.0))
+        latency = NOTHING
+        for part in (*computing, *sending):
+            latency = latency.plus(part)
+        self._latency = latency
+        busy = list(sending)
+        for place, taken in enumerate(computing):
+            for transfer in sending[max(place - 1, 0) : place + 1]:
+                taken = taken.plus(transfer, self.blocking[place])
+            busy.append(taken)
+        self._resources = [
+            one
+            for place, one in enumerate(busy)
+            if not any(
+                one.below(other) and (place > at or not other.below(one))
+                for at, other in enumerate(busy)
+                if at != place
+            )
+        ]
+        number = self._micro_batches
+        self._cycles = [one._replace(base_s=number * one.base_s) for one in self._resources]
+        base, row, prefill, context = max(self._cycles, key=lambda one: one.seconds(number, 0, 0))
+        first = latency.base_s + latency.row_s / number
+        # A cycle of one row per step, and what the busiest resource has of each further one.
+        self.coefficients = max(base, first - row), row, prefill, context
