@@ -17,7 +17,7 @@ from timely_llm.conformance.engines.driver import FIXED, PROMPTS, TASKS, Driver
 from timely_llm.core.clock import VirtualClock
 from timely_llm.engines import remote
 from timely_llm.engines.contract import Engine
-from timely_llm.engines.pipelined import StageLink, PipelinedEngine, PipelineProfile
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
 from timely_llm.engines.remote import RemoteEngine
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import (
