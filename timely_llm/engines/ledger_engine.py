@@ -164,7 +164,7 @@ class KvLedger:
         return sequence.progress(self._async_scheduling)
 
     def planned(self, plan: StepPlan, admitted: AdmittedStep) -> dict[str, SequenceProgress]:
-        """Return the progress of a plan's sequences, and of each that was evicted for it, by key."""
+        """Return the progress of a plan's sequences, and of evicted ones, by key."""
         keys = [key for key, _ in plan.entries]
         keys += [sequence.key for sequence in admitted.evicted]
         return {key: self.progress(self._sequences[key]) for key in keys}
