@@ -71,11 +71,15 @@ test-launch: install
 test-colcon: install
 	python -m pytest -m colcon test/system
 
-# In an environment of its own, with vLLM's build for CPUs.
+# In an environment of its own, with vLLM's build for CPUs; the engine also on Model Runner V2, whose
+# kernels Triton's interpreter runs there.
 test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \
 		test/experiments/test_vllm_experiments.py
+	PYTHONPATH=$(abspath test/engines/interpreted_triton)$(if $(PYTHONPATH),:$(PYTHONPATH)) \
+		TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 \
+		$(VLLM_VENV)/bin/python -m pytest --hypothesis-profile=fast -k vllm test/engines
 
 # With Ray beside the packages of the environment, in a folder of its own.
 test-ray: install $(RAY_PACKAGES)/.installed

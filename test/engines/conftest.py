@@ -150,6 +150,8 @@ KINDS = (
     "vllm-ahead-llama",
     "vllm-guesses-llama",
 )
+if "VLLM_USE_V2_MODEL_RUNNER" not in os.environ:  # otherwise it decides for all of them
+    KINDS += tuple(f"v2-{kind}" for kind in KINDS if kind.startswith("vllm"))
 FLIGHTS = {"simulated-flights": 2, "simulated-ahead": 3}
 """Steps in flight of the kinds that have more than one."""
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
@@ -189,10 +191,12 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
     model = request.getfixturevalue(name)
     if kind:
         pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
-        from test.engines.vllm_runner import NoModel, asynchronous
+        from test.engines.vllm_runner import NoModel, asynchronous, need_runner
         from timely_llm.engines.vllm.engine import VllmEngine
 
         args: dict[str, Any] = {}
+        if "v2" in kind:
+            args["model_runner"] = need_runner("v2")
         if "scheduler" in kind:
             args["distributed_executor_backend"] = NoModel
         if "guesses" in kind:

@@ -21,6 +21,7 @@ from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 from timely_llm.engines.vllm import options
+from timely_llm.engines.vllm.runner import why_not
 
 ON_CPU = current_platform.is_cpu()
 ONE_GPU = not ON_CPU and torch.cuda.device_count() < 2
@@ -33,6 +34,14 @@ def _light_args(**given: Any) -> EngineArgs:
 
 
 vars(options)["EngineArgs"] = _light_args
+
+
+def need_runner(name: str) -> str:
+    """Skip a test if one of vLLM's model runners cannot start here; return its name."""
+    reason = why_not(name)
+    if reason is not None:
+        pytest.skip(f"no Model Runner {name.upper()}: {reason}")
+    return name
 
 
 class NoModel(Executor):  # type: ignore[misc] # of a library that is not always there

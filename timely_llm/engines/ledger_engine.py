@@ -146,6 +146,7 @@ class KvLedger:
         rows = min(limits.max_rows, limits.max_step_tokens)
         self._spare_tokens = rows * sequences.block_tokens
         self._evicted: list[str] = []
+        self._shortened: list[str] = []
 
     @property
     def capacity(self) -> Capacity:
@@ -175,10 +176,16 @@ class KvLedger:
         sequence.computed = sequence.shared
         self._evicted.append(sequence.key)
 
+    def shorten(self, sequence: SequenceState) -> None:
+        """Record that a sequence keeps only whole blocks; the next result has its progress."""
+        sequence.computed = self._sequences.whole_blocks(sequence.computed)
+        self._shortened.append(sequence.key)
+
     def clear(self) -> None:
         """Remove all sequences and prefixes."""
         self._sequences.clear()
         self._evicted.clear()
+        self._shortened.clear()
 
     def spare_tokens(self, plan: StepPlan) -> int:
         """Return the KV tokens that a plan leaves free, in whole blocks."""
@@ -284,6 +291,7 @@ class KvLedger:
         recomputed = {}
         # Includes the evictions of an earlier step that failed and had no result.
         evicted, self._evicted = tuple(self._evicted), []
+        shortened, self._shortened = self._shortened, []
         progress: dict[str, SequenceProgress] = {}
         for part in admitted.sequences:
             sequence, start, tokens, finishes, *_ = part
@@ -306,7 +314,7 @@ class KvLedger:
             sequence.most_computed = max(sequence.most_computed, stop)
             computed[sequence.key] = stop - start
             progress[sequence.key] = sequence.progress(self._async_scheduling)
-        for key in (*admitted.failures, *evicted, *(loaded or ()), *loading):
+        for key in (*admitted.failures, *evicted, *shortened, *(loaded or ()), *loading):
             if key in by_key:
                 progress[key] = by_key[key].progress(self._async_scheduling)
         return StepResult(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,6 @@ from tools.vllm_coupling.sources import Class, Files, Found, Sources
 
 CALLERS = ("vllm/v1/", "vllm/distributed/kv_transfer/")
 """Where vLLM calls what stands in the place of its methods."""
-
-NOT_CALLERS = ("vllm/v1/worker/gpu/",)
-"""The second model runner, which the engine switches off: it has a slot for each live request."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class _Comparison:
         self._texts = {
             name: files.read(name)
             for name in files.names()
-            if name.startswith(CALLERS) and not name.startswith(NOT_CALLERS)
+            if name.startswith(CALLERS)
         }
         self._trees: dict[str, ast.Module] = {}
         self._places = {one.name: (one.module, one.name) for one in ours.imports}
@@ -161,7 +159,10 @@ class _Comparison:
 
     def _call_sites(self, one: Override, owner: Class) -> Iterator[str]:
         """Yield where vLLM calls a method of its own in a way that ours does not take."""
+        callers = self._facts.callers.get(one.owner, "")
         for file, tree in self._callers(one.name):
+            if not re.match(callers, file):
+                continue
             for within, call in _calls(tree, one.name):
                 receiver = ast.unparse(call.func)[: -len(one.name) - 1]
                 if self._is_of(receiver, within, file, one, owner):

@@ -24,6 +24,9 @@ class Facts:
         spelled: (class, attribute) that we name by a text, and cannot do without.
         calls: "module:expression" -> (class, method): functions that are kept under another name.
         receivers: class -> names under which vLLM itself calls the methods that we override.
+        callers: class -> what the names of modules begin with that call these methods, as a
+            regular expression; all modules, if it is not named.
+        renamed: (module of ours, imported name) -> short name, where two classes have one name.
         options: module of ours -> class; a dictionary in the module names its fields.
         option_marks: keys that such a dictionary has.
     """
@@ -40,6 +43,8 @@ class Facts:
     spelled: frozenset[tuple[str, str]] = frozenset()
     calls: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     receivers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    callers: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     option_marks: frozenset[str] = frozenset()
 

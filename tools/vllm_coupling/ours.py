@@ -150,7 +150,8 @@ class _Reader:
         for alias in node.names:
             called = alias.asname or alias.name
             if theirs:
-                self._imported[called] = alias.name
+                short = self._facts.renamed.get((self._name, alias.name), alias.name)
+                self._imported[called] = short
                 self._made.imports.append(Import(node.module or "", alias.name, self._at(node)))
             else:
                 self._modules.add(called)

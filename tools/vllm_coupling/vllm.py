@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from tools.vllm_coupling.facts import Facts
 
-_SCHED = "vllm.v1.core.sched"
+_SCHED, _SLOTS = "vllm.v1.core.sched", "vllm.v1.worker.gpu"
 
 CLASSES = {
     "AsyncScheduler": f"{_SCHED}.async_scheduler:AsyncScheduler",
     "BlockPool": "vllm.v1.core.block_pool:BlockPool",
     "CacheConfig": "vllm.config:CacheConfig",
+    "CachedRequestData": f"{_SCHED}.output:CachedRequestData",
     "CompletionOutput": "vllm.outputs:CompletionOutput",
     "EngineArgs": "vllm.engine.arg_utils:EngineArgs",
     "EngineCore": "vllm.v1.engine.core:EngineCore",
@@ -22,6 +23,7 @@ CLASSES = {
     "EngineCoreRequest": "vllm.v1.engine:EngineCoreRequest",
     "Executor": "vllm.v1.executor:Executor",
     "GPUModelRunner": "vllm.v1.worker.gpu_model_runner:GPUModelRunner",
+    "GPUModelRunnerV2": "vllm.v1.worker.gpu.model_runner:GPUModelRunner",
     "InprocClient": "vllm.v1.engine.core_client:InprocClient",
     "InputBatch": "vllm.v1.worker.gpu_input_batch:InputBatch",
     "KVCacheBlock": "vllm.v1.core.kv_cache_utils:KVCacheBlock",
@@ -31,15 +33,20 @@ CLASSES = {
     "KVTransferConfig": "vllm.config:KVTransferConfig",
     "LLMEngine": "vllm.v1.engine.llm_engine:LLMEngine",
     "LogitsProcessor": "vllm.v1.sample.logits_processor:LogitsProcessor",
+    "LogitsContext": f"{_SLOTS}.sample.logits_processor.interface:LogitsContext",
+    "LogitsProcessorV2": f"{_SLOTS}.sample.logits_processor.interface:LogitsProcessor",
     "LogitsProcessors": "vllm.v1.sample.logits_processor:LogitsProcessors",
     "ModelConfig": "vllm.config:ModelConfig",
     "MultiprocExecutor": "vllm.v1.executor.multiproc_executor:MultiprocExecutor",
+    "PPHandler": f"{_SLOTS}.pp_utils:PPHandler",
     "ParallelConfig": "vllm.config:ParallelConfig",
+    "PendingRecv": f"{_SLOTS}.pp_utils:PendingRecv",
     "Platform": "vllm.platforms.interface:Platform",
     "Request": "vllm.v1.request:Request",
     "RequestOutput": "vllm.outputs:RequestOutput",
     "RequestOutputKind": "vllm.sampling_params:RequestOutputKind",
     "RequestQueue": f"{_SCHED}.request_queue:RequestQueue",
+    "RequestState": f"{_SLOTS}.states:RequestState",
     "RequestStatus": "vllm.v1.request:RequestStatus",
     "SamplingParams": "vllm.sampling_params:SamplingParams",
     "Scheduler": f"{_SCHED}.scheduler:Scheduler",
@@ -66,7 +73,10 @@ MEMBERS: dict[str, dict[str, str]] = {
     },
     "EngineCoreOutput": {"request_id": ""},
     "EngineCoreOutputs": {"outputs": "EngineCoreOutput[]"},
-    "GPUModelRunner": {"get_model()": "", "input_batch": "InputBatch"},
+    "GPUModelRunner": {
+        "get_model()": "", "input_batch": "InputBatch", "vllm_config": "VllmConfig",
+    },
+    "GPUModelRunnerV2": {"pp_handler": "PPHandler", "req_states": "RequestState"},
     "InprocClient": {"_finalizer": "", "engine_core": "EngineCore"},
     "InputBatch": {"logitsprocs": "LogitsProcessors"},
     "KVCacheManager": {
@@ -75,8 +85,11 @@ MEMBERS: dict[str, dict[str, str]] = {
     },
     "LLMEngine": {"engine_core": "InprocClient"},
     "LogitsProcessors": {"non_argmax_invariant": ""},
+    "LogitsContext": {"expanded_idx_mapping": "", "idx_mapping_np": "", "pos": ""},
     "ModelConfig": {"dtype": ""},
+    "PendingRecv": {"idx_mapping_np": ""},
     "Request": {
+        "request_id": "",
         "sampling_params": "SamplingParams",
         "structured_output_request": "StructuredOutputRequest",
     },
@@ -85,8 +98,9 @@ MEMBERS: dict[str, dict[str, str]] = {
         "connector": "KVConnectorBase_V1", "kv_cache_manager": "KVCacheManager",
         "requests": "Request[]", "offers": "",
     },
+    "SchedulerOutput": {"scheduled_cached_reqs": "CachedRequestData"},
     "VllmConfig": {
-        "cache_config": "CacheConfig", "kv_transfer_config": "KVTransferConfig",
+        "additional_config": "", "cache_config": "CacheConfig", "kv_transfer_config": "KVTransferConfig",
         "model_config": "ModelConfig", "parallel_config": "ParallelConfig",
         "scheduler_config": "SchedulerConfig",
     },
@@ -98,10 +112,15 @@ ROOTS: dict[str, dict[str, str]] = {
         "config": "VllmConfig", "core": "EngineCore", "current_platform": "Platform",
         "request": "Request", "self._core": "EngineCore", "self._scheduler": "Scheduler",
     },
-    "engines.vllm.sampling": {
-        "params": "SamplingParams", "runner": "GPUModelRunner",
-        "self.model_runner": "GPUModelRunner",
+    "engines.vllm.runner": {
+        "self.model_runner": "GPUModelRunner", "self.vllm_config": "VllmConfig",
     },
+    "engines.vllm.runner_v1": {"runner": "GPUModelRunner"},
+    "engines.vllm.runner_v2": {
+        "ctx": "LogitsContext", "handler": "PPHandler", "pending": "PendingRecv",
+        "runner": "GPUModelRunnerV2", "scheduler_output": "SchedulerOutput",
+    },
+    "engines.vllm.sampling": {"params": "SamplingParams"},
     "engines.vllm.connectors": {"queue": "RequestQueue", "scheduler": "Scheduler"},
     "engines.vllm.core": {
         "output": "EngineCoreOutput", "outputs": "EngineCoreOutputs[]", "requests": "Request[]",
@@ -127,13 +146,18 @@ ROOTS: dict[str, dict[str, str]] = {
 
 OWN: dict[str, frozenset[str]] = {
     "": frozenset(("_OPEN", "decoding", "engine_args", "given", "limits", "log", "part", "tokens")),
-    "engines.vllm.sampling": frozenset((
-        "bitmask", "model", "of_rows", "self._matcher", "self._rows", "storage", "weights",
+    "engines.vllm.runner": frozenset((
+        "model", "name", "runner_of(self.vllm_config)", "storage", "weights",
+        "{'0': 'v1', '1': 'v2'}",
     )),
+    "engines.vllm.runner_v1": frozenset(("self._rows",)),
+    "engines.vllm.runner_v2": frozenset(("self._slots", "slots")),
+    "engines.vllm.sampling": frozenset(("bitmask", "drawn", "of_rows", "self._matcher")),
     "engines.vllm.connectors": frozenset(("resting", "self._taken")),
     "engines.vllm.core": frozenset((
-        "of", "self._held", "self._ids", "self._driver", "self._outputs",
+        "keys", "of", "runner", "self._held", "self._ids", "self._driver", "self._outputs",
     )),
+    "engines.vllm.options": frozenset(("runner",)),
     "engines.vllm.scheduler": frozenset(("resting", "self._lent", "self.offers")),
     "engines.vllm.stock": frozenset((
         "before", "plan", "prefix", "result", "self._begun", "self._in_flight", "self._grammars",
@@ -149,7 +173,7 @@ OWN_ATTRIBUTES = {
         "failed", "forget_cached", "hold", "lend", "lend_prefix_hit", "offers", "order",
         "prefix_hit", "release", "scheduled",
     )),
-    "DrawProcessor": frozenset(("_rows",)),
+    "DrawProcessor": frozenset(("_rows", "_slots")),
     "SharedGrammar": frozenset(("_matcher",)),
 }  # fmt: skip
 """What our classes have beside what they inherit; `Scheduler`: our own, as other modules see it."""
@@ -159,6 +183,7 @@ NEEDED = {
         "__init__", "schedule", "has_requests", "finish_requests", "_mamba_block_aligned_split",
     )),
     "LogitsProcessor": frozenset(("__init__", "is_argmax_invariant", "update_state", "apply")),
+    "LogitsProcessorV2": frozenset(("__init__", "add_request", "apply")),
     "StructuredOutputGrammar": frozenset((
         "accept_tokens", "fill_bitmask", "is_terminated", "validate_tokens", "rollback", "reset",
     )),
@@ -185,12 +210,19 @@ RECEIVERS = {
     "KVCacheManager": frozenset(("kv_cache_manager",)),
     "KVConnectorBase_V1": frozenset(("connector",)),
     "LogitsProcessor": frozenset(("processor", "logitproc", "logitsproc", "proc")),
+    "LogitsProcessorV2": frozenset(("processor",)),
     "Platform": frozenset(("current_platform",)),
     "Scheduler": frozenset(("scheduler",)),
     "StructuredOutputBackend": frozenset(("backend",)),
     "StructuredOutputGrammar": frozenset(("grammar",)),
 }
 """Names under which vLLM's own modules call what we put in the place of its methods."""
+
+CALLERS = {
+    "LogitsProcessor": "vllm/v1/(?!worker/gpu/)",
+    "LogitsProcessorV2": "vllm/v1/worker/gpu/",
+}
+"""Modules of one model runner, which have the same names for other things."""
 
 VLLM = Facts(
     classes=CLASSES,
@@ -201,8 +233,16 @@ VLLM = Facts(
     needed=NEEDED,
     returns=RETURNS,
     receivers=RECEIVERS,
+    callers=CALLERS,
+    renamed={("engines.vllm.runner_v2", "LogitsProcessor"): "LogitsProcessorV2"},
     one_of={"Scheduler": (frozenset(("skipped_waiting", "kv_holding_waiting")),)},
-    spelled=frozenset((("MultiprocExecutor", "is_failed"), ("Scheduler", "waiting"))),
+    spelled=frozenset(
+        (
+            ("GPUModelRunnerV2", "get_model"),
+            ("MultiprocExecutor", "is_failed"),
+            ("Scheduler", "waiting"),
+        )
+    ),
     guarded=frozenset(
         (
             ("InprocClient", "_finalizer"),  # since 0.31
@@ -213,11 +253,12 @@ VLLM = Facts(
         "engines.vllm.core:SharedGrammars": ("StructuredOutputBackend", ""),
         "engines.vllm.stock:SharedGrammars": ("StructuredOutputBackend", ""),
         "engines.vllm.connectors:self._ask": ("KVConnectorBase_V1", "get_num_new_matched_tokens"),
+        "engines.vllm.runner_v2:execute_model": ("GPUModelRunnerV2", "execute_model"),
         "engines.vllm.scheduler:self._find": ("KVCacheManager", "get_computed_blocks"),
         "engines.vllm.stock:self._schedule": ("Scheduler", "schedule"),
     },
-    options={"engines.vllm.options": "EngineArgs"},
-    option_marks=frozenset(("enforce_eager",)),
+    options={"engines.vllm.options": "EngineArgs", "engines.vllm.runner": "EngineArgs"},
+    option_marks=frozenset(("enforce_eager", "logits_processors")),
 )
 
 WITHOUT = frozenset(("engines.vllm.engine", "engines.vllm.kv_loads", "engines.vllm.version"))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
@@ -21,6 +21,7 @@ from timely_llm.engines.sequences import AdmittedSequence, EngineLimits
 from timely_llm.engines.vllm.connectors import only_connector
 from timely_llm.engines.vllm.options import engine_config
 from timely_llm.engines.vllm.process_state import close_core, enter_core, replace_kernels
+from timely_llm.engines.vllm.runner import runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammar, SharedGrammars, decoding_params
 
 if TYPE_CHECKING:
@@ -177,14 +178,17 @@ class VllmCore:
         engine_args: Mapping[str, Any],
     ) -> None:
         config = engine_config(model, dtype, limits, block_tokens, engine_args)
+        runner = runner_of(config)
         replace_kernels()
-        with only_connector():
+        with only_connector(), runner.chosen():
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+            self.in_flight: int = config.max_concurrent_batches
         enter_core(self._core)
+        self._core.model_executor.collective_rpc("prepare_worker")
+        self._slots = runner.slots(config)
         self._scheduler: PlannedScheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
         self.async_scheduling: bool = config.scheduler_config.async_scheduling
-        self.in_flight: int = config.max_concurrent_batches
         self._driver = VllmStepDriver(self._core, self.in_flight)
         self.vocabulary: int = config.model_config.get_vocab_size()
         self._core.structured_output_manager.backend = SharedGrammars(
@@ -192,10 +196,6 @@ class VllmCore:
         )
         self.speculative_tokens: int = config.num_speculative_tokens
         self._finds: bool = engine_args.get("enable_prefix_caching", False)
-        if self.speculative_tokens:
-            self._core.model_executor.collective_rpc("draw_by_seed")
-        if config.parallel_config.pipeline_parallel_size > 1 and current_platform.is_cpu():
-            self._core.model_executor.collective_rpc("prepare_stage")
         self._ids: dict[str, str] = {}
         self._held: dict[str, Any] = {}
         self._begun = 0
@@ -299,6 +299,23 @@ class VllmCore:
     def free_blocks(self) -> int:
         """Free KV blocks of vLLM."""
         return int(self._scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    def crowded_out(self, keys: frozenset[str], rests: Set[str]) -> list[str]:
+        """Return the suspended sequences to hold before a step, so that all of it gets slots.
+
+        Args:
+            keys: keys of the step.
+            rests: keys of sequences without a step in flight.
+
+        Returns:
+            Their keys, the one that was suspended first is the first.
+        """
+        if self._slots is None:
+            return []
+        running = [request.request_id.partition("-")[2] for request in self._scheduler.running]
+        lacking = len(keys.union(running)) - self._slots
+        idle = (key for key in reversed(running) if key in rests and key not in keys)
+        return list(islice(idle, max(lacking, 0)))
 
     def drafted(self, keys: Iterable[str]) -> dict[str, int]:
         """Return the number of drafted tokens by key; 0 for a sequence with a temperature."""

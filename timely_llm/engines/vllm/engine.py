@@ -205,6 +205,7 @@ class VllmEngine:
         admitted = self._ledger.admit(plan, fetch)
         for sequence in admitted.evicted:
             self._core.end(sequence.key)
+        self._free_slots(admitted)
         speculative = self._speculate(plan, admitted)
         keys = tuple(key for key, _ in plan.entries) if self._loads else ()
         self._in_flight.add(_InFlightStep(admitted, speculative, submitted_s, keys))
@@ -299,6 +300,16 @@ class VllmEngine:
         """Keep the whole blocks of a sequence for its next request."""
         sequence.computed = self._sequences.whole_blocks(sequence.computed)
         self._core.hold(key, sequence.computed)
+
+    def _free_slots(self, admitted: AdmittedStep) -> None:
+        """End requests of suspended sequences if the step lacks slots; their whole blocks stay."""
+        by_key = self._sequences.by_key
+        keys = frozenset(part.sequence.key for part in admitted.sequences)
+        rests = {key for key, sequence in by_key.items() if not sequence.steps_in_flight}
+        for key in self._core.crowded_out(keys, rests):
+            sequence = by_key[key]
+            self._ledger.shorten(sequence)
+            self._core.hold(key, sequence.computed)
 
     def _speculate(self, plan: StepPlan, admitted: AdmittedStep) -> dict[str, int]:
         """Return the speculative tokens of each sequence in a step, by key."""

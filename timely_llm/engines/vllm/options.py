@@ -14,7 +14,7 @@ from vllm.usage.usage_lib import UsageContext
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.connectors import check_connector, transfer_config
-from timely_llm.engines.vllm.sampling import LOGITS_PROCESSOR, WORKER_EXTENSION
+from timely_llm.engines.vllm.runner import MOST_SUSPENDED, WORKER_EXTENSION, choose_runner
 from timely_llm.engines.vllm.scheduler import SCHEDULERS
 
 log = logging.getLogger(__name__)
@@ -41,8 +41,12 @@ OURS = {
     "spec_model",
     "spec_tokens",
     "data_parallel_size",
+    "max_num_active_seqs",
 }
 """Options of vLLM that users cannot set."""
+
+ENGINE_OPTIONS = ("model_runner", "max_suspended")
+"""Options of this engine that vLLM does not have."""
 
 GRAPH_TOKENS = 1024
 """Most tokens of a step that is a CUDA graph."""
@@ -62,33 +66,39 @@ def engine_config(
 
     Raises:
         EngineError: an option is one of `OURS`, speculative decoding has another drafter than
-            n-grams, or the model keeps other state than KV.
+            n-grams, the model runner cannot start here, or the model keeps other state than KV.
     """
     for name in sorted(OURS & engine_args.keys()):
         raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
     speculative_tokens = _speculative_tokens(engine_args)
     ahead = engine_args.get("async_scheduling", False)
-    _check_in_flight(speculative_tokens, ahead, engine_args.get("pipeline_parallel_size", 1))
+    stages = engine_args.get("pipeline_parallel_size", 1)
+    _check_in_flight(speculative_tokens, ahead, stages)
     finds = engine_args.get("enable_prefix_caching", False)
     if not isinstance(finds, bool):
         raise EngineError(
             f"engine_args: enable_prefix_caching must be true or false, not {finds!r}"
         )
+    most_suspended = engine_args.get("max_suspended", MOST_SUSPENDED)
+    if type(most_suspended) is not int or most_suspended < 0:
+        raise EngineError(
+            f"engine_args: max_suspended must be a whole number from 0, not {most_suspended!r}"
+        )
+    runner = choose_runner(engine_args.get("model_runner", "auto"), needs_v2=ahead and stages > 1)
     rows = min(limits.max_rows, limits.max_step_tokens)
+    blocks = _blocks(limits, rows, block_tokens)
+    # A live request has a block of its own. One more slot is for a prefix in the making.
+    most_live = min(rows * (stages + ahead) + most_suspended, blocks) + 1
     args: dict[str, Any] = {
         "model": model,
         "dtype": dtype,
         "max_model_len": limits.max_model_len,
-        "max_num_seqs": rows,
-        # vLLM reserves room for each speculative token before it knows their number.
-        "max_num_batched_tokens": limits.max_step_tokens + speculative_tokens,
         "block_size": block_tokens,
-        "num_gpu_blocks_override": _blocks(limits, rows, block_tokens),
+        "num_gpu_blocks_override": blocks,
         "enable_chunked_prefill": True,
         # Layers with a window keep all KV too: blocks are held and lent as a whole.
         "disable_hybrid_kv_cache_manager": True,
         "scheduler_reserve_full_isl": False,
-        "logits_processors": [] if speculative_tokens else [LOGITS_PROCESSOR],
         "worker_extension_cls": WORKER_EXTENSION,
         "async_scheduling": False,
         "skip_tokenizer_init": True,
@@ -96,11 +106,14 @@ def engine_config(
         "trust_remote_code": False,
         "enforce_eager": current_platform.is_cpu(),
         "max_cudagraph_capture_size": _graph_tokens(limits, engine_args),
-        **engine_args,
+        **runner.options(rows, most_live, limits.max_step_tokens, speculative_tokens),
+        **{name: given for name, given in engine_args.items() if name not in ENGINE_OPTIONS},
         "enable_prefix_caching": True,  # needed to hold blocks; the option decides about hits
     }
     args["kv_transfer_config"] = transfer_config(engine_args.get("kv_transfer_config"))
-    config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
+    with runner.chosen():
+        config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
+    runner.record(config)
     check_connector(config)
     _check_finds(finds, config)
     scheduler = config.scheduler_config

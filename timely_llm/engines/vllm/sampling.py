@@ -6,95 +6,47 @@ tokens, and on a CPU a request with a seed cannot be prefilled in chunks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from vllm.sampling_params import SamplingParams
-from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor
-from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 from vllm.v1.structured_output.backend_types import StructuredOutputBackend, StructuredOutputGrammar
 
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.transformers.sampling import SamplingParameters, sample
 
-LOGITS_PROCESSOR = f"{__name__}:DrawProcessor"
-WORKER_EXTENSION = f"{__name__}.DrawExtension"
 _TEMPERATURE, _SEED = "timely_llm.temperature", "timely_llm.seed"
 
 
 def decoding_params(decoding: Decoding) -> dict[str, Any]:
-    """Return the `extra_args` of a request, which `DrawProcessor` reads."""
+    """Return the `extra_args` of a request, which `temperature_and_seed` reads."""
     if not decoding.temperature:
         return {}
     return {_TEMPERATURE: decoding.temperature, _SEED: decoding.seed}
 
 
-class DrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that is not always there
-    """Samples tokens, and excludes all others in vLLM's logits."""
-
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self._rows: dict[int, tuple[float, int, int, list[int]]] = {}
-
-    def is_argmax_invariant(self) -> bool:
-        """Return that the most likely token can change."""
-        return False
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        """Update which request is in which row."""
-        process_dict_updates(self._rows, batch_update, _drawn)
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Exclude all tokens but the sampled one, in each row with a temperature.
-
-        Args:
-            logits: [rows, vocabulary]; changed.
-        """
-        if self._rows:
-            rows = list(self._rows)
-            draws = [
-                SamplingParameters(temperature, seed, prompt + len(said))
-                for temperature, seed, prompt, said in self._rows.values()
-            ]
-            of_rows = logits[rows]
-            token_ids = sample(draws, of_rows, of_rows.max(-1).values)
-            logits[rows] = -torch.inf
-            logits[rows, token_ids] = 0.0
-        return logits
+def temperature_and_seed(params: SamplingParams) -> tuple[float, int] | None:
+    """Return the temperature and the seed of a request; None: no temperature."""
+    extra = params.extra_args or {}
+    return (extra[_TEMPERATURE], extra[_SEED]) if _TEMPERATURE in extra else None
 
 
-class DrawExtension:
-    """Methods for vLLM's workers: vLLM takes no processor together with speculative decoding.
+def draw(logits: torch.Tensor, drawn: Mapping[int, tuple[float, int, int]]) -> None:
+    """Exclude all tokens but the sampled one, in some rows.
 
-    `DrawProcessor` does not know speculative tokens; rows with a temperature have none.
+    Args:
+        logits: [rows, vocabulary]; changed.
+        drawn: row -> temperature, seed, and tokens before the sampled one.
     """
-
-    model_runner: Any
-
-    def prepare_stage(self) -> None:
-        """Allocate the input that a pipeline stage gets from the stage before it.
-
-        On a CPU vLLM does so only if it compiles the model.
-        """
-        if self.model_runner.intermediate_tensors is None:
-            self.model_runner.profile_run()
-
-    def free_weights(self) -> None:
-        """Free the model's weights.
-
-        What vLLM compiled for a GPU refers to them until the process ends.
-        """
-        model = self.model_runner.get_model()
-        for weights in model.parameters():
-            storage = weights.untyped_storage()
-            storage.resize_(0)
-
-    def draw_by_seed(self) -> None:
-        """Add a `DrawProcessor` to the worker."""
-        runner = self.model_runner
-        processor = DrawProcessor(runner.vllm_config, runner.device, False)
-        runner.input_batch.logitsprocs.non_argmax_invariant.append(processor)
-        runner.input_batch.logitsprocs_need_output_token_ids = True
+    if drawn:
+        rows = list(drawn)
+        of_rows = logits[rows]
+        parameters = [SamplingParameters(*of) for of in drawn.values()]
+        token_ids = sample(parameters, of_rows, of_rows.max(-1).values)
+        logits[rows] = -torch.inf
+        logits[rows, token_ids] = 0.0
 
 
 class SharedGrammar(StructuredOutputGrammar):  # type: ignore[misc]
@@ -144,13 +96,3 @@ class SharedGrammars(StructuredOutputBackend):  # type: ignore[misc]
 
     def destroy(self) -> None:
         """Free nothing."""
-
-
-def _drawn(
-    params: SamplingParams, prompt: list[int] | None, said: list[int]
-) -> tuple[float, int, int, list[int]] | None:
-    """Return temperature, seed, prompt length and answer of a request; None: no temperature."""
-    extra = params.extra_args or {}
-    if _TEMPERATURE not in extra:
-        return None
-    return extra[_TEMPERATURE], extra[_SEED], len(prompt or ()), said

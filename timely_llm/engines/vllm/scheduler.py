@@ -49,6 +49,8 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         """Schedule the requests of `order`; see vLLM."""
         resting = {request.request_id: request for request in self.running}
         self.running = [resting.pop(name) for name in self.order if name in resting]
+        for request in self.running:  # `runner_v2.prepare` makes a pause of stages needless
+            request.next_decode_eligible_step = 0
         try:
             with self.offers.only(self.order) if self.offers else nullcontext():
                 output = super().schedule(*args, **kwargs)

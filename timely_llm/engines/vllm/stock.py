@@ -24,6 +24,7 @@ from timely_llm.engines.vllm.core import make_request
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS
 from timely_llm.engines.vllm.options import engine_config
 from timely_llm.engines.vllm.process_state import close_core, enter_core
+from timely_llm.engines.vllm.runner import runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammars
 from timely_llm.engines.vllm.version import reason
 
@@ -93,7 +94,8 @@ class StockVllm:
         with starting():
             config = stock_config(model, dtype, limits, engine_args)
             config.model_config.skip_tokenizer_init = False
-            self._engine = LLMEngine(config, Executor.get_class(config), log_stats=False)
+            with runner_of(config).chosen():
+                self._engine = LLMEngine(config, Executor.get_class(config), log_stats=False)
         client = self._engine.engine_core
         # Its finalizer would end the other engines of the process too.
         if hasattr(client, "_finalizer"):  # since 0.31
@@ -175,7 +177,8 @@ class StockEngine:
         self._limits = limits.for_model(most_positions(model))
         with starting():
             config = stock_config(model, dtype, limits, engine_args or {}, scheduling)
-            self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+            with runner_of(config).chosen():
+                self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
         vocabulary = config.model_config.get_vocab_size()
         self._core.structured_output_manager.backend = SharedGrammars(

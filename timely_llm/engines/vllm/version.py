@@ -31,8 +31,6 @@ def import_core() -> Any:
     check_version(installed_version())
     # Otherwise vLLM's CPU platform starts a process for its only worker.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    # The second model runner has one slot per row, and suspended sequences need slots too.
-    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         return importlib.import_module("timely_llm.engines.vllm.core")
@@ -57,6 +55,11 @@ def installed_version() -> str | None:
     return None
 
 
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdecimal())
+
+
 def check_version(version: str | None) -> None:
     """Refuse a version that is too old; log a warning for one that the engine never ran on.
 
@@ -69,7 +72,7 @@ def check_version(version: str | None) -> None:
             "the engine vllm needs the package vllm, which is not installed:"
             " pip install 'timely_llm[vllm]'"
         )
-    release = tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdecimal())
+    release = release_of(version)
     if release < OLDEST:
         raise EngineError(f"the engine vllm needs vllm {oldest} or newer, {version} is installed")
     if release > NEWEST_COMPARED:

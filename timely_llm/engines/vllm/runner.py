@@ -1,0 +1,165 @@
+"""vLLM's model runners: which one runs an engine, and all that depends on it.
+
+V1 takes the requests of each step as rows, which come and go. V2 gives a request a slot for its
+whole life, so a suspended request keeps one. When vLLM drops V1, `runner_v1.py` and the choice go.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from vllm import envs
+from vllm.triton_utils import HAS_TRITON
+
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.vllm.version import installed_version, release_of
+
+WORKER_EXTENSION = f"{__name__}.WorkerExtension"
+SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+"""vLLM's own variable, which vLLM reads while an engine starts."""
+
+MOST_SUSPENDED = 256
+"""Suspended requests that keep a slot of V2, unless `max_suspended` says otherwise."""
+
+_OLDEST_V2 = (0, 32)
+_NOTE = "timely_llm.model_runner"
+
+
+@dataclass(frozen=True)
+class ModelRunner:
+    """One of vLLM's model runners.
+
+    Attributes:
+        name: v1 or v2.
+    """
+
+    name: str
+
+    @property
+    def module(self) -> str:
+        """Module with the `DrawProcessor` of this runner, and with `prepare` for its workers."""
+        return f"{__package__}.runner_{self.name}"
+
+    def options(
+        self, rows: int, most_live: int, step_tokens: int, speculative_tokens: int
+    ) -> dict[str, Any]:
+        """Return the options of vLLM that depend on the runner.
+
+        Args:
+            rows: most sequences in a step.
+            most_live: requests that hold a slot at once, suspended ones included.
+            step_tokens: most tokens that a plan gives to a step.
+            speculative_tokens: speculative tokens of a sequence in a step.
+        """
+        # vLLM reserves room for each speculative token before it knows their number.
+        tokens = step_tokens + speculative_tokens
+        if self.name == "v1":
+            # It takes no processor together with speculative decoding: `prepare` adds it.
+            processors = [] if speculative_tokens else [f"{self.module}:DrawProcessor"]
+            return {
+                "max_num_seqs": rows,
+                "max_num_batched_tokens": tokens,
+                "logits_processors": processors,
+            }
+        return {
+            "max_num_seqs": most_live,
+            "max_num_active_seqs": rows,
+            "max_num_batched_tokens": max(tokens, most_live),  # vLLM wants no less
+            "logits_processors": [f"{self.module}:DrawProcessor"],
+        }
+
+    def record(self, config: Any) -> None:
+        """Record in a configuration that this runner runs; see `runner_of`."""
+        config.additional_config[_NOTE] = self.name
+
+    def slots(self, config: Any) -> int | None:
+        """Return the requests that hold a slot at once, a prefix in the making left out.
+
+        None: suspended requests hold no slot.
+        """
+        return config.scheduler_config.max_num_seqs - 1 if self.name == "v2" else None
+
+    @contextmanager
+    def chosen(self) -> Iterator[None]:
+        """Make vLLM start this runner; workers inherit the variable."""
+        before = os.environ.get(SWITCH)
+        os.environ[SWITCH] = "1" if self.name == "v2" else "0"
+        envs.disable_envs_cache()  # of an engine that started before
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[SWITCH]
+            else:
+                os.environ[SWITCH] = before
+
+
+def choose_runner(given: object, needs_v2: bool) -> ModelRunner:
+    """Return the runner of an engine.
+
+    Args:
+        given: the option `model_runner`. With auto, vLLM's variable decides if it is set. Without
+            it V1 runs, unless this vLLM has none or the other options need V2.
+        needs_v2: whether V1 does not take the other options.
+
+    Raises:
+        EngineError: there is no such runner, or it cannot start here.
+    """
+    if given not in ("auto", "v1", "v2"):
+        raise EngineError(f"engine_args: model_runner must be auto, v1 or v2, not {given!r}")
+    name = str(given)
+    if name == "auto":
+        name = {"0": "v1", "1": "v2"}.get(os.environ.get(SWITCH, ""), "")
+    if not name:
+        v2 = why_not("v1") is not None or (needs_v2 and why_not("v2") is None)
+        name = "v2" if v2 else "v1"
+    reason = why_not(name)
+    if reason is not None:
+        raise EngineError(f"vLLM's Model Runner {name.upper()} cannot start here: {reason}")
+    return ModelRunner(name)
+
+
+def why_not(name: str) -> str | None:
+    """Return why a runner cannot start on this machine; None: it can."""
+    if name == "v1":
+        gone = find_spec("vllm.v1.worker.gpu_model_runner") is None
+        return "this version of vLLM has V2 only" if gone else None
+    version = installed_version() or ""
+    if release_of(version) < _OLDEST_V2:
+        oldest = ".".join(map(str, _OLDEST_V2))
+        return f"this engine needs vllm {oldest} or newer for it, {version} is installed"
+    if not HAS_TRITON:
+        return "vLLM needs Triton for it, with a backend for this machine's processor"
+    return None
+
+
+def runner_of(config: Any) -> ModelRunner:
+    """Return the runner that was recorded in a configuration."""
+    return ModelRunner(config.additional_config[_NOTE])
+
+
+class WorkerExtension:
+    """Methods for vLLM's workers."""
+
+    model_runner: Any
+    vllm_config: Any
+
+    def prepare_worker(self) -> None:
+        """Do what the runner needs before the first step."""
+        import_module(runner_of(self.vllm_config).module).prepare(self.model_runner)
+
+    def free_weights(self) -> None:
+        """Free the model's weights.
+
+        What vLLM compiled for a GPU refers to them until the process ends.
+        """
+        model = self.model_runner.get_model()
+        for weights in model.parameters():
+            storage = weights.untyped_storage()
+            storage.resize_(0)
