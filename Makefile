@@ -71,8 +71,8 @@ test-launch: install
 test-colcon: install
 	python -m pytest -m colcon test/system
 
-# In an environment of its own, with vLLM's build for CPUs; the engine also on Model Runner V2, whose
-# kernels Triton's interpreter runs there.
+# In an environment of its own, with vLLM's build for CPUs. The second run is on Model Runner V2:
+# Triton's interpreter runs the kernels of that one on a CPU.
 test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \

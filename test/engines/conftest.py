@@ -128,7 +128,7 @@ def remote_letters(**limits: int) -> RemoteEngine:
         return RemoteEngine(Letters(), {"name": "letters", **limits})
 
 
-KINDS = (
+KINDS: tuple[str, ...] = (
     "simulated",
     "simulated-flights",
     "simulated-ahead",
@@ -152,6 +152,7 @@ KINDS = (
 )
 if "VLLM_USE_V2_MODEL_RUNNER" not in os.environ:  # otherwise it decides for all of them
     KINDS += tuple(f"v2-{kind}" for kind in KINDS if kind.startswith("vllm"))
+KINDS += ("vllm-scheduler-ahead-stages-llama",)  # V2 alone has both
 FLIGHTS = {"simulated-flights": 2, "simulated-ahead": 3}
 """Steps in flight of the kinds that have more than one."""
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
@@ -195,7 +196,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         from timely_llm.engines.vllm.engine import VllmEngine
 
         args: dict[str, Any] = {}
-        if "v2" in kind:
+        if "v2" in kind or "ahead-stages" in kind:
             args["model_runner"] = need_runner("v2")
         if "scheduler" in kind:
             args["distributed_executor_backend"] = NoModel

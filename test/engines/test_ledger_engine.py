@@ -11,8 +11,9 @@ from timely_llm.conformance.engines import ENGINE_CHECKS, EngineBench
 from timely_llm.conformance.engines.driver import Driver
 from timely_llm.core.errors import EngineError
 from timely_llm.core.step import StepPlan
-from timely_llm.engines.ledger_engine import LedgerEngine
-from timely_llm.engines.sequences import AdmittedSequence, EngineLimits
+from timely_llm.engines.contract import GREEDY
+from timely_llm.engines.ledger_engine import KvLedger, LedgerEngine
+from timely_llm.engines.sequences import AdmittedSequence, EngineLimits, Sequences
 from timely_llm.engines.simulated import ScriptTokenizer
 
 
@@ -86,3 +87,26 @@ def test_a_step_that_failed_is_made_again_with_the_same_tokens() -> None:
     assert said == expected
     tokens = len(engine.tokenizer.encode("find the apple")) + 5
     assert engine.capacity.free_tokens == EngineLimits().kv_tokens - 2 * tokens
+
+
+def test_a_sequence_that_keeps_whole_blocks_only_is_in_the_next_result() -> None:
+    sequences = Sequences(EngineLimits(), block_tokens=4)
+    ledger = KvLedger(sequences)
+    for key in "ab":
+        sequences.add(key, list(range(7)), None, GREEDY)
+        admitted = ledger.admit(StepPlan(((key, 6),)))
+        ledger.start(admitted)
+        ledger.commit(admitted, {}, 1.0)
+    free = sequences.free_tokens
+    ledger.shorten(sequences["a"])
+    assert sequences.free_tokens == free + 4
+    admitted = ledger.admit(StepPlan((("b", 1),)))
+    ledger.start(admitted)
+    result = ledger.commit(admitted, {"b": [1]}, 1.0)
+    assert result.progress["a"].context_tokens == 4
+    assert set(result.progress) == {"a", "b"}
+    admitted = ledger.admit(StepPlan((("a", 3),)))
+    ledger.start(admitted)
+    result = ledger.commit(admitted, {"a": [1]}, 1.0)
+    assert result.recomputed == {"a": 2}
+    assert set(result.progress) == {"a"}

@@ -223,6 +223,18 @@ def test_a_function_that_takes_whatever_comes_fits_both_releases() -> None:
     assert len(compared(newer, FITTING).problems) == 2
 
 
+def test_calls_in_modules_of_other_things_with_the_same_names_do_not_count() -> None:
+    elsewhere = replace(FACTS, callers={"Scheduler": "vllm/v2/"})
+    assert compare(OURS, FACTS, Texts(THEIRS)).problems
+    assert compare(OURS, elsewhere, Texts(THEIRS)).problems == ()
+
+
+def test_two_classes_of_one_name_are_told_apart() -> None:
+    facts = replace(FACTS, renamed={("vllm_planned", "Scheduler"): "SchedulerV2"})
+    owners = {use.owner for use in couplings(OURS, facts).uses}
+    assert "SchedulerV2" in owners and "Scheduler" not in owners
+
+
 def test_nothing_of_another_class_is_taken_for_a_call_of_ours() -> None:
     assert not any("blanks" in problem for problem in compared().problems)
 
@@ -250,6 +262,8 @@ def test_all_that_the_engine_uses_of_vllm_is_known() -> None:
     for one in (
         ("KVCacheManager", "get_computed_blocks", "PlannedScheduler._known"),
         ("KVConnectorBase_V1", "get_num_new_matched_tokens", "Offers._answer"),
+        ("LogitsProcessor", "apply", "RowDrawProcessor.apply"),
+        ("LogitsProcessorV2", "apply", "SlotDrawProcessor.apply"),
         ("Scheduler", "_mamba_block_aligned_split", "PlannedScheduler._mamba_block_aligned_split"),
     ):
         assert one in {(o.owner, o.name, o.ours) for o in made.overrides if o.replaces}
@@ -296,9 +310,18 @@ def test_the_installed_vllm_has_all_that_the_engine_uses() -> None:
                 )
             return text
 
+    class NewerV2(FolderFiles):
+        def read(self, name: str) -> str:
+            text = super().read(name)
+            slots = name.endswith("v1/worker/gpu/sample/sampler.py")
+            return text.replace(".apply(logits, ctx)", ".apply(logits)") if slots else text
+
     newer = Newer(Path(found.origin).parents[1])
     assert any("takes 1 by position, not 2" in one for one in compare(old, VLLM, newer).problems)
     assert compare(our_modules(ROOT), VLLM, newer).problems == ()
+    newer_v2 = NewerV2(Path(found.origin).parents[1])
+    (problem,) = compare(our_modules(ROOT), VLLM, newer_v2).problems
+    assert "SlotDrawProcessor.apply(logits, ctx) does not fit, it also needs ctx" in problem
 
 
 # Where releases come from.

@@ -48,11 +48,7 @@ class _Comparison:
         self._ours, self._facts, self._files = ours, facts, files
         self._sources = Sources(files)
         # Read first, in the order in which a wheel has them: others are then found among these.
-        self._texts = {
-            name: files.read(name)
-            for name in files.names()
-            if name.startswith(CALLERS)
-        }
+        self._texts = {name: files.read(name) for name in files.names() if name.startswith(CALLERS)}
         self._trees: dict[str, ast.Module] = {}
         self._places = {one.name: (one.module, one.name) for one in ours.imports}
         for name, place in facts.classes.items():

@@ -98,9 +98,12 @@ MEMBERS: dict[str, dict[str, str]] = {
         "connector": "KVConnectorBase_V1", "kv_cache_manager": "KVCacheManager",
         "requests": "Request[]", "offers": "",
     },
-    "SchedulerOutput": {"scheduled_cached_reqs": "CachedRequestData"},
+    "SchedulerOutput": {
+        "num_scheduled_tokens": "", "scheduled_cached_reqs": "CachedRequestData",
+    },
     "VllmConfig": {
-        "additional_config": "", "cache_config": "CacheConfig", "kv_transfer_config": "KVTransferConfig",
+        "additional_config": "", "cache_config": "CacheConfig",
+        "kv_transfer_config": "KVTransferConfig",
         "model_config": "ModelConfig", "parallel_config": "ParallelConfig",
         "scheduler_config": "SchedulerConfig",
     },
@@ -124,7 +127,7 @@ ROOTS: dict[str, dict[str, str]] = {
     "engines.vllm.connectors": {"queue": "RequestQueue", "scheduler": "Scheduler"},
     "engines.vllm.core": {
         "output": "EngineCoreOutput", "outputs": "EngineCoreOutputs[]", "requests": "Request[]",
-        "self._request(key)": "Request",
+        "scheduler_output": "SchedulerOutput", "self._request(key)": "Request",
     },
     "engines.vllm.options": {
         "cache": "CacheConfig", "model": "ModelConfig", "scheduler": "SchedulerConfig",
@@ -173,7 +176,8 @@ OWN_ATTRIBUTES = {
         "failed", "forget_cached", "hold", "lend", "lend_prefix_hit", "offers", "order",
         "prefix_hit", "release", "scheduled",
     )),
-    "DrawProcessor": frozenset(("_rows", "_slots")),
+    "RowDrawProcessor": frozenset(("_rows",)),
+    "SlotDrawProcessor": frozenset(("_slots",)),
     "SharedGrammar": frozenset(("_matcher",)),
 }  # fmt: skip
 """What our classes have beside what they inherit; `Scheduler`: our own, as other modules see it."""

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
-from test.engines.vllm_runner import LIGHT, ON_CPU, ONE_GPU, NoModel
+from test.engines.vllm_runner import (
+    LIGHT,
+    ON_CPU,
+    ONE_GPU,
+    NoModel,
+    asynchronous,
+    need_runner,
+)
 from timely_llm.engines.transformers.engine import TransformersEngine
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
 
@@ -449,12 +456,16 @@ def test_two_workers_answer_alike_and_an_end_is_reported(llama: Path, drive: typ
 
 
 @two_devices
-def test_two_stages_say_the_same_in_turns(llama: Path, drive: type[Driver]) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_two_stages_say_the_same_in_turns(llama: Path, drive: type[Driver], ahead: bool) -> None:
     said = []
     for stages in (1, 2):
-        args = {"pipeline_parallel_size": stages}
-        engine = VllmEngine(llama, limits=EngineLimits(max_model_len=256), engine_args=args)
-        assert engine.in_flight == stages
+        args: dict[str, Any] = {"pipeline_parallel_size": stages, "async_scheduling": ahead}
+        if ahead:
+            args["model_runner"] = need_runner("v2")
+        with asynchronous():
+            engine = VllmEngine(llama, limits=EngineLimits(max_model_len=256), engine_args=args)
+        assert engine.in_flight == stages + ahead
         flights = Flights(drive(engine))
         for key in "abcd":
             flights.add(key)
@@ -463,6 +474,23 @@ def test_two_stages_say_the_same_in_turns(llama: Path, drive: type[Driver]) -> N
                 flights.step(dict.fromkeys(keys, 40))
         flights.collect_all()
         said.append({key: words[:8] for key, words in flights.driver.said.items()})
+        engine.close()
+    assert said[0] == said[1]
+
+
+@two_devices
+def test_two_stages_say_the_same_step_by_step(llama: Path, drive: type[Driver]) -> None:
+    """A stage has the tokens of a step in the next one, whichever sequences pause in between."""
+    said = []
+    for stages in (1, 2):
+        args = {"pipeline_parallel_size": stages}
+        engine = VllmEngine(llama, limits=EngineLimits(max_model_len=256), engine_args=args)
+        driver = drive(engine)
+        for key in "abc":
+            driver.add_ids(key, [*PROMPT, 5 + ord(key)])
+        for plan in ("a", "a", "ab", "a", "b", "abc", "c", "c", "ab", "ca", "b", "b"):
+            driver.step(dict.fromkeys(plan, 110))
+        said.append(driver.said)
         engine.close()
     assert said[0] == said[1]
 

@@ -101,7 +101,7 @@ def test_both_runners_draw_the_same_tokens() -> None:
     params = {key: SamplingParams(extra_args=decoding_params(of)) for key, of in decodings.items()}
     logits = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
 
-    rows = runner_v1.DrawProcessor(None, torch.device("cpu"), False)
+    rows = runner_v1.RowDrawProcessor(None, torch.device("cpu"), False)
     added = [
         (row, params[key], [1] * (length - 1), [2])
         for row, (key, length) in enumerate(lengths.items())
@@ -111,7 +111,7 @@ def test_both_runners_draw_the_same_tokens() -> None:
 
     slots = {"a": 9, "b": 0, "greedy": 2, "c": 5}
     states = SimpleNamespace(spec=LogitsProcRequestState)
-    processor = runner_v2.DrawProcessor(None, states)
+    processor = runner_v2.SlotDrawProcessor(None, states)
     assert processor.add_request(2, params["a"])  # of a request that has ended
     changed = {key: processor.add_request(slots[key], of) for key, of in params.items()}
     assert changed == {"a": True, "b": True, "greedy": False, "c": True}

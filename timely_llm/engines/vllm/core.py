@@ -90,6 +90,7 @@ class VllmStepDriver:
         Raises:
             EngineError: vLLM schedules other tokens.
         """
+        self._await_grammars(order)
         self._step(order)
         if self._scheduler.scheduled != order:
             self._lose()
@@ -148,6 +149,19 @@ class VllmStepDriver:
             self._outputs.append(outputs)
         elif not order:
             raise EngineError("vLLM has lost a step")
+
+    def _await_grammars(self, order: Mapping[str, int]) -> None:
+        """Wait for passes, so that at most the oldest one has a pending token in a grammar.
+
+        vLLM waits for one pass before it samples the next token in that grammar.
+        """
+        requests = (self._scheduler.requests[request_id] for request_id in order)
+        keys = {request.request_id for request in requests if request.use_structured_output}
+        while any(  # the oldest pass is the last
+            keys & scheduler_output.num_scheduled_tokens.keys()
+            for _, scheduler_output, _ in list(self._core.batch_queue or ())[:-1]
+        ):
+            self._step({})
 
     def _lose(self) -> None:
         """Drop all passes in flight."""

@@ -43,7 +43,7 @@ class ModelRunner:
 
     @property
     def module(self) -> str:
-        """Module with the `DrawProcessor` of this runner, and with `prepare` for its workers."""
+        """Module of what this package does within the runner, with `prepare` for its workers."""
         return f"{__package__}.runner_{self.name}"
 
     def options(
@@ -61,7 +61,7 @@ class ModelRunner:
         tokens = step_tokens + speculative_tokens
         if self.name == "v1":
             # It takes no processor together with speculative decoding: `prepare` adds it.
-            processors = [] if speculative_tokens else [f"{self.module}:DrawProcessor"]
+            processors = [] if speculative_tokens else [f"{self.module}:RowDrawProcessor"]
             return {
                 "max_num_seqs": rows,
                 "max_num_batched_tokens": tokens,
@@ -71,7 +71,7 @@ class ModelRunner:
             "max_num_seqs": most_live,
             "max_num_active_seqs": rows,
             "max_num_batched_tokens": max(tokens, most_live),  # vLLM wants no less
-            "logits_processors": [f"{self.module}:DrawProcessor"],
+            "logits_processors": [f"{self.module}:SlotDrawProcessor"],
         }
 
     def record(self, config: Any) -> None:

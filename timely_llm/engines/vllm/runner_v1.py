@@ -13,7 +13,7 @@ from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 from timely_llm.engines.vllm.sampling import draw, temperature_and_seed
 
 
-class DrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that is not always there
+class RowDrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that is not always there
     """Samples tokens, and excludes all others in vLLM's logits."""
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
@@ -47,8 +47,8 @@ def prepare(runner: Any) -> None:
     """Prepare a worker's runner for its first step."""
     config = runner.vllm_config
     if config.speculative_config is not None:
-        # `DrawProcessor` does not know speculative tokens; rows with a temperature have none.
-        processor = DrawProcessor(config, runner.device, False)
+        # `RowDrawProcessor` does not know speculative tokens; rows with a temperature have none.
+        processor = RowDrawProcessor(config, runner.device, False)
         runner.input_batch.logitsprocs.non_argmax_invariant.append(processor)
         runner.input_batch.logitsprocs_need_output_token_ids = True
     stages = config.parallel_config.pipeline_parallel_size

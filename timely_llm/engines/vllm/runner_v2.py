@@ -15,7 +15,7 @@ from vllm.v1.worker.gpu.sample.logits_processor import (
 from timely_llm.engines.vllm.sampling import draw, temperature_and_seed
 
 
-class DrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that is not always there
+class SlotDrawProcessor(LogitsProcessor):  # type: ignore[misc] # of a library that is not always there
     """Samples tokens, and excludes all others in vLLM's logits."""
 
     def __init__(self, vllm_config: Any, req_states: LogitsProcRequestState) -> None:
