@@ -229,7 +229,7 @@ def test_calls_in_modules_of_other_things_with_the_same_names_do_not_count() -> 
     assert compare(OURS, elsewhere, Texts(THEIRS)).problems == ()
 
 
-def test_two_classes_of_one_name_are_told_apart() -> None:
+def test_two_classes_of_one_name_have_two_names_here() -> None:
     facts = replace(FACTS, renamed={("vllm_planned", "Scheduler"): "SchedulerV2"})
     owners = {use.owner for use in couplings(OURS, facts).uses}
     assert "SchedulerV2" in owners and "Scheduler" not in owners

@@ -176,6 +176,7 @@ OWN_ATTRIBUTES = {
         "failed", "forget_cached", "hold", "lend", "lend_prefix_hit", "offers", "order",
         "prefix_hit", "release", "scheduled",
     )),
+    "PlannedAsyncScheduler": frozenset(("decode_stagger",)),
     "RowDrawProcessor": frozenset(("_rows",)),
     "SlotDrawProcessor": frozenset(("_slots",)),
     "SharedGrammar": frozenset(("_matcher",)),
@@ -242,6 +243,7 @@ VLLM = Facts(
     one_of={"Scheduler": (frozenset(("skipped_waiting", "kv_holding_waiting")),)},
     spelled=frozenset(
         (
+            ("AsyncScheduler", "decode_stagger"),
             ("GPUModelRunnerV2", "get_model"),
             ("MultiprocExecutor", "is_failed"),
             ("Scheduler", "waiting"),

@@ -185,9 +185,6 @@ def test_a_suspended_sequence_without_a_slot_keeps_whole_blocks(
     result = engine.collect()
     assert result.recomputed == {"a": 5}
     assert set(result.progress) == {"a", "d", "b"}
-    whole = VllmEngine(llama, engine_args={"distributed_executor_backend": NoModel})
-    assert whole._core._slots is None or whole._core._slots > 64
-    whole.close()
     engine.close()
 
 

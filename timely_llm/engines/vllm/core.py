@@ -155,11 +155,13 @@ class VllmStepDriver:
 
         vLLM waits for one pass before it samples the next token in that grammar.
         """
+        if not self._queued:
+            return
         requests = (self._scheduler.requests[request_id] for request_id in order)
         keys = {request.request_id for request in requests if request.use_structured_output}
         while any(  # the oldest pass is the last
             keys & scheduler_output.num_scheduled_tokens.keys()
-            for _, scheduler_output, _ in list(self._core.batch_queue or ())[:-1]
+            for _, scheduler_output, _ in list(self._core.batch_queue)[:-1]
         ):
             self._step({})
 
@@ -199,7 +201,7 @@ class VllmCore:
             self.in_flight: int = config.max_concurrent_batches
         enter_core(self._core)
         self._core.model_executor.collective_rpc("prepare_worker")
-        self._slots = runner.slots(config)
+        self.slots = runner.slots(config)
         self._scheduler: PlannedScheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
         self.async_scheduling: bool = config.scheduler_config.async_scheduling
@@ -324,10 +326,10 @@ class VllmCore:
         Returns:
             Their keys, the one that was suspended first is the first.
         """
-        if self._slots is None:
+        if self.slots is None:
             return []
         running = [request.request_id.partition("-")[2] for request in self._scheduler.running]
-        lacking = len(keys.union(running)) - self._slots
+        lacking = len(keys.union(running)) - self.slots
         idle = (key for key in reversed(running) if key in rests and key not in keys)
         return list(islice(idle, max(lacking, 0)))
 

@@ -205,7 +205,8 @@ class VllmEngine:
         admitted = self._ledger.admit(plan, fetch)
         for sequence in admitted.evicted:
             self._core.end(sequence.key)
-        self._free_slots(admitted)
+        if self._core.slots is not None:
+            self._free_slots(admitted)
         speculative = self._speculate(plan, admitted)
         keys = tuple(key for key, _ in plan.entries) if self._loads else ()
         self._in_flight.add(_InFlightStep(admitted, speculative, submitted_s, keys))

@@ -49,8 +49,6 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         """Schedule the requests of `order`; see vLLM."""
         resting = {request.request_id: request for request in self.running}
         self.running = [resting.pop(name) for name in self.order if name in resting]
-        for request in self.running:  # `runner_v2.prepare` makes a pause of stages needless
-            request.next_decode_eligible_step = 0
         try:
             with self.offers.only(self.order) if self.offers else nullcontext():
                 output = super().schedule(*args, **kwargs)
@@ -144,3 +142,8 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
 
 class PlannedAsyncScheduler(PlannedScheduler, AsyncScheduler):  # type: ignore[misc]
     """The same for vLLM's asynchronous scheduler, which counts pending tokens."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Steps that vLLM leaves a request out on Model Runner V2: see `runner_v2.prepare`.
+        self.decode_stagger = 0
