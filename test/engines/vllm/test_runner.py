@@ -24,7 +24,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.sample.logits_processor import BatchUpdate
 from vllm.v1.worker.gpu.sample.logits_processor import LogitsContext, LogitsProcRequestState
 
-from test.engines.vllm_runner import NoModel, need_runner
+from test.engines.vllm_runner import need_runner
 from timely_llm.engines.transformers.engine import TransformersEngine
 from timely_llm.engines.vllm import runner, runner_v1, runner_v2
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
