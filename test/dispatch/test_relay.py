@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -28,6 +28,7 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.dispatch.link import Found
 from timely_llm.serving.limits import RequestLimits
 
 LOOKS = "".join(f"mf({cm});" for cm in range(10, 30))
@@ -293,6 +294,37 @@ def test_a_new_relay_goes_on_with_the_requests_of_the_one_before() -> None:
         finish(made, made.clients.segments[-1])
         result = made.result("r")
         assert isinstance(result, PlanResult) and result.plan == LOOKS
+
+
+class Asked(LocalServer):
+    """A server whose answer, what it serves, takes a while."""
+
+    def find(self, answered: Callable[[Sequence[Found]], None]) -> None:
+        super().find(lambda found: self.late.append(lambda: answered(found)))
+
+
+def test_what_a_server_delivers_before_a_new_relay_knows_its_requests_is_not_lost() -> None:
+    with servers("a", kind=Asked, script=lambda key, prompt: LOOKS) as made:
+        one = made.servers["a"]
+        made.relay.submit(request("r", closed_loop=True))
+        made.relay.submit(question())
+        made.until(lambda: bool(made.clients.segments and made.clients.chunks))
+        one.late.clear()
+        made.new_relay()
+        made.relay.joined("a", one)
+        made.until(lambda: bool(one.late))
+        before = len(made.clients.chunks)
+        made.until(lambda: not one.server.serves("p"))
+        assert len(made.clients.chunks) == before, "the relay does not know the request"
+        one.late.pop()()
+        made.result("p")
+        indices = [chunk.index for chunk in made.clients.chunks]
+        assert indices == sorted(set(indices)), "no token is missing, none comes twice"
+        made.until(lambda: any(segment.final for segment in made.clients.segments))
+        places = [segment.index for segment in made.clients.segments]
+        assert sorted(set(places)) == list(range(max(places) + 1))
+        finish(made, made.clients.segments[-1])
+        made.result("r")
 
 
 def test_a_server_that_comes_back_is_rid_of_what_others_serve_now() -> None:

@@ -256,13 +256,14 @@ def soak(
               help="The same for the dispatcher.")  # fmt: skip
 @click.option("--robots", type=click.IntRange(2, 512), default=24, help="Simulated robots.")
 @click.option("--people", type=click.IntRange(1, 512), default=8, help="Simulated people.")
+@click.option("--hedge", is_flag=True, help="The dispatcher asks two servers for urgent plans.")
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
 @click.option("--logs", type=click.Path(file_okay=False, path_type=Path),
               help="Keep the logs of all processes in this new folder.")  # fmt: skip
 @JSON
 def kills(
-    count: int, dispatcher_kills: int, robots: int, people: int, seed: int, logs: Path | None,
-    json_file: Path | None,
+    count: int, dispatcher_kills: int, robots: int, people: int, hedge: bool, seed: int,
+    logs: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Kill three servers and their dispatcher at random; each request ends, nothing runs twice.
 
@@ -272,7 +273,7 @@ def kills(
     from timely_llm.benchmarks.kills.run import KillsOutcome, run
     from timely_llm.benchmarks.kills.schedule import Kills
 
-    asked = Kills(count, dispatcher_kills, robots, people, seed)
+    asked = Kills(count, dispatcher_kills, robots, people, seed, hedge)
     found: list[KillsOutcome] = []
 
     def work(progress: Callable[[float, float], None]) -> Rows:

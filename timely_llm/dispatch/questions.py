@@ -9,6 +9,7 @@ from timely_llm.core.errors import RequestError
 from timely_llm.core.generation import State
 from timely_llm.core.request import PlanRequest, Request
 from timely_llm.core.segment import Segment
+from timely_llm.dispatch.alone import Alone, alone
 from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
 from timely_llm.dispatch.front.front import Front
 from timely_llm.serving.limits import RequestGate
@@ -16,7 +17,7 @@ from timely_llm.serving.server.face import RequestStatus, RunningRequest
 from timely_llm.serving.server.results import check_asked
 
 
-class RelayQuestions:
+class RelayQuestions(Alone):
     """Answers questions at once, from what clients have got.
 
     Args:
@@ -26,6 +27,7 @@ class RelayQuestions:
     """
 
     def __init__(self, gate: RequestGate, front: Front, clock: Clock) -> None:
+        super().__init__()
         self._gate = gate
         self._front = front
         self._clock = clock
@@ -36,12 +38,14 @@ class RelayQuestions:
         future.set_result([])
         return future
 
+    @alone
     def statuses(self) -> Future[list[RequestStatus]]:
         """Return the states of the requests being served, in order of arrival."""
         future: Future[list[RequestStatus]] = Future()
         future.set_result([self._status(request) for request in self._gate.requests])
         return future
 
+    @alone
     def segments(self, agent: str, request_id: str = "") -> Future[list[Segment]]:
         """Return delivered segments of plans being served; see `results.segments_of`."""
         future: Future[list[Segment]] = Future()

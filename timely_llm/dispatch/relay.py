@@ -26,6 +26,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.text import listed
+from timely_llm.dispatch.alone import alone
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.conversations import DispatchedConversations
 from timely_llm.dispatch.early import EarlyResults
@@ -46,6 +47,7 @@ from timely_llm.dispatch.link import Found, Link
 from timely_llm.dispatch.questions import RelayQuestions
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.dispatch.skill_sets import DispatchedSkillSets
+from timely_llm.dispatch.unclaimed import UnclaimedDeliveries
 from timely_llm.dispatch.words import Words
 from timely_llm.serving.limits import RequestGate
 from timely_llm.serving.server.inbox import Drains, Promises, settle
@@ -71,10 +73,11 @@ class _ServerState:
 
 
 class Relay(RelayQuestions):
-    """Serves requests with several servers. All calls are in one thread; none blocks.
+    """Serves requests with several servers. No call blocks, but for other calls that run.
 
-    Servers send requests' outcomes in any order; what a server says counts only while it has the
-    request. The owner calls `tick` at `wake_s` at the latest.
+    What servers deliver may come in another thread than the rest. They send requests' outcomes in
+    any order; what a server says counts only while it has the request. The owner calls `tick` at
+    `wake_s` at the latest.
 
     Args:
         dispatcher: the rule that assigns requests; a new one.
@@ -116,6 +119,7 @@ class Relay(RelayQuestions):
         self._lives: dict[str, str] = {}
         self._sent: dict[str, tuple[StreamRequest, str]] = {}  # as sent, and the server
         self._early = EarlyResults()
+        self._unclaimed = UnclaimedDeliveries()
         self._cancels: dict[str, Future[bool]] = {}
         self._asked_s: dict[str, float] = {}
         self._expected = ExpectedLengths()
@@ -132,23 +136,28 @@ class Relay(RelayQuestions):
         return len(self._gate)
 
     @property
+    @alone
     def servers(self) -> list[str]:
         """The names of the servers that are there, in alphabetical order."""
         return sorted(name for name, server in self._servers.items() if server.shown)
 
+    @alone
     def views(self) -> list[ServerView]:
         """Return what is known of each server that takes requests."""
         return self._front.views(self._clock.now())
 
+    @alone
     def server_of(self, request_id: str) -> str | None:
         """Return the server that has a request; None: no server has it."""
         return self._front.server_of(request_id)
 
+    @alone
     def accept(self, accepting: bool) -> None:
         """Accept requests from now on, or refuse them; a new relay accepts."""
         self._gate.open(accepting)
         self._drains.let_go()
 
+    @alone
     def submit(self, request: Request) -> None:
         """Accept a request; its segments or chunks and its result go to the sink.
 
@@ -173,6 +182,7 @@ class Relay(RelayQuestions):
             self._front.end(request.request_id, ErrorCode.ENGINE_FAILED, "", now)
             raise
 
+    @alone
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment; a sign of life without one goes to all servers."""
         if not report.request_id and report.state is ReportState.ALIVE:
@@ -181,6 +191,7 @@ class Relay(RelayQuestions):
             return
         self._act(self._front.report(report, self._clock.now()))
 
+    @alone
     def cancel(self, request_id: str, *, unless_begun: bool = False) -> Future[bool]:
         """End a request; the future says whether it was there.
 
@@ -206,6 +217,7 @@ class Relay(RelayQuestions):
         """Return whether a request was let in and has not ended."""
         return request_id in self._gate
 
+    @alone
     def unregister(self, name: str) -> Future[None]:
         """Forget a skill set that no request uses; the future says why it cannot be."""
         users = sum(
@@ -217,6 +229,7 @@ class Relay(RelayQuestions):
         settle(future, error=skill_set_in_use(name, users))
         return future
 
+    @alone
     def drain(self, timeout_s: float) -> Future[None]:
         """Refuse new requests; the future is done when nothing is served any more.
 
@@ -228,6 +241,7 @@ class Relay(RelayQuestions):
         self._drains.add(self._clock.now() + timeout_s, drained)
         return drained
 
+    @alone
     def close(self) -> bool:
         """End all requests here and at their servers, and free the links; return true."""
         self._gate.close()
@@ -238,6 +252,7 @@ class Relay(RelayQuestions):
             server.link.close()
         return True
 
+    @alone
     def result(self, request_id: str) -> Future[Result | None]:
         """Ask all servers how a request ended that an earlier dispatcher sent; None: none knows."""
         future: Future[Result | None] = self._promises.make()
@@ -247,10 +262,12 @@ class Relay(RelayQuestions):
 
     # Time.
 
+    @alone
     def wake_s(self) -> float:
         """Return when to call `tick`, on the clock."""
         return self._front.wake_s
 
+    @alone
     def tick(self) -> None:
         """Do what is due."""
         while not self._posted.empty():
@@ -277,10 +294,12 @@ class Relay(RelayQuestions):
 
     # Servers.
 
+    @alone
     def joined(self, name: str, link: Link) -> None:
         """Take a server that was found; its requests begin with its first view."""
         self._servers[name] = _ServerState(link)
 
+    @alone
     def heard(self, view: ServerView, life: str) -> None:
         """Take what a server says of itself.
 
@@ -310,14 +329,17 @@ class Relay(RelayQuestions):
         self._act(self._front.heard(view, made_s, now))
         if self._lives.get(name) != life:
             self._lives[name] = life
+            self._unclaimed.begin(name)
             server.link.find(partial(self._found, name, life))
 
+    @alone
     def lost(self, name: str, reason: str) -> None:
         """Take that a server is gone: its requests go on at others."""
         server = self._servers.get(name)
         if server is None:
             return
         server.met_s = math.inf
+        self._unclaimed.end(name)
         self.skill_sets.left(name)
         if not server.shown:
             return
@@ -326,23 +348,30 @@ class Relay(RelayQuestions):
         self._conversations.lost(name)
         self._act(self._front.lost(name, self._clock.now()))
 
+    @alone
     def left(self, name: str) -> None:
         """Forget a server that is not there any more."""
         self.lost(name, "it is gone")
-        server = self._servers.pop(name, None)
-        if server is not None:
+        if (server := self._servers.pop(name, None)) is not None:
             server.link.close()
 
+    @alone
     def segment(self, server: str, segment: Segment) -> None:
         """Take a segment of a server."""
+        if segment.request_id not in self._gate and self._unclaimed.keep(server, segment):
+            return
         self._act(self._front.segment(server, segment, self._clock.now()))
         self._take_early(segment.request_id)
 
+    @alone
     def chunk(self, server: str, chunk: StreamChunk) -> None:
         """Take a token of a server."""
+        if chunk.request_id not in self._gate and self._unclaimed.keep(server, chunk):
+            return
         self._act(self._front.chunk(server, chunk, self._clock.now()))
         self._take_early(chunk.request_id)
 
+    @alone
     def ended(self, server: str, result: Result) -> None:
         """Take the end of a request at a server.
 
@@ -364,9 +393,9 @@ class Relay(RelayQuestions):
 
     def _take_early(self, request_id: str) -> None:
         """Take the result that came before a segment or token of its request."""
-        early = self._early.of(request_id)
-        if early is not None:
+        if (early := self._early.of(request_id)) is not None:
             self.ended(early.server, early.result)
+            self._wake()  # it may have to go elsewhere
 
     # How it is done.
 
@@ -385,8 +414,7 @@ class Relay(RelayQuestions):
                 case Send(waiting, name):
                     self._send(waiting.request, name)
                 case Withdraw(key, name):
-                    stays = partial(self._front.stays, key, name)
-                    self._servers[name].link.withdraw(key, stays)
+                    self._servers[name].link.withdraw(key, partial(self._stays, key, name))
                 case Cancel(key, name):
                     if name in self._servers:
                         self._servers[name].link.cancel(key)
@@ -407,6 +435,12 @@ class Relay(RelayQuestions):
             self._sent[request.request_id] = request, server
         self._servers[server].link.send(request)
 
+    @alone
+    def _stays(self, key: str, server: str) -> None:
+        """Take that a server keeps a request that was to be withdrawn."""
+        self._front.stays(key, server)
+
+    @alone
     def _answered(self, key: str, server: str, result: Result | None) -> None:
         """Take a server's answer to the question how a request ended."""
         if result is not None:
@@ -427,19 +461,18 @@ class Relay(RelayQuestions):
             self._expected.ended(result)
         if self._gate.leave(key):
             self._sink.ended(result)
-        future = self._cancels.pop(key, None)
-        if future is not None:
+        if (future := self._cancels.pop(key, None)) is not None:
             settle(future, result.error_code is ErrorCode.CANCELED)
 
     def _end(self, key: str, code: ErrorCode, reason: str) -> None:
         """End a request here, and at its server."""
-        actions = self._front.end(key, code, reason, self._clock.now())
-        self._act(actions)
+        self._act(self._front.end(key, code, reason, self._clock.now()))
 
     def _end_all(self, reason: str) -> None:
         for key in self._front.open:
             self._end(key, ErrorCode.SHUTTING_DOWN, reason)
 
+    @alone
     def _found(self, name: str, life: str, found: Sequence[Found]) -> None:
         """Take the requests that a server got from a dispatcher of this name that is gone."""
         server, now = self._servers.get(name), self._clock.now()
@@ -459,3 +492,8 @@ class Relay(RelayQuestions):
         if taken:
             what = "goes on with requests of an earlier dispatcher"
             self._say(f"server {name} {what}: {listed(taken, 4)}")
+        for delivery in self._unclaimed.end(name):
+            if isinstance(delivery, StreamChunk):
+                self.chunk(name, delivery)
+            elif not any(delivery in one.segments for one in found):
+                self.segment(name, delivery)

@@ -81,7 +81,7 @@ def run(
     environment = {**local_environment(domain or random_domain()), MARK: mark}
     event_log = FileEventLog(folder / "kills.jsonl")
     with Interrupts() as interrupts, Children(interrupts) as children:
-        site = Site(children, environment, folder, event_log)
+        site = Site(children, environment, folder, event_log, kills.hedge)
         _work(kills, site, children, interrupts, environment, folder, event_log, progress)
     event_log.close()
     logs = _logs(folder)

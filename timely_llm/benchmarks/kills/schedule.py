@@ -46,6 +46,7 @@ class Kills:
         dispatcher_kills: kills of the dispatcher.
         robots, people: clients.
         seed: of all random choices.
+        hedge: the dispatcher asks two servers for urgent plans.
     """
 
     kills: int = 100
@@ -53,6 +54,7 @@ class Kills:
     robots: int = 24
     people: int = 8
     seed: int = 0
+    hedge: bool = False
 
     def duration_s(self, servers: int) -> float:
         """Return the seconds in which processes are killed."""

@@ -34,6 +34,7 @@ class Site:
         environment: environment variables of all.
         folder: gets the logs of each life of each process.
         event_log: takes what is done to the processes.
+        hedge: the dispatcher asks two servers for urgent plans.
 
     Attributes:
         lives: number of lives of each process so far.
@@ -42,12 +43,13 @@ class Site:
 
     def __init__(
         self, children: Children, environment: Mapping[str, str], folder: Path,
-        event_log: FileEventLog,
+        event_log: FileEventLog, hedge: bool = False,
     ) -> None:  # fmt: skip
         self._children = children
         self._environment = environment
         self._folder = folder
         self._event_log = event_log
+        self._hedge = hedge
         self._running: dict[str, Child] = {}
         self._began_s = 0.0
         self.lives: dict[str, int] = {}
@@ -113,7 +115,7 @@ class Site:
 
     def _command(self, name: str, life: int) -> list[str]:
         if name == DISPATCHER:
-            return ros_command(DISPATCHER_COMMAND, TIMEOUTS)
+            return ros_command(DISPATCHER_COMMAND, {**TIMEOUTS, "hedge": self._hedge})
         parameters: dict[str, Any] = {
             **TIMEOUTS, "engine": "simulated", "pace": PACES[self.servers.index(name)],
             "answer_timeout_s": ANSWER_S, "event_log": str(self._folder / f"{name}-{life}.jsonl"),

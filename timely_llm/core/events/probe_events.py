@@ -7,18 +7,28 @@ from timely_llm.core.events.schema import RunEvent, run_event
 
 @run_event
 class TopicEvent(RunEvent):
-    """A probe received a segment on the topic."""
+    """A probe received a segment on the topic.
+
+    Attributes:
+        sent_s: when it was published, seconds on the machine's clock of the day.
+    """
 
     id: str
     index: int
+    sent_s: float
 
 
 @run_event
 class DirectEvent(RunEvent):
-    """A probe of a dispatcher received a segment on the topic of the server itself."""
+    """A probe of a dispatcher received a segment on the topic of the server itself.
+
+    Attributes:
+        sent_s: when it was published, seconds on the machine's clock of the day.
+    """
 
     id: str
     index: int
+    sent_s: float
 
 
 @run_event

@@ -9,6 +9,7 @@ from rclpy.node import Node
 
 from timely_llm.core.text import quoted
 from timely_llm.dispatch.relay import Relay
+from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.dispatch.server_link import ServerLink
 
 LOAD = "timely_llm/msg/ServerLoad"
@@ -33,15 +34,22 @@ class Discovery:
     Args:
         node: the dispatcher's node.
         relay: takes the servers.
+        deliveries: the thread in which segments and tokens come.
         only: full names of the servers to take; empty: all.
         say: takes a sentence for the log.
     """
 
     def __init__(
-        self, node: Node, relay: Relay, only: Sequence[str], say: Callable[[str], None]
+        self,
+        node: Node,
+        relay: Relay,
+        deliveries: DeliveryThread,
+        only: Sequence[str],
+        say: Callable[[str], None],
     ) -> None:
         self._node = node
         self._relay = relay
+        self._deliveries = deliveries
         self._only = frozenset(only)
         self._say = say
         self._me = node.get_fully_qualified_name()
@@ -77,7 +85,8 @@ class Discovery:
                 continue
             self._seen_s[name] = now
             if name not in self._links:
-                self._links[name] = link = ServerLink(self._node, name, self._relay, self._say)
+                link = ServerLink(self._node, name, self._relay, self._deliveries, self._say)
+                self._links[name] = link
                 self._relay.joined(name, link)
         for name in [name for name, seen_s in self._seen_s.items() if now - seen_s > GONE_S]:
             del self._seen_s[name], self._links[name]

@@ -12,6 +12,7 @@ from timely_llm import msg
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.ros.dispatch import stats
+from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.dispatch.discovery import Discovery
 from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
 from timely_llm.ros.process import exit_status, spin
@@ -19,6 +20,9 @@ from timely_llm.ros.server.serving_node import ServingNode, run
 
 FIRST_SERVER_S = 5.0
 """Longest wait for a server before clients find the dispatcher, seconds."""
+
+SWITCH_S = 0.0002
+"""Longest time for which one thread runs while another waits, seconds: segments are in a hurry."""
 
 
 class DispatchNode(ServingNode):
@@ -28,6 +32,7 @@ class DispatchNode(ServingNode):
 
     def __init__(self) -> None:
         super().__init__()
+        self._deliveries = DeliveryThread(self)
         self._relay: Relay | None = None
         self._discovery: Discovery | None = None
 
@@ -66,6 +71,11 @@ class DispatchNode(ServingNode):
         super().stop()
         self._relay = self._discovery = None
 
+    def destroy_node(self) -> None:
+        """End the thread of deliveries, and free the node."""
+        self._deliveries.close()
+        super().destroy_node()
+
     def _relay_tick(self) -> None:
         if self._relay is not None and self._discovery is not None:
             self._discovery.tick()
@@ -78,7 +88,8 @@ class DispatchNode(ServingNode):
             self._wake,
         )  # fmt: skip
         only = [name for name in values["servers"] if name]
-        self._relay, self._discovery = relay, Discovery(self, relay, only, self._say)
+        self._discovery = Discovery(self, relay, self._deliveries, only, self._say)
+        self._relay = relay
         self._health.configured(
             f"dispatcher {values['dispatcher']}", values["max_requests"], 1, self._wall.now()
         )
@@ -106,6 +117,7 @@ def main(args: list[str] | None = None) -> int:
 
     0: it was asked to end. 1: it cannot serve, and has printed why.
     """
+    sys.setswitchinterval(SWITCH_S)
     return exit_status("dispatcher", lambda: run(DispatchNode, args, lambda: None))
 
 

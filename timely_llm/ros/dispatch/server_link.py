@@ -25,6 +25,7 @@ from timely_llm.dispatch.round_trip import RoundTrip
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.client.server_watch import ServerWatch
 from timely_llm.ros.conversions import stamped
+from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.interface_number import PARAMETER
 from timely_llm.ros.server.load_messages import server_view
 
@@ -39,6 +40,7 @@ class ServerLink:
         node: the dispatcher's node.
         name: full name of the server's node.
         relay: takes what the server sends.
+        deliveries: the thread in which segments and tokens come.
         say: takes a sentence for the log.
 
     Attributes:
@@ -46,7 +48,14 @@ class ServerLink:
         stats: its newest statistics.
     """
 
-    def __init__(self, node: Node, name: str, relay: Relay, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        name: str,
+        relay: Relay,
+        deliveries: DeliveryThread,
+        say: Callable[[str], None],
+    ) -> None:
         self.name = name
         self.stats = msg.ServerStats()
         self._node = node
@@ -70,8 +79,11 @@ class ServerLink:
         self._unregister = self._client(srv.UnregisterSkillSet, "unregister_skill_set")
         self._clock = self._client(GetParameters, "get_parameters")
         self._watch = ServerWatch(node, name, lambda: None)
-        self._listen(msg.Segment, "segments", self._on_segment)
-        self._listen(msg.StreamChunk, "stream_chunks", self._on_chunk, qos.TOKENS)
+        for kind, topic, take, depth in (
+            (msg.Segment, "segments", self._on_segment, qos.QUEUE),
+            (msg.StreamChunk, "stream_chunks", self._on_chunk, qos.TOKENS),
+        ):
+            self._entities.append(deliveries.listen(kind, f"{name}/{topic}", take, depth))
         self._listen(msg.PlanResult, "results", self._on_plan_result)
         self._listen(msg.StreamResult, "stream_results", self._on_stream_result)
         self._listen(msg.ServerLoad, "load", self._on_load)
@@ -253,11 +265,9 @@ class ServerLink:
         self._entities.append(lambda: self._node.destroy_client(made))
         return made
 
-    def _listen(
-        self, kind: Any, topic: str, take: Callable[[Any], None], depth: int = qos.QUEUE
-    ) -> None:
+    def _listen(self, kind: Any, topic: str, take: Callable[[Any], None]) -> None:
         made = self._node.create_subscription(
-            kind, f"{self.name}/{topic}", take, qos.reliable(depth),
+            kind, f"{self.name}/{topic}", take, qos.reliable(),
             event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),
         )  # fmt: skip
         self._entities.append(lambda: self._node.destroy_subscription(made))

@@ -70,19 +70,21 @@ class DeliveryProbe(Guarded):
         self._client.send(goal, on_feedback=self._on_feedback, on_result=self._on_result)
 
     def _on_feedback(self, feedback: Any) -> None:
-        self._note(FeedbackEvent, feedback.segment)
+        segment = feedback.segment
+        self._event_log.write(FeedbackEvent(time.monotonic(), segment.request_id, segment.index))
 
-    def _on_topic(self, segment: msg.Segment) -> None:
+    def _on_topic(self, segment: msg.Segment, info: Any) -> None:
         self._topic_works = True
-        self._note(TopicEvent, segment)
+        self._note(TopicEvent, segment, info)
 
-    def _on_direct(self, segment: msg.Segment) -> None:
-        self._note(DirectEvent, segment)
+    def _on_direct(self, segment: msg.Segment, info: Any) -> None:
+        self._note(DirectEvent, segment, info)
 
     def _note(
-        self, path: type[TopicEvent | DirectEvent | FeedbackEvent], segment: msg.Segment
+        self, path: type[TopicEvent | DirectEvent], segment: msg.Segment, info: Any
     ) -> None:
-        self._event_log.write(path(time.monotonic(), segment.request_id, segment.index))
+        now, sent_s = time.monotonic(), 1e-9 * info["source_timestamp"]
+        self._event_log.write(path(now, segment.request_id, segment.index, sent_s))
 
     def _on_result(self, _: Any) -> None:
         self._left -= self._counts
