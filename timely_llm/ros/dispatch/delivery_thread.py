@@ -11,7 +11,7 @@ from rclpy.executors import ExternalShutdownException, ShutdownException, Single
 from rclpy.node import Node
 
 from timely_llm.ros import qos
-from timely_llm.ros.guarded import Guarded
+from timely_llm.ros.guarded import Guard, Guarded
 
 ENDS_S = 2.0
 """Longest wait for a callback that is running when the thread ends, seconds."""
@@ -31,11 +31,12 @@ class DeliveryThread:
     def __init__(self, node: Node) -> None:
         self._node = Guarded(
             f"_{node.get_name()}_deliveries", namespace=node.get_namespace(),
-            use_global_arguments=False, enable_rosout=False, start_parameter_services=False,
+            context=node.context, use_global_arguments=False, enable_rosout=False,
+            start_parameter_services=False,
         )  # fmt: skip
-        self._executor = SingleThreadedExecutor()
+        self._executor = SingleThreadedExecutor(context=node.context)
         self._executor.add_node(self._node)
-        self._ends = False
+        self._runs = True
         self._thread = threading.Thread(target=self._run, name="deliveries", daemon=True)
         self._thread.start()
 
@@ -58,15 +59,20 @@ class DeliveryThread:
 
     def close(self) -> None:
         """End the thread and its subscriptions."""
-        self._ends = True
-        self._executor.wake()
+        self._executor.create_task(self._end)
         self._thread.join(ENDS_S)
         self._executor.shutdown(timeout_sec=0)
         self._node.destroy_node()
 
+    def _end(self) -> None:
+        self._runs = False
+
     def _run(self) -> None:
-        while not self._ends:
+        guard = Guard("the executor of deliveries", self._node.get_logger)
+        while self._runs:
             try:
                 self._executor.spin_once()
             except (ExternalShutdownException, ShutdownException):
                 return
+            except Exception as error:  # of rclpy itself, such as an unreadable message
+                guard.failed(error)

@@ -80,9 +80,7 @@ class DeliveryProbe(Guarded):
     def _on_direct(self, segment: msg.Segment, info: Any) -> None:
         self._note(DirectEvent, segment, info)
 
-    def _note(
-        self, path: type[TopicEvent | DirectEvent], segment: msg.Segment, info: Any
-    ) -> None:
+    def _note(self, path: type[TopicEvent | DirectEvent], segment: msg.Segment, info: Any) -> None:
         now, sent_s = time.monotonic(), 1e-9 * info["source_timestamp"]
         self._event_log.write(path(now, segment.request_id, segment.index, sent_s))
 
