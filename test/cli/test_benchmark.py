@@ -25,6 +25,28 @@ def test_rows_are_shown_and_written(
     assert written["command"].startswith("timely-llm benchmark scheduler --policy edf")
 
 
+def test_a_broken_rule_is_named_and_makes_the_exit_status_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("rclpy")
+    from timely_llm.benchmarks.kills import run as kills
+    from timely_llm.benchmarks.kills.findings import Fault
+    from timely_llm.benchmarks.kills.schedule import Kills
+
+    asked: list[Kills] = []
+
+    def broken(what: Kills, *_: object) -> kills.KillsOutcome:
+        asked.append(what)
+        return kills.KillsOutcome(
+            [{"what": "plans", "number": 1}], [Fault("no twins", "r has two")]
+        )
+
+    monkeypatch.setattr(kills, "run", broken)
+    assert run(monkeypatch, "kills", "--kills", "3", "--hedge") == 1
+    assert asked == [Kills(3, hedge=True)]
+    assert "no twins: r has two" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

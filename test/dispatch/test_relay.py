@@ -327,6 +327,25 @@ def test_what_a_server_delivers_before_a_new_relay_knows_its_requests_is_not_los
         made.result("r")
 
 
+class AskedLate(Asked):
+    """A server that also looks late what it serves."""
+
+    def find(self, answered: Callable[[Sequence[Found]], None]) -> None:
+        self.late.append(lambda: super(AskedLate, self).find(answered))
+
+
+def test_a_request_that_ends_while_its_server_is_asked_has_one_result() -> None:
+    with servers("a", kind=AskedLate, script=lambda key, prompt: LOOKS) as made:
+        one = made.servers["a"]
+        made.relay.submit(request("r", closed_loop=True))
+        made.until(lambda: bool(made.clients.segments))
+        one.late.pop()()
+        made.relay.cancel("r")
+        assert made.result("r").error_code is ErrorCode.CANCELED
+        one.late.pop()()
+        assert not made.relay.serves("r"), "it is not taken for one of an earlier dispatcher"
+
+
 def test_a_server_that_comes_back_is_rid_of_what_others_serve_now() -> None:
     with servers("a", "b", script=lambda key, prompt: LOOKS) as made:
         made.relay.submit(request("r", closed_loop=True))

@@ -24,9 +24,10 @@ from timely_llm.cli.options import (
     OwnOr,
     need_ros,
 )
-from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.errors import ConfigurationError, TimelyError
 from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import EXECUTORS, executors, need
+from timely_llm.core.text import count_of
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.engines.registry import EXTRAS
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
@@ -289,7 +290,7 @@ def kills(
     for fault in found[0].faults:
         click.echo(f"{fault.check}: {fault.evidence}", err=True)
     if found[0].faults:
-        raise click.exceptions.Exit(1)
+        raise TimelyError(f"{count_of(len(found[0].faults), 'fault')}: the lines above say which")
 
 
 def show(

@@ -47,7 +47,7 @@ from timely_llm.dispatch.link import Found, Link
 from timely_llm.dispatch.questions import RelayQuestions
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.dispatch.skill_sets import DispatchedSkillSets
-from timely_llm.dispatch.unclaimed import UnclaimedDeliveries
+from timely_llm.dispatch.unclaimed import Unclaimed
 from timely_llm.dispatch.words import Words
 from timely_llm.serving.limits import RequestGate
 from timely_llm.serving.server.inbox import Drains, Promises, settle
@@ -119,7 +119,7 @@ class Relay(RelayQuestions):
         self._lives: dict[str, str] = {}
         self._sent: dict[str, tuple[StreamRequest, str]] = {}  # as sent, and the server
         self._early = EarlyResults()
-        self._unclaimed = UnclaimedDeliveries()
+        self._unclaimed = Unclaimed()
         self._cancels: dict[str, Future[bool]] = {}
         self._asked_s: dict[str, float] = {}
         self._expected = ExpectedLengths()
@@ -451,6 +451,7 @@ class Relay(RelayQuestions):
     def _finish(self, result: Result) -> None:
         """Pass the end of a request to its client."""
         key = result.request_id
+        self._unclaimed.over(key)
         request = next((one for one in self._gate.requests if one.request_id == key), None)
         self._asked_s.pop(key, None)
         sent, server = self._sent.pop(key, (None, ""))
@@ -479,10 +480,11 @@ class Relay(RelayQuestions):
         if server is None or server.life != life or not server.shown:
             return
         taken = []
+        deliveries, ended = self._unclaimed.end(name)
         for one in found:
             request = one.request
-            if self._front.serves(name, request.request_id):
-                continue  # it was sent while the answer was on its way
+            if request.request_id in ended or self._front.serves(name, request.request_id):
+                continue  # it was sent, or has ended, while the answer was on its way
             if request.request_id in self._gate:
                 server.link.cancel(request.request_id)
                 continue
@@ -490,9 +492,9 @@ class Relay(RelayQuestions):
             self._front.adopted(name, self._waiting(request, now), one, now)
             taken.append(request.request_id)
         if taken:
-            what = "goes on with requests of an earlier dispatcher"
-            self._say(f"server {name} {what}: {listed(taken, 4)}")
-        for delivery in self._unclaimed.end(name):
+            what = f"requests of an earlier dispatcher: {listed(taken, 4)}"
+            self._say(f"server {name} goes on with {what}")
+        for delivery in deliveries:
             if isinstance(delivery, StreamChunk):
                 self.chunk(name, delivery)
             elif not any(delivery in one.segments for one in found):
