@@ -297,7 +297,7 @@ def test_a_new_relay_goes_on_with_the_requests_of_the_one_before() -> None:
 
 
 class Asked(LocalServer):
-    """A server whose answer, what it serves, takes a while."""
+    """A server that answers late what it serves."""
 
     def find(self, answered: Callable[[Sequence[Found]], None]) -> None:
         super().find(lambda found: self.late.append(lambda: answered(found)))
@@ -328,7 +328,7 @@ def test_what_a_server_delivers_before_a_new_relay_knows_its_requests_is_not_los
 
 
 class AskedLate(Asked):
-    """A server that also looks late what it serves."""
+    """A server that also looks late for what it serves."""
 
     def find(self, answered: Callable[[Sequence[Found]], None]) -> None:
         self.late.append(lambda: super(AskedLate, self).find(answered))

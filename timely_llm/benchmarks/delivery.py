@@ -51,9 +51,10 @@ def rows(
     one plan after the other. Both clocks are the machine's monotonic clock.
 
     Behind a dispatcher, servers keep the pace of `PACE`. Three rows come from the same process,
-    which also listens to the servers' own topics: `direct` is the delay of these, `added` the time
-    from a segment's callback there to that of the relayed one, and `relayed` the time from the
-    server's publication to the dispatcher's, which has no part of the robot's.
+    which also listens to the servers' own topics. `direct` is the delay on the servers' topics.
+    `added` is the time from a segment's callback there to that of the relayed segment. `relayed` is
+    the time from the server's publication to the dispatcher's: the robot's process has no part in
+    it.
 
     Simulated robots stand for computers of their own: where the system can, they get only time of
     the processors that no other process wants.

@@ -404,7 +404,6 @@ class Relay(RelayQuestions):
         self._wake()
 
     def _waiting(self, request: Request, now: float) -> Waiting:
-        """Return a request as the rule sees it."""
         return self._expected.waiting(request, now, self._front.views(now))
 
     def _act(self, actions: Sequence[Action]) -> None:
