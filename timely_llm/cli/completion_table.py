@@ -14,7 +14,8 @@ from timely_llm.cli.help import first_sentence
 from timely_llm.cli.main import cli
 from timely_llm.cli.options import Pace, SkillSetName
 from timely_llm.completion import TABLE
-from timely_llm.engines.simulated import MEASURED, PROFILES
+from timely_llm.engines.pipeline_profiles import PACES
+from timely_llm.engines.simulated import MEASURED
 
 
 def table(command: click.Command = cli, name: str = "timely-llm") -> dict[str, Any]:
@@ -48,7 +49,7 @@ def _kind(kind: Any) -> str | list[str]:
     if isinstance(kind, click.Choice):
         return list(map(str, kind.choices))
     if isinstance(kind, Pace):
-        return [*PROFILES, MEASURED, "none"]
+        return [*PACES, MEASURED, "none"]
     if isinstance(kind, SkillSetName):
         return "skill set"
     if isinstance(kind, click.Path):

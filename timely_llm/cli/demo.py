@@ -13,7 +13,7 @@ from timely_llm.cli.options import (
     MAX_DOMAIN,
     MODEL,
     NO_PACE,
-    PACES,
+    PACE_NAMES,
     POLICY_NAMES,
     ROBOTS,
     SEED,
@@ -87,7 +87,7 @@ LEAD = click.FloatRange(-1.0, 3600.0)
     "--pace",
     type=Pace(),
     default=DEFAULT_PROFILE,
-    help=f"Stretch each step to the time that it takes on this hardware. {PACES}",
+    help=f"Stretch each step to the time that it takes on this hardware. {PACE_NAMES}",
 )
 @click.option(
     "--lead",

@@ -13,7 +13,7 @@ from timely_llm.cli.options import (
     LOG,
     MODEL_HELP,
     NAMESPACE,
-    PACES,
+    PACE_NAMES,
     PARAMS_FILE,
     POLICY_NAMES,
     ROBOTS,
@@ -57,7 +57,7 @@ from timely_llm.processes.nodes import ros_command
 @click.option(
     "--pace",
     type=Pace(),
-    help=f"Stretch each step to the time that it takes on this hardware. {PACES}",
+    help=f"Stretch each step to the time that it takes on this hardware. {PACE_NAMES}",
 )
 @click.option(
     "--constrained",

@@ -16,13 +16,14 @@ from timely_llm.completion import shipped_skill_sets
 from timely_llm.core.errors import EngineError, TimelyError
 from timely_llm.core.object_reference import is_reference
 from timely_llm.core.output_file import JSON, Kind, OutputFileError, check
-from timely_llm.engines.simulated import MEASURED, PROFILES, step_time_profile
+from timely_llm.engines.pipeline_profiles import PACES, pace_profile
+from timely_llm.engines.simulated import MEASURED
 from timely_llm.policies.registry import POLICIES
 from timely_llm.processes import signals
 from timely_llm.processes.nodes import in_namespace
 
 NO_PACE = "none"
-PACES = f"Profiles: {', '.join(PROFILES)}, {MEASURED}FILE or {NO_PACE}."
+PACE_NAMES = f"Profiles: {', '.join(PACES)}, {MEASURED}FILE or {NO_PACE}."
 POLICY_NAMES = f"Policies: {', '.join(POLICIES)}, or your own as my_module:MyPolicy."
 MAX_DOMAIN = 232
 ROBOTS = click.IntRange(1, 512)
@@ -72,7 +73,7 @@ class Pace(click.ParamType):  # type: ignore[type-arg] # older clicks have none
         """Return the value if there is such a profile."""
         if value != NO_PACE:
             try:
-                step_time_profile(value)
+                pace_profile(value)
             except EngineError as error:
                 self.fail(str(error), param, ctx)
         return value
@@ -81,7 +82,7 @@ class Pace(click.ParamType):  # type: ignore[type-arg] # older clicks have none
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the profiles that begin so."""
-        return [CompletionItem(name) for name in (*PROFILES, MEASURED, NO_PACE)
+        return [CompletionItem(name) for name in (*PACES, MEASURED, NO_PACE)
                 if name.startswith(incomplete)]  # fmt: skip
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:

@@ -18,6 +18,7 @@ from timely_llm.engines.example_script import ExampleScript
 from timely_llm.engines.grammars import asks_for_prose
 from timely_llm.engines.registry import make_engine, parse_engine_args
 from timely_llm.policies.contract import Policy, ask_for_reasons
+from timely_llm.policies.micro_batches.policy import Mode, in_micro_batches
 from timely_llm.policies.registry import POLICIES, make_policy, parse_options
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import EMBEDDED_MODEL, resource
@@ -103,11 +104,14 @@ def make_server(
             engine_args=engine_args,
             process=values["engine_process"],
             script=ExampleScript(served),
+            micro_batches=values["micro_batches"],
         )
         admission = AdmissionLimits(
             values["max_prompt_tokens"], values["constrained"], _answer_grammar(values)
         )
         policy = _policy(values)
+        if engine.capacity.stages > 1:
+            policy = in_micro_batches(policy, Mode(values["micro_batching"]))
         if values["explain"] and not ask_for_reasons(policy):
             logger.warning(f"policy {quoted(values['policy'])} gives no reasons to explain")
         loop = Loop(

@@ -116,6 +116,7 @@ class Pipeline:
         self._blocking = blocking
         self._free_s = [0.0] * stages
         self._link_free_s = [0.0] * (stages - 1)
+        self._unused = True
 
     def enter(self, now: float, stage_s: list[float], link_s: list[float]) -> Passage:
         """Let a step pass; the steps before have entered already.
@@ -125,6 +126,9 @@ class Pipeline:
             stage_s: its seconds in each stage.
             link_s: its seconds on each link.
         """
+        if self._unused:
+            self._free_s[:] = [now] * len(stage_s)  # a time before the first step is no idle time
+            self._unused = False
         free_s, begins_s = self._free_s, []
         idle_s, blocked_s = [0.0] * len(stage_s), [0.0] * len(stage_s)
         at_s = now

@@ -14,8 +14,16 @@ from timely_llm.core.requirements import RequirementError, need
 from timely_llm.core.text import quoted
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.example_script import ExampleScript
+from timely_llm.engines.pipeline_profiles import PIPELINES, pace_profile
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import DEFAULT_PROFILE, Script, SimulatedEngine, step_time_profile
+from timely_llm.engines.simulated import (
+    DEFAULT_PROFILE,
+    PROFILES,
+    Profile,
+    Script,
+    SimulatedEngine,
+)
 from timely_llm.engines.wrappers import PacedEngine
 
 
@@ -121,6 +129,7 @@ def make_engine(
     clock: Clock | None = None,
     engine_args: Mapping[str, Any] | None = None,
     process: bool = False,
+    micro_batches: int = 0,
 ) -> Engine:
     """Return a new engine.
 
@@ -135,32 +144,43 @@ def make_engine(
         max_rows: most sequences in one step.
         max_step_tokens: most tokens computed in one step.
         pace: name of a profile: the step times of `simulated` (None: `DEFAULT_PROFILE`), and the
-            least step times of any other engine.
+            least step times of any other engine. Only `simulated` can follow one with stages.
         script: answers of `simulated`; None: it answers that it has no model.
         clock: clock of `simulated`; None: the wall clock.
         engine_args: more options of `vllm` or of a user's own engine, by name.
         process: run the engine in a process of its own; not for `simulated`.
+        micro_batches: most steps in flight of an engine in stages; 0: as many as stages.
 
     Raises:
         EngineError: the name is unknown, an option is impossible, or a package is missing.
         ModelError: the model cannot be loaded.
     """
     limits = EngineLimits(max_model_len, kv_tokens, max_rows, max_step_tokens)
-    profile = step_time_profile(pace) if pace else None
-    if is_reference(name):
-        if process:
-            raise EngineError(f"engine_process is for engines of the package, not for {name}")
-        engine = own_engine(name, limits, model, engine_args)
-        return PacedEngine(engine, profile) if profile else engine
-    if name not in ENGINES:
+    profile = pace_profile(pace) if pace else None
+    own = is_reference(name)
+    if not own and name not in ENGINES:
         raise EngineError(unknown("engine", name, ENGINES, "my_module:MyEngine"))
-    if engine_args and name != "vllm":
+    if engine_args and not (own or name == "vllm"):
         raise EngineError(f"engine_args are options that only the engine vllm has, not {name}")
     if name == "simulated":
         if process:
             raise EngineError("the engine simulated computes nothing: it needs no process")
-        profile = profile or step_time_profile(DEFAULT_PROFILE)
-        return SimulatedEngine(profile, script or ExampleScript(tuple), clock, limits)
+        said = script or ExampleScript(tuple)
+        return _simulated(profile or PROFILES[DEFAULT_PROFILE], said, clock, limits, micro_batches)
+    if isinstance(profile, PipelineProfile):
+        raise EngineError(
+            f"the pace {profile.name} has stages, and the engine {name} has one: choose a pace of"
+            " one stage"
+        )
+    if micro_batches:
+        raise EngineError(
+            f"micro_batches={micro_batches}: the engine {name} has one stage, so only 0 is allowed"
+        )
+    if own:
+        if process:
+            raise EngineError(f"engine_process is for engines of the package, not for {name}")
+        engine = own_engine(name, limits, model, engine_args)
+        return PacedEngine(engine, profile) if profile else engine
     check_packages(name, process)
     if process:
         from timely_llm.engines.remote import RemoteEngine
@@ -183,3 +203,20 @@ def make_engine(
 
         engine = TransformersEngine(model, dtype, device, threads, limits)
     return PacedEngine(engine, profile) if profile else engine
+
+
+def _simulated(
+    profile: Profile | PipelineProfile,
+    script: Script,
+    clock: Clock | None,
+    limits: EngineLimits,
+    micro_batches: int,
+) -> Engine:
+    if isinstance(profile, PipelineProfile):
+        return PipelinedEngine(profile, script, clock, limits, micro_batches or None)
+    if micro_batches:
+        raise EngineError(
+            f"micro_batches={micro_batches}: the engine simulated has one stage at the pace"
+            f" {profile.name}, so only 0 is allowed; paces with stages: {', '.join(PIPELINES)}"
+        )
+    return SimulatedEngine(profile, script, clock, limits)

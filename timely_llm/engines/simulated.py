@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -197,33 +197,38 @@ def _one_line(text: str) -> str:
     return text
 
 
-_Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
-_Text = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_one_line)]
+FiniteSeconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
+LineOfText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_one_line)]
 
 
-class _Measured(BaseModel):
-    """A profile in a file."""
+class StepSeconds(BaseModel):
+    """The seconds of a profile in a file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: _Text
-    source: _Text
-    base_s: _Seconds
-    row_s: _Seconds
-    prefill_token_s: _Seconds
-    context_token_s: _Seconds = 0.0
-    prefill_s: _Seconds = 0.0
-    table_s: Annotated[tuple[_Seconds, ...], Field(max_length=4096)] = ()
-    beyond_s: _Seconds = 0.0
-    swap_token_s: _Seconds = 0.0
-    long_prefill_token_s: _Seconds | None = None
+    base_s: FiniteSeconds
+    row_s: FiniteSeconds
+    prefill_token_s: FiniteSeconds
+    context_token_s: FiniteSeconds = 0.0
+    prefill_s: FiniteSeconds = 0.0
+    table_s: Annotated[tuple[FiniteSeconds, ...], Field(max_length=4096)] = ()
+    beyond_s: FiniteSeconds = 0.0
+    swap_token_s: FiniteSeconds = 0.0
+    long_prefill_token_s: FiniteSeconds | None = None
 
     @model_validator(mode="after")
-    def _takes_time(self) -> _Measured:
+    def _takes_time(self) -> Self:
         first_rows = self.table_s or (self.base_s + self.row_s,)
         if not min(*first_rows, self.base_s + self.prefill_s + self.prefill_token_s):
             raise ValueError("every step must take some time")
         return self
+
+
+class _Measured(StepSeconds):
+    """A profile in a file."""
+
+    name: LineOfText
+    source: LineOfText
 
 
 def step_time_profile(name: str) -> Profile:
@@ -246,6 +251,16 @@ def read_profile(path: Path) -> Profile:
     Raises:
         EngineError: one sentence; the file cannot be read, or a value is impossible.
     """
+    check_file(path)
+    return Profile(**dict(load_document(path, _Measured, "profile", EngineError)))
+
+
+def check_file(path: Path) -> None:
+    """Check that a profile's file can be read.
+
+    Raises:
+        EngineError: one sentence; it is no file, or too large.
+    """
     try:
         readable = path.is_file() and path.stat().st_size <= MAX_BYTES
     except OSError:  # such as a name that is too long
@@ -255,7 +270,6 @@ def read_profile(path: Path) -> Profile:
             f"{str(path)!r} is no file of at most {MAX_BYTES} bytes, as timely-llm profile --engine"
             " writes it"
         )
-    return Profile(**dict(load_document(path, _Measured, "profile", EngineError)))
 
 
 _PIECES = re.compile(r"[A-Za-z_]{1,4}|[0-9]{1,3}|\s{1,4}|.", re.DOTALL)

@@ -8,12 +8,10 @@ from typing import Any
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.core.slo import TEXT, SloClass, parse_slo_class
+from timely_llm.engines.pipeline_profiles import PACES
 from timely_llm.engines.registry import ENGINES
-from timely_llm.engines.simulated import PROFILES
-from timely_llm.policies.registry import (
-    DEFAULT_POLICY,
-    POLICIES,
-)
+from timely_llm.policies.micro_batches.policy import Mode
+from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 from timely_llm.ros.parameters import NodeParameter
 from timely_llm.ros.process import EXECUTOR
 from timely_llm.ros.server.claim import FIND_S
@@ -37,6 +35,10 @@ CONFIGURED = (
     NodeParameter("policy_options", [""],
               "options of the policy, each as name=value, such as people=2 for deadline; they win"
               " over the parameters timely_* and lead_s"),
+    NodeParameter("micro_batching", Mode.CYCLE.value,
+              "engines in stages: how steps are cut into micro-batches; off: each step takes all"
+              " that it can; cycle: the number with the shortest cycle; docs/pipeline.md has the"
+              " others; no effect on an engine of one stage", choices=tuple(Mode)),
     NodeParameter("timely_rows", 8,
               "timely, edf, fcfs-segments: most requests in one step; timely+slice: most plans",
               1, 4096),
@@ -123,7 +125,11 @@ FIXED = (
               "ray: what each replica takes of its node, each as name=number, such as GPU=1 or a"
               " resource of your own"),
     NodeParameter("pace", "none", "make every step take as long as on this profile: none,"
-              f" {', '.join(PROFILES)} or measured:FILE"),
+              f" {', '.join(PACES)} or measured:FILE; with a pace that has stages, the engine"
+              " simulated has them too"),
+    NodeParameter("micro_batches", 0,
+              "engines in stages: most steps in flight, at least the number of stages; 0: as many"
+              " as stages", 0, 256),
     NodeParameter("skill_sets", [""],
                   "skill set files to register at the start; empty: those shipped"),
     NodeParameter("event_log", "",

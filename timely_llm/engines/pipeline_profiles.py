@@ -1,0 +1,132 @@
+"""Models in stages with the seconds of their steps, by name, and the paces of engines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from timely_llm.core.documents.nodes import bounded_document
+from timely_llm.core.documents.read import MAX_SIZE, load_document, read_text
+from timely_llm.core.errors import EngineError
+from timely_llm.engines.pipelined import PipelineProfile, StageLink
+from timely_llm.engines.simulated import (
+    MEASURED,
+    PROFILES,
+    FiniteSeconds,
+    LineOfText,
+    Profile,
+    StepSeconds,
+    check_file,
+    read_profile,
+)
+
+GIGABIT_S = 8 / 1e9
+"""Seconds for a byte on a link of 1 Gbit/s."""
+
+PIPELINES: dict[str, PipelineProfile] = {
+    profile.name: profile
+    for profile in (
+        PipelineProfile(
+            "two-boxes",
+            "Llama 3 8B on two boxes with an RTX 4090 each and a link of 1 Gbit/s, composed: each"
+            " stage takes half of every time of rtx4090-llama3-8b, the first and the last layer"
+            " not counted; a token's hidden state and residual are 2 x 4,096 numbers of 2 bytes;"
+            " 0.2 ms for any message is this package's; a transfer blocks both its stages, as the"
+            " times of Ahn et al. 2025 suggest",
+            stages=tuple(
+                Profile(f"two-boxes, stage {stage}", "as two-boxes", 0.0108, 0.000075, 0.000055)
+                for stage in (1, 2)
+            ),
+            links=(StageLink(0.0002, 2 * 4096 * 2 * GIGABIT_S),),
+        ),
+    )
+}
+"""Models in stages by name."""
+
+PACES = (*PROFILES, *PIPELINES)
+"""Names of all profiles that an engine can have as its pace."""
+
+MOST_STAGES = 64
+
+
+class _Link(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    message_s: FiniteSeconds
+    token_s: FiniteSeconds
+
+
+class _MeasuredPipeline(BaseModel):
+    """A profile with stages in a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: LineOfText
+    source: LineOfText
+    stages: Annotated[tuple[StepSeconds, ...], Field(min_length=1, max_length=MOST_STAGES)]
+    links: tuple[_Link, ...] = ()
+    blocking: bool = True
+    kv_tokens: tuple[Annotated[int, Field(ge=1)], ...] = ()
+
+    @model_validator(mode="after")
+    def _fit(self) -> _MeasuredPipeline:
+        self.profile()
+        return self
+
+    def profile(self) -> PipelineProfile:
+        """Return the profile.
+
+        Raises:
+            ValueError: stages, links and KV limits do not fit together.
+        """
+        stages = tuple(
+            Profile(f"{self.name}, stage {number}", self.source, **dict(stage))
+            for number, stage in enumerate(self.stages, 1)
+        )
+        links = tuple(StageLink(link.message_s, link.token_s) for link in self.links)
+        try:
+            return PipelineProfile(
+                self.name, self.source, stages, links, self.blocking, self.kv_tokens
+            )
+        except EngineError as error:
+            raise ValueError(str(error)) from error
+
+
+def pace_profile(name: str) -> Profile | PipelineProfile:
+    """Return a profile by its name, or the one in a file: "measured:FILE".
+
+    A file that names stages is a model in stages.
+
+    Raises:
+        EngineError: there is no profile of that name, or the file has none.
+    """
+    if name.startswith(MEASURED):
+        path = Path(name.removeprefix(MEASURED))
+        check_file(path)
+        return read_pipeline(path) if _has_stages(path) else read_profile(path)
+    if name in PIPELINES:
+        return PIPELINES[name]
+    if name not in PROFILES:
+        allowed = ", ".join((*PACES, f"{MEASURED}FILE"))
+        raise EngineError(f"unknown profile {name!r}: choose one of {allowed}")
+    return PROFILES[name]
+
+
+def read_pipeline(path: Path) -> PipelineProfile:
+    """Return the profile with stages in a YAML file; its values are checked.
+
+    Raises:
+        EngineError: one sentence; the file cannot be read, or a value is impossible.
+    """
+    check_file(path)
+    return load_document(path, _MeasuredPipeline, "profile", EngineError).profile()
+
+
+def _has_stages(path: Path) -> bool:
+    try:
+        data, _ = bounded_document(read_text(path, "profile", EngineError), MAX_SIZE)
+    except Exception:  # the reader of profiles says what is wrong
+        return False
+    return isinstance(data, dict) and "stages" in data
