@@ -152,7 +152,7 @@ def test_counts_and_recent_times_stay_right(steps: int) -> None:
     result = StepResult({"a": (1,)}, {"a": 1}, 0.02)
     odd = [StepResult({"a": (1,)}, {"a": 1}, s) for s in (math.nan, math.inf, -1.0)]
     for step in range(steps):
-        stats.take(StepEvent(0.0, 0.02, ("a",), odd[step % 3] if step % 100 < 3 else result))
+        stats.take(StepEvent(0.0, 0.02, ("a",), result=odd[step % 3] if step % 100 < 3 else result))
     assert stats.steps == stats.generated_tokens == steps
     assert stats.step_s == pytest.approx(0.02)
     assert sum(sizes(stats).values()) <= 6 * WINDOW

@@ -88,7 +88,7 @@ def test_guesses_are_counted_and_the_right_ones_among_them() -> None:
     stats = Stats()
     tokens = {"a": [1, 2, 3], "b": [4], "c": [5]}
     result = StepResult(tokens, {"a": 3, "b": 1, "c": 9}, 0.01, speculative={"a": 3, "b": 2})
-    stats.take(StepEvent(0.0, 0.01, ("a", "b", "c"), result))
+    stats.take(StepEvent(0.0, 0.01, ("a", "b", "c"), result=result))
     assert (stats.guessed_tokens, stats.right_guesses, stats.generated_tokens) == (5, 2, 5)
     plain, guessing = both({"r": WORDS})
     for scene in (plain, guessing):

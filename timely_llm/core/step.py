@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -118,6 +118,54 @@ class StageTimes(NamedTuple):
     link_s: tuple[float, ...]
     blocked_s: tuple[float, ...]
     idle_s: tuple[float, ...]
+
+    @property
+    def fit(self) -> bool:
+        """Whether there is one number for each stage and link, none of them impossible."""
+        stages = len(self.stage_s)
+        return (
+            stages > 0
+            and len(self.begins_s) in (0, stages)
+            and len(self.link_s) == stages - 1
+            and len(self.blocked_s) == len(self.idle_s) == stages
+            and all(0.0 <= one < math.inf for times in self for one in times)
+        )
+
+    @property
+    def rounded(self) -> StageTimes:
+        """These times in whole microseconds, for logs."""
+        return StageTimes(*(tuple(round(one, 6) for one in times) for times in self))
+
+
+class StageUse(NamedTuple):
+    """Shares of the time of some steps in which a stage and its link worked.
+
+    Attributes:
+        compute: in which the stage computed.
+        idle: in which it waited; in the rest, transfers kept it from computing.
+        link: in which the link to the next stage was in use; 0 for the last stage.
+    """
+
+    compute: float
+    idle: float
+    link: float
+
+
+def stage_uses(steps: Collection[StageTimes]) -> list[StageUse]:
+    """Return the shares of each stage in the time of some steps; empty: there are none."""
+    if not steps:
+        return []
+    compute, links, blocked, idle = (
+        [math.fsum(times) for times in zip(*parts, strict=True)]
+        for parts in list(zip(*steps, strict=True))[1:]
+    )
+    whole = [max(sum(parts), 1e-9) for parts in zip(compute, blocked, idle, strict=True)]
+    return [
+        StageUse(compute_s / whole_s, idle_s / whole_s, link_s / whole_s)
+        for compute_s, idle_s, link_s, whole_s in zip(
+            compute, idle, [*links, 0.0], whole, strict=True
+        )
+    ]
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,11 @@ class Stepper:
         """Whether a step is in flight."""
         return bool(self._in_flight)
 
+    @property
+    def in_flight(self) -> int:
+        """Steps in flight."""
+        return len(self._in_flight)
+
     def with_flights(self, capacity: Capacity) -> Capacity:
         """Return limits of the next step with what is in flight."""
         flights = self._in_flight
@@ -249,11 +254,13 @@ class Stepper:
             self._step_time.observe_stages(result.stages, rows, prefill, context)
         else:
             self._step_time.observe(result.duration_s, rows, prefill, context)
+        stages = result.stages.rounded if result.stages is not None else None
         self._events.append(
             StepEvent(
-                now - result.duration_s, round(result.duration_s, 6), tuple(result.computed), result
+                now - result.duration_s, round(result.duration_s, 6), tuple(result.computed),
+                stages, result,
             )
-        )
+        )  # fmt: skip
 
     def _update(self, progress: Mapping[str, SequenceProgress]) -> None:
         """Store the progress of sequences."""

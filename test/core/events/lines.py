@@ -14,7 +14,7 @@ Line = dict[str, Any]
 KINDS = {kind_of(event): event for event in EVENTS}
 EMPTY: Mapping[str, Any] = {
     "str": "", "int": 0, "float": 0.0, "float | None": None, "bool": False, "tuple[str, ...]": [],
-    "Reasons": {},
+    "Reasons": {}, "StageTimes | None": None,
 }  # fmt: skip
 
 

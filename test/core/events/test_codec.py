@@ -37,10 +37,24 @@ from timely_llm.core.events.schema import (
 )
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.request import ErrorCode, PlanResult
+from timely_llm.core.step import StageTimes
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 REASONS = st.builds(lambda cause, number: Reason(cause, number).rounded, st.sampled_from(Cause),
                     st.none() | st.floats(-1e6, 1e6))  # fmt: skip
+SECONDS = st.floats(0.0, 1e6)
+
+
+@st.composite
+def stage_times(draw: st.DrawFn) -> StageTimes:
+    stages = draw(st.integers(1, 4))
+    begins, compute, links, blocked, idle = (
+        tuple(draw(st.lists(SECONDS, min_size=count, max_size=count)))
+        for count in (draw(st.sampled_from((0, stages))), stages, stages - 1, stages, stages)
+    )
+    return StageTimes(begins, compute, links, blocked, idle)
+
+
 VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "str": st.text(),
     "int": st.integers(),
@@ -49,6 +63,7 @@ VALUES: Mapping[str, st.SearchStrategy[Any]] = {
     "float | None": st.none() | NUMBERS,
     "tuple[str, ...]": st.lists(st.text(), max_size=3).map(tuple),
     "Reasons": st.dictionaries(st.text(), REASONS, max_size=3).map(lambda why: (*why.items(),)),
+    "StageTimes | None": st.none() | stage_times(),
 }
 
 
@@ -147,3 +162,28 @@ def test_a_value_of_another_type_is_named(change: dict[str, Any], complaint: str
 def test_a_field_that_is_missing_or_broken_is_named(event: dict[str, Any], complaint: str) -> None:
     with pytest.raises(EventError, match=re.escape(complaint)):
         from_json({"t": 2.0, **event})
+
+
+STAGES = {"begins_s": [0.0, 0.2], "stage_s": [0.1, 0.1], "link_s": [0.1], "blocked_s": [0.1, 0.1],
+          "idle_s": [0.0, 0.0]}  # fmt: skip
+STEP = {"event": "step", "t": 1.0, "s": 0.3, "ids": ["r"]}
+
+
+def test_a_step_of_an_older_log_has_no_stages() -> None:
+    assert from_json(STEP) == StepEvent(1.0, 0.3, ("r",))
+    read = from_json({**STEP, "stages": STAGES})
+    assert isinstance(read, StepEvent) and read.stages is not None
+    assert read.stages.link_s == (0.1,)
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [], "two", {**STAGES, "link_s": [0.1, 0.1]}, {**STAGES, "stage_s": []},
+        {**STAGES, "begins_s": [0.0]}, {**STAGES, "idle_s": [0.0, -1.0]},
+        {**STAGES, "idle_s": [0.0, "x"]}, {**STAGES, "idle_s": None}, {"stage_s": [0.1]},
+    ],
+)  # fmt: skip
+def test_stages_that_do_not_fit_together_are_refused(stages: object) -> None:
+    with pytest.raises(EventError, match=r"the step at 1 s: stages: it must have"):
+        from_json({**STEP, "stages": stages})

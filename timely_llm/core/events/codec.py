@@ -17,6 +17,7 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.probe_events import PROBE_EVENTS, ProbeFailedEvent
 from timely_llm.core.events.schema import RUN_EVENTS, PlanRequestEvent, RunEvent, StepPlanEvent
 from timely_llm.core.reason import Reasons, reason_from_json
+from timely_llm.core.step import StageTimes
 from timely_llm.core.text import quoted
 
 EVENTS = (*RUN_EVENTS, *PROBE_EVENTS)
@@ -139,6 +140,18 @@ def _reasons(value: Any) -> Reasons:
     return tuple((key, reason_from_json(reason)) for key, reason in value.items())
 
 
+def _stage_times(value: Any) -> StageTimes | None:
+    if value is None:
+        return None
+    names = StageTimes._fields
+    if not isinstance(value, dict) or not all(isinstance(value.get(n), list) for n in names):
+        raise ValueError(f"it must have the lists {', '.join(names)}, not {quoted(value)}")
+    times = StageTimes(*(tuple(value[name]) for name in names))
+    if not all(is_number(one) for part in times for one in part) or not times.fit:
+        raise ValueError("it must have seconds, at least 0, of each stage and each link")
+    return times
+
+
 _number = _a("a number", is_number)
 
 _KIND_NAMES: Mapping[type[RunEvent], str] = {
@@ -161,6 +174,10 @@ _FORMS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
         _a("a number or null", lambda value: value is None or is_number(value)),
     ),
     "tuple[str, ...]": (list, _texts),
+    "StageTimes | None": (
+        lambda times: {name: list(part) for name, part in times._asdict().items()},
+        _stage_times,
+    ),
     "Reasons": (lambda why: {key: reason.as_json() for key, reason in why}, _reasons),
 }
 """By a field's type: how its value is written, and how it is read."""

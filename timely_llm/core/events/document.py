@@ -54,7 +54,7 @@ SHARED: Mapping[str, str] = {
 TYPES: Mapping[str, str] = {
     "str": "text", "bool": "true or false", "int": "whole number", "float": "number",
     "float | None": "number or null", "tuple[str, ...]": "list of texts",
-    "Reasons": "object: [cause, number] by id",
+    "Reasons": "object: [cause, number] by id", "StageTimes | None": "object: lists of seconds",
 }  # fmt: skip
 
 HEAD = """# Event log

@@ -186,7 +186,7 @@ class History:
         return known is not None and known.server not in ("", server)
 
     def _step(self, event: StepEvent, server: str) -> None:
-        step = StepRecord(event.t, event.s, event.ids, server)
+        step = StepRecord(event.t, event.s, event.ids, server, event.stages)
         steps = self.servers[server].steps if server else self.steps
         for request_id in event.ids:
             # The server logs a conversation's request before its first step.

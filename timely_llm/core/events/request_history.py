@@ -24,6 +24,7 @@ from timely_llm.core.events.schema import (
 )
 from timely_llm.core.request import mean_gap_s
 from timely_llm.core.slo import READING_WORDS_PER_S, Slo
+from timely_llm.core.step import StageTimes
 
 AboutPlan = (
     AskEvent | PlanRequestEvent | SegmentEvent | ReportEvent | AnswerEvent | ReplanEvent
@@ -48,12 +49,14 @@ class StepRecord:
     Attributes:
         ids: the requests that took part.
         server: that of the engine; empty: there is one server.
+        stages: its times in each stage of a pipeline; None: one stage, or not measured.
     """
 
     start_s: float
     duration_s: float
     ids: tuple[str, ...]
     server: str = ""
+    stages: StageTimes | None = None
 
     @property
     def end_s(self) -> float:

@@ -15,7 +15,7 @@ from timely_llm.core.generation import Generation
 from timely_llm.core.reason import Reasons
 from timely_llm.core.request import Result, StreamChunk
 from timely_llm.core.segment import Segment
-from timely_llm.core.step import StepResult
+from timely_llm.core.step import StageTimes, StepResult
 
 CARRIED = {"carried": True}
 """Metadata of a field that stays in the process: event logs lack it, and `==` ignores it."""
@@ -121,11 +121,13 @@ class StepEvent(RunEvent):
     Attributes:
         s: duration, seconds.
         ids: ids of the requests that took part.
+        stages: its times in each stage of a pipeline; None: one stage, or not measured.
         result: what it did; carried.
     """
 
     s: float
     ids: tuple[str, ...]
+    stages: StageTimes | None = None
     result: StepResult | None = field(default=None, compare=False, repr=False, metadata=CARRIED)
 
 
