@@ -13,7 +13,8 @@ from rclpy.serialization import deserialize_message, serialize_message
 from test.serving.scripted import Scene
 from timely_llm import msg
 from timely_llm.action import Converse, Plan
-from timely_llm.core.step import StepResult
+from timely_llm.core.events.schema import StepEvent
+from timely_llm.core.step import StageTimes, StepResult
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.policies.registry import make_policy
 from timely_llm.resources import resource
@@ -52,10 +53,10 @@ ABSENT: dict[Any, set[str]] = {
 """Fields of flat messages that actions lack: dispatchers send no goals, a result has its goal."""
 SENT_ALONE = {
     "EngineStep", "StepShare", "SkillArgument", "ServerLoad", "DueSegment", "KeptConversation",
-    "PinnedSkillSet", "ServedRequest",
+    "PinnedSkillSet", "ServedRequest", "StageTime",
 }  # fmt: skip
 """Messages that are written in one place, field by field."""
-BY_NAME = {"ServerStats"}
+BY_NAME = {"ServerStats", "StageUse"}
 """Messages of which `statistics` gives the fields by name."""
 
 
@@ -133,3 +134,29 @@ def test_an_int_in_a_field_of_type_float64_arrives_as_its_value() -> None:
     assert tables.TIME_UTILITY.read(got) == utility
     step = serialize_message(tables.step_message(StepResult({}, {}, duration_s=1)))
     assert deserialize_message(step, msg.EngineStep).duration == 1.0
+
+
+STAGES = StageTimes((0.0, 0.3), (0.2, 0.25), (0.1,), (0.1, 0.1), (0.0, 0.15))
+
+
+def test_a_step_in_stages_arrives_with_the_times_of_each() -> None:
+    sent = serialize_message(tables.step_message(StepResult({}, {}, 0.6, stages=STAGES)))
+    first, second = deserialize_message(sent, msg.EngineStep).stages
+    assert (first.begin, first.compute, first.link, first.blocked) == (0.0, 0.2, 0.1, 0.1)
+    assert (second.begin, second.compute, second.link, second.idle) == (0.3, 0.25, 0.0, 0.15)
+    without = STAGES._replace(begins_s=())
+    made = tables.step_message(StepResult({}, {}, 0.6, stages=without))
+    assert [stage.begin for stage in made.stages] == [-1.0, -1.0], "negative: not known"
+    assert not tables.step_message(StepResult({}, {}, 0.6)).stages
+
+
+def test_statistics_have_a_share_of_each_stage() -> None:
+    counts = Stats()
+    counts.take(StepEvent(0.0, 0.6, (), result=StepResult({}, {}, 0.6, stages=STAGES)))
+    loop = Scene({}, make_policy("stream")).loop
+    made = tables.stats_message(statistics(loop, counts))
+    assert [stage.compute for stage in made.stages] == pytest.approx([2 / 3, 0.5])
+    assert [stage.idle for stage in made.stages] == pytest.approx([0.0, 0.3])
+    assert [stage.link for stage in made.stages] == pytest.approx([1 / 3, 0.0])
+    assert made.micro_batches == 0, "no step is in flight"
+    assert not tables.stats_message(statistics(loop, Stats())).stages

@@ -10,7 +10,7 @@ from rclpy.context import Context
 from rclpy.parameter import Parameter as RosParameter
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.ros.parameters import NodeParameter, check_changes, declare
+from timely_llm.ros.parameters import NodeParameter, check_changes, checked, declare
 from timely_llm.ros.parameters_document import NODES, document
 
 PARAMETERS = (
@@ -106,6 +106,15 @@ def test_what_names_code_is_taken_at_the_start_alone(context: Context) -> None:
         " 'os:abort'"
     )
     assert check_changes(OWN, [RosParameter("policy", value="fcfs")], True).successful
+
+
+def test_off_is_a_choice_although_yaml_takes_it_for_false() -> None:
+    rule = NodeParameter("rule", "cycle", "which", choices=("off", "cycle"))
+    assert [checked(rule, value) for value in (False, "off", "cycle")] == ["off", "off", "cycle"]
+    with pytest.raises(ConfigurationError, match="rule must be a text, not True"):
+        checked(rule, True)
+    with pytest.raises(ConfigurationError, match="color must be a text, not False"):
+        checked(NodeParameter("color", "red", "which", choices=("red", "blue")), False)
 
 
 def test_the_document_is_up_to_date() -> None:

@@ -100,7 +100,7 @@ class Beat:
     """
 
     view: ServerView
-    statistics: Mapping[str, float]
+    statistics: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ class Replica:
 
     def _beat(self, server: Server, load: Load) -> int:
         """Send views and signs of life until the end; return an exit status."""
-        last: tuple[ServerView, dict[str, float], float] | None = None
+        last: tuple[ServerView, dict[str, Any], float] | None = None
         asked: Future[None] | None = None
 
         def view(loop: Loop) -> None:

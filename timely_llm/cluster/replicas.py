@@ -59,7 +59,7 @@ class _Life:
         self.began_s = self.heard_s = now
         self.ready: Ready | None = None
         self.lost = False
-        self.statistics: Mapping[str, float] = {}
+        self.statistics: Mapping[str, Any] = {}
         self.problem = ""
         self.connection: Connection | None = None
         self.link: ReplicaLink | None = None
@@ -157,7 +157,7 @@ class Replicas:
         return {name: one.ready.pid for name, one in self._lives.items() if one.ready}
 
     @property
-    def statistics(self) -> list[Mapping[str, float]]:
+    def statistics(self) -> list[Mapping[str, Any]]:
         """The newest statistics of each replica that has said some."""
         return [one.statistics for one in self._lives.values() if one.statistics]
 
@@ -283,7 +283,7 @@ class Replicas:
             case str():
                 self._ended(one, message, now)
 
-    def _beats(self, one: _Life, view: Any, statistics: Mapping[str, float]) -> None:
+    def _beats(self, one: _Life, view: Any, statistics: Mapping[str, Any]) -> None:
         assert one.link is not None
         one.statistics = statistics
         one.lost = False

@@ -37,7 +37,7 @@ from timely_llm.core.slo import (
     Slo,
     SloClass,
 )
-from timely_llm.core.step import StepResult
+from timely_llm.core.step import StageTimes, StepResult
 from timely_llm.core.text import listed, quoted
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.serving.server.face import RequestStatus, RunningRequest
@@ -294,7 +294,27 @@ def step_message(result: StepResult) -> msg.EngineStep:
         shares=[
             msg.StepShare(request_id=key, tokens=tokens) for key, tokens in result.computed.items()
         ],
+        stages=_stage_messages(result.stages) if result.stages is not None else [],
     )
+
+
+def _stage_messages(times: StageTimes) -> list[msg.StageTime]:
+    begins = times.begins_s or [-1.0] * len(times.stage_s)
+    parts = begins, times.stage_s, times.idle_s, times.blocked_s, (*times.link_s, 0.0)
+    return [
+        msg.StageTime(begin=begin, compute=compute, idle=idle, blocked=blocked, link=link)
+        for begin, compute, idle, blocked, link in zip(*parts, strict=True)
+    ]
+
+
+def stats_message(values: Mapping[str, Any]) -> msg.ServerStats:
+    """Return statistics as a message, without a stamp.
+
+    Args:
+        values: by the names of the fields, with mappings as stages.
+    """
+    stages = [msg.StageUse(**stage) for stage in values["stages"]]
+    return msg.ServerStats(**{**values, "stages": stages})
 
 
 CODE = (int, error_code)

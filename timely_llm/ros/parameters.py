@@ -88,6 +88,8 @@ class NodeParameter:
         return descriptor
 
 
+OFF = "off"
+"""A choice that ROS reads as false, since its parameters are YAML 1.1."""
 SERVER = NodeParameter("server", "plan_server", "name of the plan server's node")
 
 
@@ -166,6 +168,8 @@ def checked(parameter: NodeParameter, value: Any, at_start: bool = True) -> Valu
     kind: type[Any] = type(parameter.default)
     if kind is float and type(value) is int:
         value = float(value)
+    if value is False and OFF in parameter.choices:
+        value = OFF
     if kind is list and isinstance(value, list) and all(isinstance(v, str) for v in value):
         return list(value)
     if type(value) is not kind:

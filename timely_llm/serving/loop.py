@@ -165,6 +165,11 @@ class Loop:
         return self._engine.capacity
 
     @property
+    def steps_in_flight(self) -> int:
+        """Steps that were submitted and not collected."""
+        return self._stepper.in_flight
+
+    @property
     def kept_tokens(self) -> dict[tuple[str, str], int]:
         """Tokens with KV of each kept conversation, by agent and name."""
         return self._conversations.kept_tokens

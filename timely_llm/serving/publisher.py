@@ -25,7 +25,7 @@ from timely_llm.core.events.schema import (
     StreamEvent,
 )
 from timely_llm.core.request import ErrorCode, PlanResult, Result, StreamResult
-from timely_llm.core.step import StepResult
+from timely_llm.core.step import StageTimes, StageUse, StepResult, stage_uses
 from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.sink import Sink
@@ -84,6 +84,7 @@ class Stats:
     _ttft_s: deque[float] = field(default_factory=_recent)
     _slo_met: deque[float] = field(default_factory=_recent)
     _stalled_s: deque[float] = field(default_factory=_recent)
+    _stages: deque[StageTimes] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     def take(self, event: RunEvent) -> None:
         """Count an event of the loop."""
@@ -124,6 +125,8 @@ class Stats:
             self.right_guesses += sum(len(result.tokens[key]) - 1 for key in result.speculative)
         if 0.0 <= result.duration_s < math.inf:  # a clock may have been set back
             self._step_s.append(result.duration_s)
+        if result.stages is not None:
+            self._stages.append(result.stages)
 
     def _end(self, result: Result) -> None:
         """Count the end of a request; a canceled one is neither a success nor a failure."""
@@ -146,6 +149,11 @@ class Stats:
     def step_s(self) -> float:
         """Mean seconds of the last steps, 0 before the first."""
         return _mean(self._step_s)
+
+    @property
+    def stages(self) -> list[StageUse]:
+        """What the stages of the engine did in the last steps; empty: one stage."""
+        return stage_uses(self._stages)
 
     @property
     def utility(self) -> float:

@@ -23,7 +23,11 @@ LARGEST = ("response_p50", "response_p95", "ttft_p50", "ttft_p95")
 
 
 def merged(stats: Sequence[msg.ServerStats]) -> msg.ServerStats:
-    """Return the statistics of several servers: sums of counts, means of shares and times."""
+    """Return the statistics of several servers.
+
+    They are sums of counts, and means of shares and times. Lists of stages and links follow each
+    other, in the order of the servers.
+    """
     made = msg.ServerStats()
     for field, kind in msg.ServerStats.get_fields_and_field_types().items():
         values: list[Any] = [getattr(one, field) for one in stats]
@@ -35,6 +39,8 @@ def merged(stats: Sequence[msg.ServerStats]) -> msg.ServerStats:
             weights = [getattr(one, MEANS[field]) for one in stats]
             total = sum(weights)
             value = sum(v * w for v, w in zip(values, weights, strict=True)) / (total or 1)
+        elif kind.startswith("sequence"):
+            value = [one for each in values for one in each]
         else:
             value = sum(values)
         setattr(made, field, float(value) if kind == "double" else value)

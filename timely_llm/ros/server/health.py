@@ -14,6 +14,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 
 from timely_llm import msg
 from timely_llm.core.request import ErrorCode, PlanResult, Result, StreamResult
+from timely_llm.ros.conversions import stats_message
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import Stats as LoopStats
 from timely_llm.serving.server.statistics import statistics
@@ -21,7 +22,9 @@ from timely_llm.serving.server.statistics import statistics
 
 def stats(loop: Loop, counts: LoopStats, stamp: Time) -> msg.ServerStats:
     """Return a loop's state, and the counts and recent times of its events, as a message."""
-    return msg.ServerStats(stamp=stamp, **statistics(loop, counts))
+    made = stats_message(statistics(loop, counts))
+    made.stamp = stamp
+    return made
 
 
 RECENT = 64

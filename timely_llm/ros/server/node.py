@@ -26,7 +26,7 @@ from timely_llm.dispatch.relay import Relay
 from timely_llm.engines.registry import check_packages
 from timely_llm.resources import EMBEDDED_MODEL
 from timely_llm.ros import qos
-from timely_llm.ros.conversions import stamped
+from timely_llm.ros.conversions import stamped, stats_message
 from timely_llm.ros.dispatch.stats import merged
 from timely_llm.ros.process import exit_status
 from timely_llm.ros.server import health
@@ -241,7 +241,7 @@ class PlanServer(ServingNode):
         """Make statistics in the engine's thread, between two steps."""
         stamp, server = self.get_clock().now().to_msg(), self._server
         if self._replicas is not None:
-            replicas = [msg.ServerStats(**one) for one in self._replicas.statistics]
+            replicas = list(map(stats_message, self._replicas.statistics))
             made = merged(replicas)
             made.stamp = stamp
             self._health.seen(made, self._wall.now())

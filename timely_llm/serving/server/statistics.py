@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import Stats
 
 
-def statistics(loop: Loop, counts: Stats) -> dict[str, float]:
+def statistics(loop: Loop, counts: Stats) -> dict[str, Any]:
     """Return a loop's state, and the counts and recent times of its events, by name."""
     states = Counter(g.state for g in loop.generations)
     return {
@@ -48,4 +49,6 @@ def statistics(loop: Loop, counts: Stats) -> dict[str, float]:
         "stalled": counts.stalled_s,
         "guessed_tokens": counts.guessed_tokens,
         "right_guesses": counts.right_guesses,
+        "micro_batches": loop.steps_in_flight,
+        "stages": [stage._asdict() for stage in counts.stages],
     }
