@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,10 +93,13 @@ class Bag:
             recomputed_tokens=0,
         )  # fmt: skip
 
-    def step(self, at_s: float, duration: float, *ids: str) -> None:
-        share = type_store().types["timely_llm/msg/StepShare"]
-        shares = [share(request_id=name, tokens=1) for name in ids]
-        self.say(at_s, "steps", "EngineStep", duration=duration, shares=shares)
+    def step(
+        self, at_s: float, duration: float, *ids: str, stages: Sequence[Mapping[str, float]] = ()
+    ) -> None:
+        types = type_store().types
+        shares = [types["timely_llm/msg/StepShare"](request_id=name, tokens=1) for name in ids]
+        parts = [types["timely_llm/msg/StageTime"](**stage) for stage in stages]
+        self.say(at_s, "steps", "EngineStep", duration=duration, shares=shares, stages=parts)
 
     def line(self, at_s: float, text: str) -> None:
         self.say(at_s, LINE_TOPIC, LINE_TYPE, data=text)

@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 from test.report.runs import HOSTILE, simulated
+from test.report.stages import OVERLAPPING, in_stages
 from test.report.test_timeline import SAVED
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.html import LEAST, chart_svg, timeline_html
@@ -133,3 +134,16 @@ def test_a_chart_has_a_bar_for_each_point_and_says_its_number() -> None:
     assert len(titles) == len(points)
     assert all(re.search(r": [\d.]+ ± ", title) for title in titles)
     assert "utility by load; the numbers are in the table" in drawn
+
+
+def test_each_stage_has_a_row_below_the_batches() -> None:
+    page = Elements(timeline_html(in_stages()))
+    names = [text for _, _, text in page.of_class("agent")]
+    assert names[:4] == ["batch, 0 to 1", "stage 1", "stage 2", "robot_0"]
+    drawn = [one[1]["d"] for one in page.found if one[0] == "path" and " 5h" in one[1]["d"]]
+    assert drawn[:2] == ["M2000 5h1000M5000 5h1000", "M0 5h2000M3000 5h2000"]
+    legend = [text for tag, _, text in page.found if tag == "i"]
+    assert {"stage computes", "stage sends"} <= {text for _, _, text in page.found}, legend
+    overlapping = Elements(timeline_html(in_stages(OVERLAPPING)))
+    assert [one[1]["d"] for one in overlapping.of_class("sends") if one[0] == "path"] == ["", ""]
+    assert not Elements(timeline_html(ONE)).of_class("stage")

@@ -4,9 +4,10 @@ import pytest
 from PIL import Image
 
 from test.report.runs import HOSTILE, filled_with, loaded, simulated
+from test.report.stages import in_stages
 from timely_llm.experiments.results.document import DocumentError
-from timely_llm.report.palette import SCHEMES
-from timely_llm.report.png import write_charts, write_pictures
+from timely_llm.report.palette import LIGHT, SCHEMES
+from timely_llm.report.png import draw, write_charts, write_pictures
 from timely_llm.report.series import charts
 
 
@@ -52,3 +53,14 @@ def test_charts_stand_side_by_side_in_one_picture(tmp_path: Path) -> None:
     write_charts([one, *others], tmp_path / "all.png")
     width, height = Image.open(tmp_path / "one.png").size
     assert Image.open(tmp_path / "all.png").size == (width * (1 + len(others)), height)
+
+
+def test_stages_have_rows_of_their_own_and_a_legend() -> None:
+    figure = draw(in_stages(), LIGHT)
+    batch, stages, _ = figure.axes
+    assert [tick.get_text() for tick in stages.get_yticklabels()] == ["stage 1", "stage 2"]
+    assert stages.get_position().y1 < batch.get_position().y0
+    computing, sending = (len(one.get_paths()) for one in stages.collections)
+    assert (computing, sending) == (4, 4)
+    words = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    assert {"stage computes", "stage sends"} <= set(words)

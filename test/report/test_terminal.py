@@ -1,5 +1,6 @@
 from rich.console import Console
 
+from test.report.stages import in_stages
 from timely_llm.experiments.results.document import Span, TimelineDocument
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.palette import TERMINAL
@@ -69,3 +70,9 @@ def test_a_strip_shows_the_last_seconds_in_the_colours_of_classes() -> None:
 def test_a_meter_is_never_longer_than_its_place() -> None:
     for share in (-1.0, 0.0, 0.5, 1.0, 9.0):
         assert len(meter(share, "red", 12).plain) == 12
+
+
+def test_each_stage_is_a_line_below_the_requests() -> None:
+    *_, first, second = timeline_lines(in_stages())
+    assert first == "stage 1         ████████────████████────"
+    assert second == "stage 2         " + " " * 8 + "─" * 4 + "█" * 24

@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.report.runs import simulated
-from timely_llm.experiments.results.document import Span, TimelineDocument, TimelineStep
+from test.report.stages import BLOCKING, OVERLAPPING, in_stages
+from timely_llm.experiments.results.document import Span, StepStages, TimelineDocument, TimelineStep
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.timeline import (
     Bar,
     EngineStep,
     Lane,
     Mark,
+    StageSpan,
     Timeline,
     busier_half,
     due_mark,
@@ -130,3 +132,37 @@ def test_an_empty_timeline_has_an_axis() -> None:
 def test_ticks_are_where_people_expect_them() -> None:
     assert ticks(0.0, 36.0, 8) == [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0]
     assert ticks(-0.2, 1.6, 8) == pytest.approx([-0.2 + 0.2, 0.5, 1.0, 1.5])
+
+
+def test_each_stage_has_a_row_of_what_it_computed_and_sent() -> None:
+    first, second = in_stages().stage_rows("")
+    assert first[:3] == [
+        StageSpan(0.0, 0.2, False), StageSpan(pytest.approx(0.2), 0.3, True),
+        StageSpan(0.3, 0.5, False),
+    ]  # fmt: skip
+    assert [span.sends for span in second] == [True, False, True, False]
+    assert (second[1].start_s, second[1].end_s) == (0.3, 0.6)
+
+
+def test_transfers_that_overlap_with_computing_are_not_in_the_rows() -> None:
+    rows = in_stages(OVERLAPPING).stage_rows("")
+    assert not any(span.sends for row in rows for span in row)
+
+
+def test_stages_without_a_common_clock_and_one_stage_have_no_rows() -> None:
+    for times in (BLOCKING._replace(begins_s=()), None):
+        step = EngineStep(0.0, 0.6, 1, stages=times)
+        assert Timeline("t", steps=(step,)).stage_rows("") == []
+        assert not Timeline("t", steps=(step,)).has_stages
+
+
+def test_a_run_document_keeps_the_times_of_stages() -> None:
+    step = TimelineStep(
+        start_s=0.0, duration_s=0.6, requests=(), stages=StepStages(**BLOCKING._asdict())
+    )
+    saved = TimelineDocument(name="t", steps=(step,))
+    assert TimelineDocument.model_validate_json(saved.model_dump_json()) == saved
+    assert document_timeline(saved).steps[0].stages == BLOCKING
+    assert "stages" not in SAVED.model_dump()["steps"][0]
+    with pytest.raises(ValueError, match="of each stage and each link"):
+        StepStages(**BLOCKING._replace(link_s=())._asdict())

@@ -16,6 +16,7 @@ from timely_llm.core.events.request_history import DeliveredSegment, PlanHistory
 from timely_llm.demo.progress import step_rate
 from timely_llm.demo.server_rows import named, server_table
 from timely_llm.demo.settings import DemoSettings
+from timely_llm.demo.stage_rows import recent_use, stage_table
 from timely_llm.demo.timeline import request_bars, request_end, tone_of
 from timely_llm.report.terminal import meter, strip, style
 
@@ -80,11 +81,13 @@ class LiveView:
         for row in [(facts, counts)] if wide else [(facts, ""), (counts, "")]:
             header.add_row(*row)
         servers = self._settings.paces if self._settings.server_names else {}
-        free = self._console.height - (len(servers) + 1 if servers else 0)
+        stages = recent_use(history, now_s) if not servers else []
+        free = self._console.height - sum(len(rows) + 1 for rows in (servers, stages) if rows)
         robots, people = _heights(history, free)
         return Group(
             Panel(header, border_style="dim"),
             *([server_table(history, servers, now_s, wide)] if servers else []),
+            *([stage_table(stages)] if stages else []),
             _robots(history, now_s, robots, self._console.width, bool(servers)),
             *(
                 [people_table(history, now_s, people, wide, bool(servers))]

@@ -57,7 +57,9 @@ def timeline(history: History, title: str) -> Timeline:
         for agent, mine in bars.items()
     )
     steps = tuple(
-        EngineStep(step.start_s - origin_s, step.end_s - origin_s, step.sequences, step.server)
+        EngineStep(
+            step.start_s - origin_s, step.end_s - origin_s, step.sequences, step.server, step.stages
+        )
         for step in history.steps
     )
     window = (-0.2, max(end_s - origin_s, 1.0))

@@ -13,7 +13,7 @@ from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import summary
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.fitted_table import FittedTable
-from timely_llm.report.terminal import LEGEND, drawable, timeline_lines
+from timely_llm.report.terminal import LEGEND, STAGE_LEGEND, drawable, timeline_lines
 from timely_llm.traces.model import printable
 
 BY_TASK = ("utility", "response_s", "waiting_s")
@@ -158,6 +158,8 @@ def _timelines(page: Console, run: RunDocument) -> None:
             _line(page, f"    {line}")
     if drawn:
         _line(page, f"\n{LEGEND}")
+        if any(timeline.has_stages for timeline in drawn):
+            _line(page, STAGE_LEGEND)
         page.print()
 
 

@@ -62,9 +62,12 @@ def document_timeline(saved: TimelineDocument) -> Timeline:
         bars[agents[request]] += suspensions(sorted(mine, key=lambda bar: bar.start_s))
     lanes = (Lane(agent, tuple(mine)) for agent, mine in bars.items())
     steps = (
-        EngineStep(step.start_s, step.start_s + step.duration_s, len(step.requests))
+        EngineStep(
+            step.start_s, step.start_s + step.duration_s, len(step.requests),
+            stages=step.stages.times if step.stages is not None else None,
+        )
         for step in saved.steps
-    )
+    )  # fmt: skip
     return Timeline(saved.name, in_order(lanes), tuple(steps), decisions=saved.decisions_by_request)
 
 

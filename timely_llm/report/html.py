@@ -21,11 +21,13 @@ from timely_llm.report.timeline import (
     BARS,
     MARKS,
     MODEL_KINDS,
+    STAGE_KINDS,
     Bar,
     BarKind,
     EngineStep,
     Lane,
     MarkKind,
+    StageSpan,
     Timeline,
     ticks,
 )
@@ -66,7 +68,10 @@ def timeline_html(timeline: Timeline) -> Markup:
     low, high = timeline.limits
     axis = _Axis(low, high)
     lanes = Markup("").join(_lane(lane, axis, timeline.servers) for lane in timeline.lanes)
-    strips = (_strip(timeline, server, axis) for server in timeline.servers * bool(timeline.steps))
+    strips = (
+        _strip(timeline, server, axis) + _stages(timeline, server, axis)
+        for server in timeline.servers * bool(timeline.steps)
+    )
     strip = Markup("").join(strips)
     coarse = ticks(low, high, MOST_TICKS)
     fine = [at_s for at_s in ticks(low, high, MOST_TICKS * FINE) if at_s not in coarse]
@@ -225,6 +230,36 @@ def _strip(timeline: Timeline, server: str, axis: _Axis) -> Markup:
              lost if gone else "")  # fmt: skip
 
 
+def _stages(timeline: Timeline, server: str, axis: _Axis) -> Markup:
+    """Return a row for each stage of a server: what it computed and sent; the rest was idle."""
+    hue = _hue(server, timeline.servers)
+    return Markup("").join(
+        Markup(
+            '<div class="lane stage{}"{}><span class="agent">stage {}</span><div class="bars">'
+            '<svg viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true">'
+            '<path class="sends" d="{}"/><path d="{}"/></svg></div></div>'
+        ).format(" named" if hue else "", hue, place, UNITS, *(
+            "".join(f"M{first} 5h{last - first}" for first, last in _merged(row, axis, sends))
+            for sends in (True, False)
+        ))
+        for place, row in enumerate(timeline.stage_rows(server), 1)
+    )  # fmt: skip
+
+
+def _merged(row: Sequence[StageSpan], axis: _Axis, sends: bool) -> list[tuple[int, int]]:
+    """Return left and right of the spans of one kind; spans at one place are merged."""
+    made: list[tuple[int, int]] = []
+    for span in row:
+        first, last = axis.units(span.start_s), axis.units(span.end_s)
+        if span.sends is not sends or first == last:
+            continue
+        if made and first <= made[-1][1]:
+            made[-1] = made[-1][0], max(last, made[-1][1])
+        else:
+            made.append((first, last))
+    return made
+
+
 def _batches(steps: Sequence[EngineStep], axis: _Axis) -> Iterator[tuple[int, int, int]]:
     """Yield left, right and height of batches; steps at one place are merged."""
     left = right = size = -1
@@ -262,6 +297,12 @@ def _legend(timeline: Timeline) -> Markup:
         )
         entries.append(
             Markup('<li title="{}">{}{}{}</li>').format(BARS[kind], swatches, kind, named)
+        )
+    for sends, (name, about) in STAGE_KINDS.items() if timeline.has_stages else ():
+        entries.append(
+            Markup('<li title="{}"><i class="stage{}"></i>{}</li>').format(
+                about, " sends" if sends else "", name
+            )
         )
     for mark in timeline.mark_legend():
         entries.append(

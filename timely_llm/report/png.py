@@ -27,10 +27,12 @@ from timely_llm.report.series import Chart, charts
 from timely_llm.report.timeline import (
     AGENT_KINDS,
     MODEL_KINDS,
+    STAGE_KINDS,
     Bar,
     BarKind,
     EngineStep,
     MarkKind,
+    StageSpan,
     Timeline,
 )
 from timely_llm.report.words import file_name, short, slanted
@@ -44,6 +46,7 @@ MIN_PX = 2.0
 FONT_PT, LABELS_PT = 8.5, (7.0, 6.0)
 HAIRLINE_S = 0.01
 LONGEST_AGENT = 13
+BATCH_IN, STAGE_IN = 0.45, 0.17
 LEGEND_COLUMNS, LEGEND_IN = 10, 0.19
 CHART_IN = (5.2, 3.6)
 PANEL_IN, PANEL_DPI = (3.4, 3.0), 90
@@ -55,6 +58,8 @@ MARKERS = {
 
 # Within a lane of height 1, measured upwards from its middle.
 MODEL, KEPT, AGENT, DELIVERED, DUE = (0.06, 0.23), (0.13, 0.16), (-0.42, 0.02), (0.25, 0.34), 0.42
+STAGE_HALF = {False: 0.36, True: 0.1}
+"""Half of the height of what a stage computes, and of what it sends, in its row of height 1."""
 Span = tuple[float, float]
 
 
@@ -117,14 +122,22 @@ def draw(timeline: Timeline, scheme: Scheme) -> Figure:
     lane_in = next((height for most, height in _LANE_IN if count <= most), _CROWDED_IN)
     lane_in = min(lane_in, MOST_HEIGHT_IN / count)
     strips = timeline.servers if timeline.steps else []
-    strip_in = 0.45 * len(strips)
+    rows = {server: timeline.stage_rows(server) for server in strips}
+    # Of each server: its batches, then a row for each of its stages.
+    heights = [
+        height
+        for server in strips
+        for height in (BATCH_IN, *([STAGE_IN * len(rows[server])] if rows[server] else ()))
+    ]
+    strip_in = sum(heights)
     entries = len(timeline.bar_legend()) + len(timeline.mark_legend()) + len(timeline.outages)
+    entries += len(STAGE_KINDS) * any(rows.values())
     legend_in = LEGEND_IN * math.ceil(entries / LEGEND_COLUMNS)
     top_in = 0.32 + legend_in
     height_in = top_in + 0.42 + strip_in + 0.04 + lane_in * count
     figure = Figure(figsize=(WIDTH_PX / DPI, height_in), dpi=DPI, facecolor=scheme.page)
     FigureCanvasAgg(figure)
-    heights = [*(0.45 for _ in strips), lane_in * count]
+    heights.append(lane_in * count)
     parts = figure.subplots(
         len(heights), 1, sharex=True, squeeze=False,
         gridspec_kw={"height_ratios": heights, "hspace": 0.04},
@@ -134,8 +147,12 @@ def draw(timeline: Timeline, scheme: Scheme) -> Figure:
     )
     for axes in parts:
         _style(axes, scheme)
-    for axes, server in zip(parts[:-1], strips, strict=True):
-        _draw_batch(axes, timeline, server, scheme)
+    free = iter(parts)
+    for server in strips:
+        _draw_batch(next(free), timeline, server, scheme)
+        if rows[server]:
+            hue = server_hue(timeline, server, scheme)
+            _draw_stages(next(free), rows[server], hue.strong if hue else scheme.soft)
     _Lanes(parts[-1], timeline, scheme, lane_in).draw()
     figure.suptitle(
         short(timeline.title, 110), x=LEFT, y=1 - 0.06 / height_in, ha="left", va="top",
@@ -170,6 +187,24 @@ def _draw_batch(axes: Axes, timeline: Timeline, server: str, scheme: Scheme) -> 
     axes.set_ylabel(f"batch {server}".strip(), rotation=0, ha="right", va="center",
                     fontsize=FONT_PT, color=color)  # fmt: skip
     axes.tick_params(axis="x", length=0)
+
+
+def _draw_stages(axes: Axes, rows: Sequence[Sequence[StageSpan]], color: str) -> None:
+    """Draw a row for each stage of a server: what it computed and sent; the rest was idle."""
+    for sends, half in STAGE_HALF.items():
+        spans = [
+            ((span.start_s, span.end_s), (-place - half, -place + half))
+            for place, row in enumerate(rows)
+            for span in row
+            if span.sends is sends
+        ]
+        if spans:
+            boxes = _boxes(*zip(*spans, strict=True))
+            axes.add_collection(PolyCollection(boxes, facecolors=color, linewidths=0))
+    axes.set_ylim(0.5 - len(rows), 0.5)
+    names = [f"stage {place}" for place in range(1, len(rows) + 1)]
+    axes.set_yticks([-place for place in range(len(rows))], names)
+    axes.tick_params(length=0, labelsize=FONT_PT - 1.0)
 
 
 def server_hue(timeline: Timeline, server: str, scheme: Scheme) -> Hue | None:
@@ -336,6 +371,9 @@ def _timeline_legend(figure: Figure, timeline: Timeline, scheme: Scheme, y: floa
         swatches = tuple(Patch(**bar_look(kind, tone, scheme)) for tone in tones)
         named = kind in ("generating", "executing") and "(" not in "".join(entries)
         entries[f"{kind} ({', '.join(tones)})" if named else kind] = swatches
+    if timeline.has_stages:
+        for sends, (name, _) in STAGE_KINDS.items():
+            entries[name] = Line2D([], [], color=scheme.soft, linewidth=16 * STAGE_HALF[sends])
     for mark in timeline.mark_legend():
         entries[mark] = Line2D([], [], **mark_look(mark, scheme))
     # Matplotlib fills a legend by column; readers read by row.

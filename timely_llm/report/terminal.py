@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from timely_llm.report.palette import TERMINAL, Tone
-from timely_llm.report.timeline import MODEL_KINDS, Bar, BarKind, Timeline, natural
+from timely_llm.report.timeline import MODEL_KINDS, Bar, BarKind, StageSpan, Timeline, natural
 
 MOST_REQUESTS = 4
 COLUMN_S = 0.025
@@ -27,6 +27,8 @@ CELLS: dict[BarKind, str] = {
     "failed": "x",
 }
 """The character of each kind of bar."""
+STAGE_CELLS = {False: "█", True: "─"}
+STAGE_LEGEND = "Stage of the pipeline: █ computes, ─ sends or receives, else idle."
 _TICK_COLUMNS = 10
 
 
@@ -43,7 +45,8 @@ def drawable(timeline: Timeline) -> bool:
 def timeline_lines(timeline: Timeline) -> list[str]:
     """Return the first seconds of a timeline as text: a scale, and two lines for each request.
 
-    The layout is that of Figure 6 of Ling et al. 2024.
+    Below them, each stage of a pipeline has a line. The layout is that of Figure 6 of Ling et al.
+    2024.
     """
     requests = _requests(timeline)
     names = {name: f"{name} {bars[0].tone}" for name, bars in requests.items()}
@@ -57,6 +60,9 @@ def timeline_lines(timeline: Timeline) -> list[str]:
         robot = [bar for bar in bars if bar.kind not in MODEL_KINDS]
         lines.append(f"{names[name]:{width}} model  {_cells(model)}")
         lines.append(f"{'':{width}} robot  {_cells(robot)}")
+    for server in timeline.servers:
+        for place, row in enumerate(timeline.stage_rows(server), 1):
+            lines.append(f"{f'{server} stage {place}'.strip():{width + 6}}  {_stage_cells(row)}")
     return [line.rstrip() for line in lines]
 
 
@@ -77,7 +83,15 @@ def _cells(bars: Iterable[Bar]) -> str:
     return "".join(cells)
 
 
-def _columns(bar: Bar, start_s: float, column_s: float, columns: int) -> range:
+def _stage_cells(row: Iterable[StageSpan]) -> str:
+    cells = [" "] * COLUMNS
+    for span in sorted(row, key=lambda span: not span.sends):  # computing covers sending
+        for column in _columns(span, 0.0, COLUMN_S, COLUMNS):
+            cells[column] = STAGE_CELLS[span.sends]
+    return "".join(cells)
+
+
+def _columns(bar: Bar | StageSpan, start_s: float, column_s: float, columns: int) -> range:
     first, last = (round((at_s - start_s) / column_s) for at_s in (bar.start_s, bar.end_s))
     return range(max(first, 0), min(last, columns))
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Literal
 
 from timely_llm.core.events.decisions import DecisionSpan
+from timely_llm.core.step import StageTimes
 from timely_llm.report.palette import Tone
 
 BarKind = Literal[
@@ -55,6 +56,11 @@ MARKS: dict[MarkKind, str] = {
     "failed": "the request ended with an error",
 }
 """What each kind of mark means, in the order of legends."""
+STAGE_KINDS = {
+    False: ("stage computes", "a stage of the pipeline computes a step"),
+    True: ("stage sends", "a transfer to or from the stage keeps it from computing"),
+}
+"""Name and meaning of each kind of work in the rows of stages; the rest of a row is idle."""
 ONE_LOOK: tuple[BarKind, ...] = ("waiting", "failed")
 """Bars that look alike for all classes of requests."""
 TONES: tuple[Tone, ...] = ("normal", "urgent", "answer", "failed")
@@ -130,17 +136,56 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class StageSpan:
+    """Work of one stage of a pipeline on one step.
+
+    Attributes:
+        start_s, end_s: on the timeline's clock.
+        sends: whether the stage only sent or received; else it computed.
+    """
+
+    start_s: float
+    end_s: float
+    sends: bool
+
+
+@dataclass(frozen=True)
 class EngineStep:
     """One forward pass, and the number of sequences in its batch.
 
     Attributes:
         server: its server's name, if there are several.
+        stages: its times in each stage of a pipeline; None: one stage, or not recorded.
     """
 
     start_s: float
     end_s: float
     sequences: int
     server: str = ""
+    stages: StageTimes | None = None
+
+    @property
+    def stage_spans(self) -> list[list[StageSpan]]:
+        """What each stage did; empty if it is not known when stages began.
+
+        A transfer over a link ends when the stage after it begins.
+        """
+        if self.stages is None or not self.stages.begins_s:
+            return []
+        begins_s, stage_s, link_s, blocked_s, _ = self.stages
+        spans = []
+        for place, begin_s in enumerate(begins_s):
+            at_s = self.start_s + begin_s
+            mine = [StageSpan(at_s, at_s + stage_s[place], False)]
+            if blocked_s[place]:
+                mine += [
+                    StageSpan(ended_s - link_s[link], ended_s, True)
+                    for link in (place - 1, place)
+                    if 0 <= link < len(link_s)
+                    for ended_s in [self.start_s + begins_s[link + 1]]
+                ]
+            spans.append(mine)
+        return spans
 
 
 @dataclass(frozen=True)
@@ -174,6 +219,21 @@ class Timeline:
     def steps_of(self, server: str) -> list[EngineStep]:
         """Return the steps of a server, in order."""
         return [step for step in self.steps if step.server == server]
+
+    def stage_rows(self, server: str) -> list[list[StageSpan]]:
+        """Return what each stage of a server did, in order; empty: one stage, or not recorded."""
+        rows: list[list[StageSpan]] = []
+        for step in self.steps_of(server):
+            for place, spans in enumerate(step.stage_spans):
+                if place == len(rows):
+                    rows.append([])
+                rows[place] += spans
+        return [sorted(row, key=lambda span: span.start_s) for row in rows]
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether it is known what the stages of a pipeline did."""
+        return any(step.stage_spans for step in self.steps)
 
     @property
     def limits(self) -> tuple[float, float]:

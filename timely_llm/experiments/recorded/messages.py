@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.core.step import StageTimes
 from timely_llm.traces.lines import MAX_LINE_BYTES, VERSION, read_lines
 from timely_llm.traces.model import Conversation, Job, TraceError, printable
 from timely_llm.traces.recordings.bags import LINE_TOPIC, LINE_TYPE
@@ -80,11 +81,16 @@ class RecordedEnd:
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """A step of the engine; it was published at its end."""
+    """A step of the engine; it was published at its end.
+
+    Attributes:
+        stages: its times in each stage of a pipeline; None: one stage, or not measured.
+    """
 
     time_ns: int
     duration_s: float
     ids: tuple[str, ...]
+    stages: StageTimes | None = None
 
 
 @dataclass
@@ -331,8 +337,24 @@ class RecordedMessages:
         )
 
     def _step(self, message: Message, step: Any) -> None:
-        if not (math.isfinite(step.duration) and 0.0 <= step.duration <= 86_400.0):
+        possible = math.isfinite(step.duration) and 0.0 <= step.duration <= 86_400.0
+        stages = _stages(step)
+        if not possible or (stages is not None and not stages.fit):
             self.impossible += 1
             return
         ids = tuple(sys.intern(share.request_id) for share in step.shares)
-        self.steps.append(RecordedStep(message.time_ns, step.duration, ids))
+        self.steps.append(RecordedStep(message.time_ns, step.duration, ids, stages))
+
+
+def _stages(step: Any) -> StageTimes | None:
+    """Return the times of a step's stages; None: the message has none."""
+    if not step.stages:
+        return None
+    begins = tuple(stage.begin for stage in step.stages)
+    return StageTimes(
+        begins if min(begins) >= 0.0 else (),
+        tuple(stage.compute for stage in step.stages),
+        tuple(stage.link for stage in step.stages[:-1]),
+        tuple(stage.blocked for stage in step.stages),
+        tuple(stage.idle for stage in step.stages),
+    )

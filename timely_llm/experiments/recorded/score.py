@@ -119,7 +119,7 @@ def _step_events(requests: RecordedRequests, messages: RecordedMessages) -> list
         places = ((one, bisect_right(uses[one], step.time_ns, key=_asked_ns)) for one in step.ids)
         ids = tuple(uses[one][place - 1].id for one, place in places if place)
         start_s = _seconds(step.time_ns, requests) - step.duration_s
-        made.append(StepEvent(start_s, step.duration_s, ids))
+        made.append(StepEvent(start_s, step.duration_s, ids, step.stages))
     return sorted(made, key=attrgetter("t"))
 
 

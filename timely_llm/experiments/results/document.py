@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -22,6 +22,7 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.decisions import DecisionSpan
 from timely_llm.core.output_file import JSON, OutputFileError, write_text
 from timely_llm.core.reason import Cause
+from timely_llm.core.step import StageTimes
 
 Value = str | bool | int | float | None
 """JSON has no infinite or missing numbers: both are null."""
@@ -60,12 +61,45 @@ class Span(_DocumentModel):
     label: str = ""
 
 
+class StepStages(_DocumentModel):
+    """The times of a step in each stage of a pipeline; see `core.step.StageTimes`."""
+
+    begins_s: tuple[Finite, ...]
+    stage_s: tuple[Finite, ...]
+    link_s: tuple[Finite, ...]
+    blocked_s: tuple[Finite, ...]
+    idle_s: tuple[Finite, ...]
+
+    @model_validator(mode="after")
+    def _is_of_stages(self) -> Self:
+        if not self.times.fit:
+            raise ValueError("must have seconds, at least 0, of each stage and each link")
+        return self
+
+    @property
+    def times(self) -> StageTimes:
+        """The times themselves."""
+        return StageTimes(**dict(self))
+
+
 class TimelineStep(_DocumentModel):
-    """One step of the engine, and the requests that took part, as indices in `requests`."""
+    """One step of the engine, and the requests that took part, as indices in `requests`.
+
+    Attributes:
+        stages: its times in each stage of a pipeline; left out of the file if there are none.
+    """
 
     start_s: Finite
     duration_s: Finite
     requests: tuple[int, ...]
+    stages: StepStages | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_no_stages(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        made: dict[str, Any] = dump(self)
+        if self.stages is None:
+            del made["stages"]
+        return made
 
 
 class Decision(_DocumentModel):

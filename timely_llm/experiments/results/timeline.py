@@ -22,6 +22,7 @@ from timely_llm.experiments.results.document import (
     Decision,
     Span,
     SpanKind,
+    StepStages,
     TimelineDocument,
     TimelineStep,
 )
@@ -89,6 +90,7 @@ def timeline(
             start_s=round(step.start_s - origin_s, _DIGITS),
             duration_s=round(step.end_s - step.start_s, _DIGITS),
             requests=tuple(index[one] for one in step.ids if one in index),
+            stages=StepStages(**step.stages._asdict()) if step.stages is not None else None,
         )
         for step in history.steps
         if step.end_s > start_s + origin_s and step.start_s < end_s + origin_s
