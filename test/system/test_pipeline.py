@@ -100,9 +100,12 @@ def test_each_rule_of_micro_batches_serves(start: Start, domain: int) -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"micro_batching": "even"}, "must be one of off, budget-only, paper, throttle, cycle, not"),
+        (
+            {"micro_batching": "even"},
+            "must be one of off, budget-only, paper, throttle, cycle, not",
+        ),
         ({"micro_batches": 1}, "micro_batches must be at least the number of stages, 2, not 1"),
-        ({"micro_batches": -1}, "parameter micro_batches must be from 0 to 256, not -1"),
+        ({"micro_batches": -1}, "parameter micro_batches must be from 0 to 256"),
         ({"micro_batches": 4, "pace": "millisecond"}, "so only 0 is allowed"),
         ({"engine": "transformers", "pace": "two-boxes"}, "choose a pace of one stage"),
         ({"pace": "measured:/no/such"}, "is no file"),

@@ -110,8 +110,13 @@ def make_server(
             values["max_prompt_tokens"], values["constrained"], _answer_grammar(values)
         )
         policy = _policy(values)
-        if engine.capacity.stages > 1:
+        capacity = engine.capacity
+        if capacity.stages > 1:
             policy = in_micro_batches(policy, Mode(values["micro_batching"]))
+            logger.info(
+                f"{capacity.stages} stages: at most {capacity.micro_batches} steps in flight,"
+                f" micro-batching {values['micro_batching']}"
+            )
         if values["explain"] and not ask_for_reasons(policy):
             logger.warning(f"policy {quoted(values['policy'])} gives no reasons to explain")
         loop = Loop(

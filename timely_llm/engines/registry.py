@@ -14,7 +14,7 @@ from timely_llm.core.requirements import RequirementError, need
 from timely_llm.core.text import quoted
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.example_script import ExampleScript
-from timely_llm.engines.pipeline_profiles import PIPELINES, pace_profile
+from timely_llm.engines.paces import STAGED, pace_profile
 from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import (
@@ -217,6 +217,6 @@ def _simulated(
     if micro_batches:
         raise EngineError(
             f"micro_batches={micro_batches}: the engine simulated has one stage at the pace"
-            f" {profile.name}, so only 0 is allowed; paces with stages: {', '.join(PIPELINES)}"
+            f" {profile.name}, so only 0 is allowed; paces with stages: {', '.join(STAGED)}"
         )
     return SimulatedEngine(profile, script, clock, limits)

@@ -47,7 +47,8 @@ FONT_PT, LABELS_PT = 8.5, (7.0, 6.0)
 HAIRLINE_S = 0.01
 LONGEST_AGENT = 13
 BATCH_IN, STAGE_IN = 0.45, 0.17
-LEGEND_COLUMNS, LEGEND_IN = 10, 0.19
+LEGEND_COLUMNS, LEGEND_IN = {False: 10, True: 8}, 0.19
+"""Columns of legends without and with stages, and the height of a row, inches."""
 CHART_IN = (5.2, 3.6)
 PANEL_IN, PANEL_DPI = (3.4, 3.0), 90
 """Size of one of several charts side by side, and the pixels of an inch there."""
@@ -131,8 +132,8 @@ def draw(timeline: Timeline, scheme: Scheme) -> Figure:
     ]
     strip_in = sum(heights)
     entries = len(timeline.bar_legend()) + len(timeline.mark_legend()) + len(timeline.outages)
-    entries += len(STAGE_KINDS) * any(rows.values())
-    legend_in = LEGEND_IN * math.ceil(entries / LEGEND_COLUMNS)
+    entries += len(STAGE_KINDS) * timeline.has_stages
+    legend_in = LEGEND_IN * math.ceil(entries / LEGEND_COLUMNS[timeline.has_stages])
     top_in = 0.32 + legend_in
     height_in = top_in + 0.42 + strip_in + 0.04 + lane_in * count
     figure = Figure(figsize=(WIDTH_PX / DPI, height_in), dpi=DPI, facecolor=scheme.page)
@@ -373,15 +374,15 @@ def _timeline_legend(figure: Figure, timeline: Timeline, scheme: Scheme, y: floa
         entries[f"{kind} ({', '.join(tones)})" if named else kind] = swatches
     if timeline.has_stages:
         for sends, (name, _) in STAGE_KINDS.items():
-            entries[name] = Line2D([], [], color=scheme.soft, linewidth=16 * STAGE_HALF[sends])
+            look: dict[str, Any] = {"color": scheme.soft, "linewidth": 0}
+            entries[name] = Line2D([], [], **look | {"linewidth": 2}) if sends else Patch(**look)
     for mark in timeline.mark_legend():
         entries[mark] = Line2D([], [], **mark_look(mark, scheme))
     # Matplotlib fills a legend by column; readers read by row.
-    names = [
-        name for column in range(LEGEND_COLUMNS) for name in [*entries][column::LEGEND_COLUMNS]
-    ]
+    columns = LEGEND_COLUMNS[timeline.has_stages]
+    names = [name for column in range(columns) for name in [*entries][column::columns]]
     figure.legend(
-        [entries[name] for name in names], names, ncol=LEGEND_COLUMNS, loc="upper left",
+        [entries[name] for name in names], names, ncol=columns, loc="upper left",
         bbox_to_anchor=(0.06, y), frameon=False, fontsize=FONT_PT - 1.0, handlelength=1.8,
         columnspacing=1.0, labelspacing=0.3, borderaxespad=0.0, handletextpad=0.5,
         labelcolor=scheme.ink, handler_map={tuple: HandlerTuple(ndivide=None, pad=0.2)},

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from test.experiments.recorded_bags import FAILED, FINISHED, STARTED, Bag, only
 from test.experiments.workloads import job
+from test.report.stages import BLOCKING
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import URGENT
 from timely_llm.experiments.recorded import score as recorded_timeline
 from timely_llm.experiments.recorded.score import read_recording, score
+from timely_llm.report.document_timeline import document_timeline
 from timely_llm.traces.lines import header_line, request_line
 from timely_llm.traces.model import Trace
 
@@ -121,6 +124,28 @@ def test_an_id_may_be_used_again(tmp_path: Path) -> None:
         ("robot_0-1+1", True),
     ]
     assert [step.requests for step in recording.timeline.steps] == [(0,), (1,)]
+
+
+STAGES = [
+    {"begin": 0.0, "compute": 0.2, "idle": 0.0, "blocked": 0.1, "link": 0.1},
+    {"begin": 0.3, "compute": 0.3, "idle": 0.2, "blocked": 0.1, "link": 0.0},
+]
+
+
+def test_steps_keep_the_times_of_stages(tmp_path: Path) -> None:
+    unknown = [{**stage, "begin": -1.0} for stage in STAGES]
+    wrong = [{**STAGES[0], "idle": math.nan}, STAGES[1]]
+    with Bag(tmp_path / "day") as bag:
+        bag.plan(0.0, "a")
+        for at_s, stages in ((0.7, STAGES), (1.4, unknown), (2.1, []), (2.8, wrong)):
+            bag.step(at_s, 0.6, "a", stages=stages)
+    recording = read_recording(tmp_path / "day")
+    first, second, third = (step.stages for step in recording.timeline.steps)
+    assert first is not None and first.times == BLOCKING
+    assert second is not None and second.times == BLOCKING._replace(begins_s=())
+    assert third is None
+    assert any(note.startswith("1 messages are left out") for note in recording.notes)
+    assert len(document_timeline(recording.timeline).stage_rows("")) == 2
 
 
 def test_requests_by_topic_are_enough_where_the_accepted_ones_were_not_recorded(

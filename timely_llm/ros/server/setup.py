@@ -8,7 +8,7 @@ from typing import Any
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.core.slo import TEXT, SloClass, parse_slo_class
-from timely_llm.engines.pipeline_profiles import PACES
+from timely_llm.engines.paces import PACES
 from timely_llm.engines.registry import ENGINES
 from timely_llm.policies.micro_batches.policy import Mode
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.pipeline_profiles import PIPELINES, pace_profile
+from timely_llm.engines.paces import STAGED, pace_profile
 from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
 from timely_llm.engines.registry import make_engine
 from timely_llm.engines.simulated import PROFILES, Profile
@@ -79,7 +79,7 @@ def test_nothing_but_one_sentence_comes_of_a_wrong_file(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("profile", PIPELINES.values(), ids=list(PIPELINES))
+@pytest.mark.parametrize("profile", STAGED.values(), ids=list(STAGED))
 def test_named_profiles_say_where_they_come_from(profile: PipelineProfile) -> None:
     assert profile.source and profile.name not in PROFILES
     assert pace_profile(profile.name) is profile

@@ -1,4 +1,4 @@
-"""Models in stages with the seconds of their steps, by name, and the paces of engines."""
+"""Paces of engines: profiles of step times by name, of one stage and of several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from timely_llm.engines.simulated import (
 GIGABIT_S = 8 / 1e9
 """Seconds for a byte on a link of 1 Gbit/s."""
 
-PIPELINES: dict[str, PipelineProfile] = {
+STAGED: dict[str, PipelineProfile] = {
     profile.name: profile
     for profile in (
         PipelineProfile(
@@ -43,9 +43,9 @@ PIPELINES: dict[str, PipelineProfile] = {
         ),
     )
 }
-"""Models in stages by name."""
+"""Profiles of models in stages by name."""
 
-PACES = (*PROFILES, *PIPELINES)
+PACES = (*PROFILES, *STAGED)
 """Names of all profiles that an engine can have as its pace."""
 
 MOST_STAGES = 64
@@ -106,8 +106,8 @@ def pace_profile(name: str) -> Profile | PipelineProfile:
         path = Path(name.removeprefix(MEASURED))
         check_file(path)
         return read_pipeline(path) if _has_stages(path) else read_profile(path)
-    if name in PIPELINES:
-        return PIPELINES[name]
+    if name in STAGED:
+        return STAGED[name]
     if name not in PROFILES:
         allowed = ", ".join((*PACES, f"{MEASURED}FILE"))
         raise EngineError(f"unknown profile {name!r}: choose one of {allowed}")
