@@ -6,7 +6,7 @@ import math
 import random
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from timely_llm.conformance.cases import for_all
 from timely_llm.conformance.check import expect, expect_same
 from timely_llm.conformance.policies.bench import POLICY_CHECKS, PolicyBench, ask
 from timely_llm.conformance.policies.generations import DEAR_ROWS
-from timely_llm.core.clock import VirtualClock
+from timely_llm.core.clock import Clock, VirtualClock
 from timely_llm.core.events.schema import EndEvent, RunEvent
 from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.core.request import (
@@ -31,9 +31,11 @@ from timely_llm.core.request import (
 from timely_llm.core.slo import REAL_TIME, SLO_CLASSES, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import PROFILES, SimulatedEngine
+from timely_llm.engines.simulated import PROFILES, Script, SimulatedEngine
 from timely_llm.policies.contract import Policy
+from timely_llm.policies.micro_batches.policy import Mode, in_micro_batches
 from timely_llm.policies.step_time import StepTime
 from timely_llm.resources import resource
 from timely_llm.serving.loop import Loop
@@ -110,13 +112,37 @@ class EngineShape:
         spare_tokens: tokens of KV beside the skill set's prompt.
         rows: most sequences in one step.
         in_flight: steps in flight.
-        async_scheduling: whether a sequence takes part before its newest token has come.
+        async_scheduling: whether a sequence takes part before its newest token has come; in one
+            stage alone.
+        stages: pipeline stages, the last one half as fast as the others.
+        mode: how micro-batches divide the policy's steps.
     """
 
     spare_tokens: int = 1 << 20
     rows: int = 64
     in_flight: int = 1
     async_scheduling: bool = False
+    stages: int = 1
+    mode: Mode = Mode.OFF
+
+    def engine(self, say: Script, clock: Clock, kv_tokens: int) -> SimulatedEngine:
+        """Return the engine.
+
+        Args:
+            say: answers of the model.
+            clock: passes with its steps.
+            kv_tokens: tokens of KV.
+        """
+        limits = EngineLimits(kv_tokens=kv_tokens, max_rows=self.rows)
+        if self.stages < 2:
+            return SimulatedEngine(
+                PROFILE, say, clock, limits, self.in_flight, self.async_scheduling
+            )
+        links = (StageLink(0.002, 0.0001),) * (self.stages - 1)
+        like = replace(PROFILE, base_s=PROFILE.base_s / self.stages)
+        stages = (*(like,) * (self.stages - 1), replace(like, base_s=2 * like.base_s))
+        profile = PipelineProfile("stages", "made up", stages, links)
+        return PipelinedEngine(profile, say, clock, limits, self.in_flight)
 
 
 @st.composite
@@ -140,10 +166,15 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 
 
 shapes = st.builds(
-    lambda spare, rows, flights: EngineShape(spare, rows, *flights),
+    lambda spare, rows, pipeline: EngineShape(spare, rows, *pipeline),
     st.sampled_from([60, 150, 1 << 20]),
     st.integers(2, 9),
-    st.sampled_from([(1, False), (2, False), (2, True), (4, True)]),
+    st.one_of(
+        st.sampled_from([(1, False), (2, False), (2, True), (4, True)]),
+        st.tuples(
+            st.integers(4, 6), st.just(False), st.sampled_from([2, 4]), st.sampled_from(Mode)
+        ),
+    ),
 )
 
 
@@ -175,6 +206,7 @@ def serve(policy: Policy, demand: Sequence[Demand], shape: EngineShape) -> None:
         Broken: one never ends or ends otherwise than if it were alone, or KV is left.
     """
     skill_set = load_skill_set(resource(SKILL_SET))
+    policy = in_micro_batches(policy, shape.mode)
     answers = {one.request.request_id: one.answer for one in demand}
     prefix_tokens = _loop(policy, {}, EngineShape(), 1 << 20)[0].register(skill_set)
     loop, clock = _loop(policy, answers, shape, prefix_tokens + shape.spare_tokens)
@@ -208,13 +240,11 @@ def _loop(
     policy: Policy, answers: dict[str, str], shape: EngineShape, kv_tokens: int
 ) -> tuple[Loop, VirtualClock]:
     clock = VirtualClock()
-    limits = EngineLimits(kv_tokens=kv_tokens, max_rows=shape.rows)
 
     def say(key: str, prompt: str) -> str:
         return answers.get(key, "")
 
-    engine = SimulatedEngine(PROFILE, say, clock, limits, shape.in_flight, shape.async_scheduling)
-    return Loop(engine, policy, clock), clock
+    return Loop(shape.engine(say, clock, kv_tokens), policy, clock), clock
 
 
 AT_ONCE = 8

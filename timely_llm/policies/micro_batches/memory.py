@@ -6,7 +6,6 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from timely_llm.core.generation import Generation, State, StreamGeneration
-from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.lengths import AnswerLengths
 
@@ -20,45 +19,65 @@ class MemoryPromises:
     Each that has begun is promised KV to its end: to its declared bound, or to a high quantile of
     the lengths of its class once enough of them have ended. A token takes KV in every stage, so the
     smallest stage decides.
+
+    Attributes:
+        missing: KV tokens that each prompt lacks that must not begin now, by key.
     """
 
     def __init__(self) -> None:
+        self.missing: dict[str, int] = {}
         self._lengths = AnswerLengths()
         self._known: dict[str, Generation] = {}
+        self._room = 0
+        self._begun = False
 
-    def kept(
-        self, plan: StepPlan, generations: Collection[Generation], capacity: Capacity
-    ) -> StepPlan:
-        """Return a plan without the prompts that must not begin now, in the plan's order.
+    def admitted(
+        self, generations: Collection[Generation], capacity: Capacity
+    ) -> Collection[Generation]:
+        """Return all that has begun, and each prompt that could begin now if it were the only one.
+
+        A policy that saw the others too might plan no other step.
 
         Args:
-            plan: the policy's.
             generations: the pool.
             capacity: limits of the engine.
         """
         self._learn(generations)
-        room = capacity.free_tokens
-        begun = False
+        self._room, self._begun, self.missing = capacity.free_tokens, False, {}
+        waiting = []
         for generation in generations:
             if generation.kv_tokens > 0:
-                room -= self._to_come(generation)
-                begun = True
-        entries = []
-        why: dict[str, Reason] = {}
+                self._room -= self._to_come(generation)
+                self._begun = True
+            else:
+                waiting.append(generation)
+        if self._begun:
+            for generation in waiting:
+                missing = self._to_come(generation) - self._room
+                if missing > 0:
+                    self.missing[generation.key] = missing
+        if not self.missing:
+            return generations
+        return [g for g in generations if g.key not in self.missing]
+
+    def kept(self, plan: StepPlan) -> StepPlan:
+        """Return a plan without the prompts that must not begin together, in the plan's order.
+
+        Args:
+            plan: the policy's, for what `admitted` has returned last.
+        """
+        room, begun, entries = self._room, self._begun, []
         for entry in plan.entries:
             generation = self._known[entry[0]]
             if generation.kv_tokens <= 0:
                 needed = self._to_come(generation)
                 if begun and needed > room:
-                    why[generation.key] = Reason(Cause.MEMORY, needed - room)
+                    self.missing[generation.key] = needed - room
                     continue
                 room -= needed
                 begun = True
             entries.append(entry)
-        if not why:
-            return plan
-        reasons = tuple((dict(plan.reasons) | why).items()) if plan.reasons else ()
-        return replace(plan, entries=tuple(entries), reasons=reasons)
+        return plan if len(entries) == len(plan.entries) else replace(plan, entries=tuple(entries))
 
     def _to_come(self, generation: Generation) -> int:
         """Return the KV tokens that a generation takes from now to its end."""

@@ -108,7 +108,11 @@ class MicroBatches:
     ) -> StepPlan:
         """Return the next micro-batch; an empty plan while enough of them are in flight."""
         if capacity.stages < 2:
-            return self.policy.plan(now, generations, step_time, capacity)
+            able = [g for g in generations if g.to_compute > 0]
+            return self.policy.plan(now, able, step_time, capacity)
+        pool = generations
+        if self.mode is Mode.CYCLE:
+            generations = self._promises.admitted(pool, capacity)
         flying = [g for g in generations if g.to_compute == 0]
         with _as_collected(flying):
             cycle = self._plan_cycle(now, generations, step_time, capacity)
@@ -123,8 +127,11 @@ class MicroBatches:
         left = {g.key: g for g in generations if g.key not in out}
         entries = _cut(cycle, left, budget, capacity)
         step = _within_memory(entries, cycle, left, capacity)
+        if cycle.entries and not (step.entries or capacity.steps_in_flight):
+            # Neither memory nor a budget comes from a step in flight: the policy's own step.
+            step = cycle = self.policy.plan(now, generations, step_time, capacity)
         self._taken |= step.keys
-        return self._explained(step, cycle, number)
+        return self._explained(step, cycle, pool, number)
 
     def _plan_cycle(
         self,
@@ -146,7 +153,7 @@ class MicroBatches:
         whole = replace(capacity, max_rows=capacity.max_rows * capacity.micro_batches)
         cycle = self.policy.plan(now, generations, step_time, whole)
         if self.mode is Mode.CYCLE:
-            cycle = self._promises.kept(cycle, generations, capacity)
+            cycle = self._promises.kept(cycle)
         self._cycle, self._taken = cycle, set()
         return cycle
 
@@ -182,14 +189,24 @@ class MicroBatches:
         # The paper limits the sum alone.
         return budget._replace(prefill=budget.tokens, decode=budget.tokens)
 
-    def _explained(self, step: StepPlan, cycle: StepPlan, number: int) -> StepPlan:
+    def _explained(
+        self, step: StepPlan, cycle: StepPlan, pool: Collection[Generation], number: int
+    ) -> StepPlan:
         """Return a step with the reasons of the cycle, and of each that waits for its turn."""
-        if not cycle.reasons:
+        if not self._explain:
             return step
-        reasons = dict(cycle.reasons)
-        for key in cycle.keys - step.keys:
-            reasons[key] = Reason(Cause.MICRO_BATCH, number)
-        return replace(step, reasons=tuple(reasons.items()))
+        reasons, joined, missing = dict(cycle.reasons), step.keys, self._promises.missing
+        turn = Reason(Cause.MICRO_BATCH, number)
+        said: list[tuple[str, Reason]] = []
+        for generation in pool:
+            key = generation.key
+            reason = reasons.get(key, turn)
+            if key in missing:
+                reason = Reason(Cause.MEMORY, missing[key])
+            elif reason.cause.joined and key not in joined:
+                reason = turn
+            said.append((key, reason))
+        return replace(step, reasons=tuple(said))
 
 
 @contextmanager
