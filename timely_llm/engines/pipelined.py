@@ -211,20 +211,26 @@ class PipelinedEngine(SimulatedEngine):
 
     def _enter(self, admitted: AdmittedStep) -> None:
         rows, prefill, context = content(admitted)
+        all_rows = len(admitted.sequences)
         stage_s = [
-            stage.step_s(rows, prefill, context) if admitted.sequences else 0.0
+            stage.step_s(all_rows if stage.prompts_are_free else rows, prefill, context)
+            if all_rows
+            else 0.0
             for stage in self._pipeline_profile.stages
         ]
         links = self._pipeline_profile.links
-        link_s = [link.transfer_s(rows + prefill) if admitted.sequences else 0.0 for link in links]
+        link_s = [link.transfer_s(rows + prefill) if all_rows else 0.0 for link in links]
         self._passages.append(self._pipeline.enter(self._clock.now(), stage_s, link_s))
 
     def collect(self) -> StepResult:
         """Let the time pass until the oldest step has ended; see `Engine.collect`."""
         passage = self._passages[0] if self._passages else None
-        result = super().collect()
+        try:
+            result = super().collect()
+        finally:
+            if passage is not None:
+                self._passages.popleft()
         assert passage is not None
-        self._passages.popleft()
         return replace(result, stages=passage.times)
 
     def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:

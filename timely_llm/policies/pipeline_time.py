@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from timely_llm.core.step import StageTimes
@@ -171,7 +172,10 @@ class PipelineTime(StepTime):
     def observe_stages(
         self, times: StageTimes, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
     ) -> None:
-        """Learn from the times of a step in each stage."""
+        """Learn from the times of a step in each stage; impossible ones are ignored."""
+        measured = *times.stage_s, *times.link_s, *times.blocked_s
+        if not all(0.0 <= seconds < inf for seconds in measured):
+            return
         for stage, stage_s in zip(self.stages, times.stage_s, strict=True):
             stage.observe(stage_s, rows, prefill_tokens, context_tokens)
         self._learn_links(times.link_s, rows + prefill_tokens)
