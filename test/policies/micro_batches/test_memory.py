@@ -1,0 +1,130 @@
+"""KV that is promised to the end of all that has begun."""
+
+from collections.abc import Collection
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from test.examples import examples
+from test.policies.builders import generation, stream, talking
+from timely_llm.core.generation import Generation, State
+from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.policies.lengths import ENOUGH
+from timely_llm.policies.micro_batches.memory import MemoryPromises
+
+
+def capacity(free_tokens: int) -> Capacity:
+    return Capacity(free_tokens, 64, 2048)
+
+
+def bounded(one: Generation, max_tokens: int = 100) -> Generation:
+    one.max_tokens = max_tokens
+    return one
+
+
+def asked(promises: MemoryPromises, pool: Collection[Generation], free_tokens: int) -> set[str]:
+    """Return the keys of a plan of everyone that are kept."""
+    admitted = promises.admitted(pool, capacity(free_tokens))
+    plan = StepPlan(tuple((one.key, one.to_compute) for one in admitted))
+    return set(promises.kept(plan).keys)
+
+
+def test_a_prompt_begins_where_its_whole_text_has_room_beside_the_others() -> None:
+    pool = [bounded(talking("r")), bounded(stream("p", to_compute=40))]
+    # One of 100 tokens is out, the last one needs no KV; the prompt, and its text but for the last.
+    enough = 99 + 39 + 100
+    promises = MemoryPromises()
+    assert asked(promises, pool, enough) == {"r", "p"}
+    assert promises.missing == {}
+    assert asked(promises, pool, enough - 5) == {"r"}
+    assert promises.missing == {"p": 5}
+
+
+def test_two_prompts_begin_in_the_order_of_the_plan_while_both_have_room() -> None:
+    pool = [bounded(stream(key, to_compute=40)) for key in "pqr"]
+    promises = MemoryPromises()
+    assert asked(promises, pool, 139 * 2) == {"p", "q"}
+    assert promises.missing == {"r": 139}
+
+
+def test_a_smaller_prompt_passes_one_that_has_no_room() -> None:
+    pool = [bounded(talking("r")), bounded(stream("p")), bounded(stream("q"), 10)]
+    assert asked(MemoryPromises(), pool, 99 + 49) == {"r", "q"}
+
+
+def test_the_first_one_begins_even_if_its_bound_has_no_room() -> None:
+    assert asked(MemoryPromises(), [bounded(stream("p"))], 45) == {"p"}
+
+
+def test_what_has_begun_is_never_left_out() -> None:
+    pool = [bounded(talking("r")), bounded(stream("p", context=20, to_compute=20))]
+    assert asked(MemoryPromises(), pool, 0) == {"r", "p"}
+
+
+def ended(promises: MemoryPromises, tokens: int) -> None:
+    """Let an answer end."""
+    one = bounded(talking(f"e{tokens}", tokens=tokens))
+    promises.admitted([one], capacity(1000))
+    one.state = State.ENDED
+    promises.admitted([], capacity(1000))
+
+
+def test_learned_lengths_take_the_place_of_bounds() -> None:
+    promises = MemoryPromises()
+    pool = [bounded(talking("r")), bounded(stream("p", to_compute=40))]
+    for length in range(10, 10 + ENOUGH):
+        assert asked(promises, pool, 100) == {"r"}
+        ended(promises, length)
+    # Nine tenths end by 17 tokens: 16 for the one, 39 + 17 for the other.
+    assert asked(promises, pool, 16 + 39 + 17) == {"r", "p"}
+    assert asked(promises, pool, 16 + 39 + 16) == {"r"}
+
+
+def test_a_plan_that_its_robot_executes_is_learned_of_when_it_has_ended() -> None:
+    promises = MemoryPromises()
+    plans = [bounded(generation(f"g{i}", context=40)) for i in range(ENOUGH)]
+    for one in plans:
+        one.token_ids = [0] * 12
+    promises.admitted(plans, capacity(1000))
+    for one in plans:
+        one.state = State.EXECUTING
+    promises.admitted([], capacity(1000))
+    pool = [bounded(generation("r", context=40)), bounded(generation("p", to_compute=40))]
+    assert asked(promises, pool, 109 + 12 + 39 + 12) == {"r"}
+    for one in plans:
+        one.state = State.ENDED
+    assert asked(promises, pool, 109 + 12 + 39 + 12) == {"r", "p"}
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    promises = MemoryPromises()
+    for number in range(50):
+        ended(promises, number + 1)
+    assert not promises._known
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 90)), max_size=12),
+    st.integers(0, 600),
+)
+@examples(100)
+def test_promises_are_never_more_than_the_memory(
+    shapes: list[tuple[int, int, int]], free_tokens: int
+) -> None:
+    pool = [
+        bounded(stream(f"s{place}", context=context, to_compute=tokens), most)
+        for place, (context, tokens, most) in enumerate(shapes)
+    ]
+    kept = asked(MemoryPromises(), pool, free_tokens)
+    begun = [one for one in pool if one.kv_tokens]
+    beginning = [one for one in pool if not one.kv_tokens and one.key in kept]
+    assert all(one.key in kept for one in begun)
+    needed = {one.key: one.to_compute - 1 + one.max_tokens for one in (*begun, *beginning)}
+    if beginning and (begun or len(beginning) > 1):
+        alone = beginning[:1] if not begun else []
+        room = free_tokens - sum(needed[one.key] for one in begun)
+        assert sum(needed[one.key] for one in beginning) <= room or (
+            alone and sum(needed[one.key] for one in beginning[1:]) <= max(room - needed[alone[0].key], 0)
+        )
+    if pool and not begun:
+        assert kept
