@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 
+from test.policies.micro_batches.served import pipelined
 from test.serving.scripted import ARM, FIND, Scene, request
 from test.serving.test_limits import Halting
 from test.serving.test_streams import WORDS, ask
 from timely_llm.core.errors import EngineError
-from timely_llm.core.generation import State
+from timely_llm.core.generation import Generation, State
 from timely_llm.core.request import ErrorCode, ReportState
-from timely_llm.core.step import SequenceProgress, StepPlan, StepResult
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
 from timely_llm.engines.sequences import AdmittedStep
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
+from timely_llm.policies.micro_batches.policy import MicroBatches
+from timely_llm.policies.step_time import StepTime
 
 AHEAD = partial(SimulatedEngine, in_flight=2, async_scheduling=True)
 MICRO_BATCHES = partial(SimulatedEngine, in_flight=2)
+PIPELINE = partial(pipelined, 2)
 PLAN = "mf(50);tc(90);mf(100);->True;"
 
 
@@ -163,14 +167,147 @@ def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
     assert len(scene.sink.chunks) == 3 + scene.sink.answers["s"].generated_tokens
 
 
-def test_a_step_that_may_evict_is_never_overlapped() -> None:
-    scene = scene_of({"r": "x" * 80, "s": "y" * 80}, kv_tokens=Scene({}).prefix_tokens + 60)
-    for key in "rs":
+@pytest.mark.parametrize("engine", [AHEAD, MICRO_BATCHES, PIPELINE])
+def test_steps_that_evict_lose_no_token_of_those_in_flight(engine: Any) -> None:
+    texts = {"r": "x" * 80, "s": "y" * 80, "t": "z" * 80}
+    kv_tokens = Scene({}).prefix_tokens + 60
+    scene = Scene(texts, Stream(), engine=engine, kv_tokens=kv_tokens)
+    for key in texts:
         scene.loop.admit(ask(key, conversation=key))
     scene.run()
-    assert [scene.sink.answers[key].text for key in "rs"] == ["x" * 80, "y" * 80]
+    assert {key: scene.sink.answers[key].text for key in texts} == texts
     assert scene.loop.stats.evictions > 0
+    land(scene)
     assert scene.loop.free_kv_tokens == scene.free_at_start
+
+
+class Planned:
+    """Plans what the test says: of these sequences, all that can be computed."""
+
+    whole_plans = False
+
+    def __init__(self) -> None:
+        self.step: tuple[str, ...] = ()
+        self.evictable: tuple[str, ...] = ()
+
+    def plan(self, now: float, generations: Any, step_time: Any, capacity: Any) -> StepPlan:
+        able = {one.key: one.to_compute for one in generations}
+        entries = tuple((key, able[key]) for key in self.step if key in able)
+        return StepPlan(entries, self.evictable, now + 1.0)
+
+
+def three_prompts(free_tokens: int) -> tuple[Scene, Planned]:
+    """Return a server with room for two prompts and a few tokens; the first one has been computed,
+    the second one is in flight."""
+    policy = Planned()
+    prompt = Scene({}).engine.tokenizer.encode_chat([{"role": "user", "content": "What is new?"}])
+    kv_tokens = Scene({}).prefix_tokens + 2 * len(prompt) + free_tokens
+    scene = Scene(
+        dict.fromkeys("abc", WORDS), policy, engine=partial(PIPELINE, micro_batches=3),
+        kv_tokens=kv_tokens,
+    )  # fmt: skip
+    for key in "abc":
+        scene.loop.admit(ask(key, "What is new?"))
+    policy.step = ("a",)
+    scene.loop.turn()
+    policy.step = ()
+    land(scene)
+    policy.step = ("b",)
+    scene.loop.turn()
+    assert [one.kv_tokens for one in scene.loop.generations] == [len(prompt)] * 2 + [0]
+    return scene, policy
+
+
+def test_a_step_that_evicts_what_rests_begins_while_another_one_is_in_flight() -> None:
+    scene, policy = three_prompts(free_tokens=3)
+    (first, _, third), steps = scene.loop.generations, len(scene.sink.steps)
+    policy.step, policy.evictable = ("c",), ("a",)
+    scene.loop.turn()
+    assert len(scene.sink.steps) == steps, "nothing was waited for"
+    assert third.pending_tokens == 1
+    # The evicted one can be planned again at once: its prompt, and its first token.
+    assert (first.kv_tokens, first.to_compute) == (0, first.prompt_tokens + 1)
+    sequence = scene.engine._sequences["a"]
+    assert first.progress == scene.engine._ledger.progress(sequence)
+
+
+def test_a_step_that_needs_the_memory_of_a_step_in_flight_waits_for_it() -> None:
+    scene, policy = three_prompts(free_tokens=3)
+    (_, second, third), steps = scene.loop.generations, len(scene.sink.steps)
+    policy.step, policy.evictable = ("c",), ("b",)
+    scene.loop.turn()
+    assert len(scene.sink.steps) == steps + 1
+    assert (len(second.token_ids), third.pending_tokens) == (1, 0)
+    scene.loop.turn()
+    assert third.pending_tokens == 1
+    assert second.kv_tokens == 0
+
+
+def test_a_step_that_could_evict_and_need_not_waits_for_none() -> None:
+    scene, policy = three_prompts(free_tokens=90)
+    first, second, third = scene.loop.generations
+    policy.step, policy.evictable = ("c",), ("a", "b")
+    scene.loop.turn()
+    assert third.pending_tokens == 1
+    assert first.kv_tokens == second.kv_tokens > 0
+
+
+class Sees(Stream):
+    """Remembers what it was shown."""
+
+    def __init__(self, sees_flights: bool) -> None:
+        super().__init__()
+        self.sees_flights = sees_flights
+        self.shown: list[tuple[set[str], Capacity]] = []
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        self.shown.append(({one.key for one in generations}, capacity))
+        able = [one for one in generations if one.to_compute > 0]
+        return super().plan(now, able, step_time, capacity)
+
+
+@pytest.mark.parametrize("sees_flights", [True, False])
+def test_generations_in_flight_are_shown_to_policies_that_ask(sees_flights: bool) -> None:
+    policy = Sees(sees_flights)
+    scene = Scene({"p": PLAN, "q": PLAN}, policy, engine=PIPELINE)
+    scene.loop.admit(request("p"))
+    scene.loop.turn()
+    scene.loop.admit(request("q"))
+    scene.loop.turn()
+    shown, capacity = policy.shown[1]
+    assert shown == ({"p", "q"} if sees_flights else {"q"})
+    assert capacity.steps_in_flight == 1
+    assert (capacity.rows_in_flight, capacity.stages, capacity.micro_batches) == (0, 2, 2)
+    assert capacity.prompt_tokens_in_flight > 1
+    scene.run()
+    assert [scene.sink.results[key].plan for key in "pq"] == [PLAN, PLAN]
+
+
+@pytest.mark.parametrize("sees_flights", [True, False])
+def test_one_stage_is_asked_as_before(sees_flights: bool) -> None:
+    policy = Sees(sees_flights)
+    scene = Scene({"p": PLAN}, policy)
+    scene.loop.admit(request("p"))
+    scene.run()
+    assert all(shown == {"p"} for shown, _ in policy.shown)
+    assert {capacity.steps_in_flight for _, capacity in policy.shown} == {0}
+
+
+def test_a_server_that_drains_plans_nothing_that_waits_for_a_step() -> None:
+    policy = MicroBatches(Stream())
+    scene = Scene({"p": PLAN, "q": PLAN}, policy, engine=PIPELINE)
+    for key in "pq":
+        scene.loop.admit(request(key))
+    scene.turns(2)
+    scene.loop.drain(True)
+    scene.run()
+    assert [scene.sink.results[key].plan for key in "pq"] == [PLAN, PLAN]
 
 
 def test_a_failed_step_fails_all_in_flight_and_the_server_lives_on(
@@ -211,7 +348,7 @@ def test_a_skill_set_is_registered_between_two_steps() -> None:
     assert scene.sink.results["p"].plan == PLAN
 
 
-@pytest.mark.parametrize("engine", [SimulatedEngine, AHEAD, MICRO_BATCHES])
+@pytest.mark.parametrize("engine", [SimulatedEngine, AHEAD, MICRO_BATCHES, PIPELINE])
 def test_after_each_turn_the_loop_holds_the_progress_that_the_engine_counts(engine: Any) -> None:
     texts = {"p": "look();...pick('cup');->True;", "q": "open();" * 9, "r": WORDS, "s": WORDS}
     kv_tokens = Scene({}, skill_set=ARM).prefix_tokens + 90

@@ -16,7 +16,12 @@ from timely_llm.policies.fcfs import Stream
 
 
 def pipelined(
-    stages: int, one: Profile, script: Script, clock: Clock, limits: EngineLimits
+    stages: int,
+    one: Profile,
+    script: Script,
+    clock: Clock,
+    limits: EngineLimits,
+    micro_batches: int | None = None,
 ) -> SimulatedEngine:
     """Return an engine in stages.
 
@@ -24,12 +29,13 @@ def pipelined(
         stages: number of stages; 1: the simulated engine without any.
         one: seconds of each stage.
         script, clock, limits: see `SimulatedEngine`.
+        micro_batches: steps that can be in flight; None: one for each stage.
     """
     if stages < 2:
         return SimulatedEngine(one, script, clock, limits)
     link = StageLink(0.002, 0.0001)
     profile = PipelineProfile("made", "up", (one,) * stages, (link,) * (stages - 1))
-    return PipelinedEngine(profile, script, clock, limits, stages + 2)
+    return PipelinedEngine(profile, script, clock, limits, micro_batches)
 
 
 class Served(Scene):
@@ -44,7 +50,7 @@ class Served(Scene):
         max_tokens: int = 256,
     ) -> None:
         kv_tokens = Scene({}).prefix_tokens + spare_tokens
-        engine = partial(pipelined, stages)
+        engine = partial(pipelined, stages, micro_batches=stages + 2)
         super().__init__(answers, policy or Stream(), engine=engine, kv_tokens=kv_tokens)
         for key in answers:
             self.loop.admit(ask(key, max_tokens=max_tokens))
