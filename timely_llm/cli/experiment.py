@@ -18,6 +18,7 @@ from timely_llm.cli import progress
 from timely_llm.cli.options import Option, OutputFile, OwnOr
 from timely_llm.core.output_file import HTML
 from timely_llm.core.requirements import need
+from timely_llm.engines.pipeline_profiles import PIPELINES
 from timely_llm.engines.registry import ENGINES
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.experiments.registry import experiment as find
@@ -25,7 +26,7 @@ from timely_llm.experiments.results.document import write_run
 from timely_llm.experiments.virtual.durations import DURATIONS
 
 MOST_LOAD, MOST_RATE, MOST_REQUESTS, MOST_ROBOTS, MOST_SERVERS = 100, 1000, 1024, 1000, 64
-MOST_MINUTES, MOST_FIGURE = 1440, 99
+MOST_MINUTES, MOST_FIGURE, MOST_BUDGET = 1440, 99, 1 << 20
 
 
 def _words(context: click.Context, option: click.Parameter, value: str | None) -> Any:
@@ -128,9 +129,10 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Engine; a real one serves in real time, with a shorter workload.")  # fmt: skip
 @click.option("--duration", "seconds", cls=Option, formerly=["--seconds"],
               type=click.FloatRange(5, 86_400), callback=_number,
-              help="Seconds of each workload, with a real engine and for fleet.")  # fmt: skip
+              help="Seconds of each workload, with a real engine and for fleet; of the picture, for"
+              " pipeline-timeline.")  # fmt: skip
 @click.option("--rates", metavar="0.5,1,2", callback=_numbers(0, MOST_RATE, "0.5,1,2"),
-              help="Conversations a second, for slice-* and mixed.")  # fmt: skip
+              help="Conversations a second, for slice-*, mixed and pipeline-*.")  # fmt: skip
 @click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),
               help="Shares of real-time tasks among conversations, for slice-*.")  # fmt: skip
 @click.option("--lengths", metavar="8-25:40-160,...", callback=_words,
@@ -139,8 +141,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="For slice-*: ratios of the declared token limit to the tokens of the longest"
               " answer; below 1, longer answers end there.")  # fmt: skip
 @click.option("--ttft", "ttft_s", type=click.FloatRange(0.001, 86_400), callback=_number,
-              help="For slice-*: seconds to the first token that conversations ask for; Zhou et al."
-              " 2025 names no value.")  # fmt: skip
+              help="For slice-* and pipeline-online: seconds to the first token that conversations"
+              " ask for; Zhou et al. 2025 and Ahn et al. 2025 name no value.")  # fmt: skip
 @click.option(
     "--weights",
     metavar="1,10,100",
@@ -161,7 +163,26 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--own-pace", is_flag=True, default=None,
               help="With a real engine: keep its own step times, not the profile's.")  # fmt: skip
 @click.option("--requests", metavar="1,8,64", callback=_counts(MOST_REQUESTS, "1,8,64"),
-              help="For engine-overhead: how many requests are served at a time.")  # fmt: skip
+              help="How many requests are served at a time, for engine-overhead; in all, for"
+              " pipeline-online.")  # fmt: skip
+@click.option("--workloads", metavar="64/256/256,...", callback=_words,
+              help="For pipeline-offline and -timeline: requests that come at once, tokens of each"
+              " prompt, tokens of each answer.")  # fmt: skip
+@click.option("--pipelines", metavar="A,B", callback=_words,
+              help=f"For pipeline-*: boxes, of {', '.join(PIPELINES)}.")  # fmt: skip
+@click.option("--links", metavar="A,B", callback=_words,
+              help="For pipeline-*: blocking or overlapping transfers, or both.")  # fmt: skip
+@click.option("--bandwidths", metavar="100,1000", callback=_numbers(1, 1e6, "100,1000"),
+              help="For pipeline-*: Mbit/s of each link; each is a run.")  # fmt: skip
+@click.option("--kv", metavar="A,B", callback=_words,
+              help="For pipeline-offline: limited by the memory of the boxes, or"
+              " unlimited.")  # fmt: skip
+@click.option("--budgets", metavar="256,2048", callback=_counts(MOST_BUDGET, "256,2048"),
+              help="For pipeline-offline: most tokens of a step; policies with a rule of"
+              " micro-batches have the first one only.")  # fmt: skip
+@click.option("--tpot", "tpot_s", type=click.FloatRange(0.001, 3600), callback=_number,
+              help="For pipeline-online: mean seconds of each token after the first that requests"
+              " ask for.")  # fmt: skip
 @click.option("--tokens", type=click.IntRange(2, 4096), help="Tokens of each answer, for engine-*.")
 @click.option("--repeats", type=click.IntRange(1, 1000), help="Measurements of each, for engine-*.")
 @click.option("--explain", is_flag=True, default=None,

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference
-from timely_llm.core.options import option_value, possible
+from timely_llm.core.options import option_value, possible, word
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.contract import Policy
+from timely_llm.policies.micro_batches.policy import Mode, in_micro_batches
 from timely_llm.policies.registry import POLICIES, make_policy, options_of
 
 HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
@@ -31,8 +32,16 @@ WORDS: Mapping[str, str] = {
     "uncached": "prompts are computed whole, without a prompt cache",
     "gate": "conversations that cannot begin in time are refused at once",
     "open-loop": "robots send no reports, so due times are predictions",
+    "micro-batches": "the steps of a pipeline are micro-batches by this rule",
 }
-"""Words that may follow a policy's name, beside `option=value` for the policy's own options."""
+"""Words that may follow a policy's name, beside `option=value` for the policy's own options.
+
+`micro-batches` has a value, one of `Mode`, as in `deadline:micro-batches=cycle`.
+"""
+
+MICRO_BATCHES = "micro-batches"
+MOST_MICRO_BATCHES = 8
+"""Most micro-batches in flight with a rule that chooses their number."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +53,25 @@ class PolicySpec:
         name: name in the registry of policies, or a user's own, such as `my_module:MyPolicy`.
         values: the policy's own options.
         words: a subset of `WORDS`.
+        micro_batches: rule of the micro-batches of a pipeline.
     """
 
     text: str
     name: str
     values: Mapping[str, float | str]
     words: frozenset[str]
+    micro_batches: Mode = Mode.OFF
 
     def make(self) -> Policy:
         """Return a new policy."""
-        return make_policy(self.name, **self.values)
+        return in_micro_batches(make_policy(self.name, **self.values), self.micro_batches)
 
     def settings(self, settings: SimulationSettings) -> SimulationSettings:
         """Return settings with the changes of the words."""
         if "uncached" in self.words:
             settings = settings.uncached()
+        if self.micro_batches is not Mode.OFF:
+            settings = replace(settings, micro_batches=MOST_MICRO_BATCHES)
         return replace(
             settings,
             drop_late=settings.drop_late or "drops" in self.words,
@@ -86,22 +99,29 @@ def parse(text: str) -> PolicySpec:
         raise ExperimentError(str(error)) from error
     values: dict[str, float | str] = {}
     words = set()
+    micro_batches = Mode.OFF
     for part in parts:
         option, given, value = part.partition("=")
-        if given and option in known:
+        if given and option in {**known, MICRO_BATCHES: None}:
             try:
-                values[option] = option_value(f"{name}:{option}", known[option], value)
+                if option == MICRO_BATCHES:
+                    micro_batches = Mode(word(f"{name}:{option}", Mode.OFF, value))
+                    words.add(option)
+                else:
+                    values[option] = option_value(f"{name}:{option}", known[option], value)
             except ConfigurationError as error:
                 raise ExperimentError(str(error)) from error
         elif part == "harness" and known.keys() >= HARNESS.keys():
             values |= HARNESS
-        elif part in WORDS and part != "harness":
+        elif part in WORDS and part not in ("harness", MICRO_BATCHES):
             words.add(part)
         else:
-            allowed = [*(w for w in WORDS if w != "harness" or "rows" in known)]
-            allowed += [f"{option}={possible(default)}" for option, default in known.items()]
+            allowed = [w for w in WORDS if w != "harness" or "rows" in known]
+            allowed.remove(MICRO_BATCHES)
+            choices = {MICRO_BATCHES: Mode.OFF, **known}
+            allowed += [f"{option}={possible(default)}" for option, default in choices.items()]
             raise ExperimentError(f"{text}: {part!r} is not one of {', '.join(allowed)}")
-    spec = PolicySpec(text, name, values, frozenset(words))
+    spec = PolicySpec(text, name, values, frozenset(words), micro_batches)
     try:
         spec.make()
     except ConfigurationError as error:

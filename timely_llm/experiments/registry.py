@@ -41,6 +41,10 @@ EXPERIMENTS = (
     "annealing-fit",
     "servers-scale",
     "servers-mixed",
+    "pipeline-offline",
+    "pipeline-online",
+    "pipeline-timeline",
+    "pipeline-plans",
     "engine-overhead",
     "engine-resume",
 )

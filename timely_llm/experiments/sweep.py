@@ -314,7 +314,7 @@ def _shares(columns: Iterable[str]) -> dict[str, str]:
 def _notes(rows: Sequence[Row]) -> list[str]:
     """Return the notes that follow from the rows."""
     policies = {str(one["policy"]) for one in rows}
-    used = {word for policy in policies for word in policy.split(":")[1:] if word in WORDS}
+    used = {part.partition("=")[0] for policy in policies for part in policy.split(":")[1:]}
     notes = [f"`{word}` after a policy's name: {WORDS[word]}." for word in WORDS if word in used]
     if any(one["share_served"] not in (None, 1.0) for one in rows):
         notes.append(

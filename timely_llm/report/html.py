@@ -52,6 +52,8 @@ CLASSES: dict[BarKind | MarkKind, str] = {
     "blocked": "block",
     "executing": "exec",
     "listening": "exec",
+    "computing": "gen",
+    "sending": "exec",
     "pre-empted": "pre",
     "failed": "fail",
     "asked": "asked",

@@ -325,7 +325,7 @@ def bar_look(kind: BarKind, tone: Tone, scheme: Scheme, hue: Hue | None = None) 
     """
     pair = hue or scheme.tones[tone]
     match kind:
-        case "generating":
+        case "generating" | "computing":
             return {"facecolor": pair.strong, "linewidth": 0}
         case "suspended":
             return {"facecolor": pair.pale, "linewidth": 0}
@@ -341,7 +341,7 @@ def bar_look(kind: BarKind, tone: Tone, scheme: Scheme, hue: Hue | None = None) 
             failed = scheme.tones["failed"]
             return {"facecolor": failed.pale, "edgecolor": failed.strong, "hatch": "xx",
                     "linewidth": 0.7}  # fmt: skip
-        case "executing" | "listening":
+        case "executing" | "listening" | "sending":
             return {"facecolor": pair.pale, "edgecolor": pair.strong, "linewidth": 0.7}
 
 

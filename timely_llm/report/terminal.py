@@ -23,6 +23,8 @@ CELLS: dict[BarKind, str] = {
     "blocked": "‖",
     "executing": "▒",
     "listening": "▒",
+    "computing": "█",
+    "sending": "▒",
     "pre-empted": "▒",
     "failed": "x",
 }

@@ -24,6 +24,8 @@ BarKind = Literal[
     "blocked",
     "executing",
     "listening",
+    "computing",
+    "sending",
     "pre-empted",
     "failed",
 ]
@@ -31,9 +33,11 @@ MarkKind = Literal[
     "asked", "delivered", "due, met", "due, missed", "pre-empted", "canceled", "failed"
 ]
 
-MODEL_KINDS: tuple[BarKind, ...] = ("suspended", "blocked", "generating")
+MODEL_KINDS: tuple[BarKind, ...] = ("suspended", "blocked", "generating", "computing")
 """Bars of the model's work, above the bars of the agent in a lane."""
-AGENT_KINDS: tuple[BarKind, ...] = ("waiting", "executing", "listening", "pre-empted", "failed")
+AGENT_KINDS: tuple[BarKind, ...] = (
+    "waiting", "executing", "listening", "sending", "pre-empted", "failed",
+)  # fmt: skip
 
 BARS: dict[BarKind, str] = {
     "waiting": "the robot has nothing to execute, or the listener has no words",
@@ -42,6 +46,8 @@ BARS: dict[BarKind, str] = {
     "blocked": "the plan waits for the value of a skill",
     "executing": "the robot executes a segment",
     "listening": "the listener has words to take in",
+    "computing": "the stage computes a step; where a stage has no bar, it is idle",
+    "sending": "a transfer to or from another stage keeps the stage from computing",
     "pre-empted": "cut short by a newer request of the same robot; nothing went wrong",
     "failed": "the robot could not execute it",
 }

@@ -28,7 +28,7 @@ Value = str | bool | int | float | None
 """JSON has no infinite or missing numbers: both are null."""
 
 Row = dict[str, Value]
-SpanKind = Literal["waiting", "generating", "executing", "listening"]
+SpanKind = Literal["waiting", "generating", "executing", "listening", "computing", "sending"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 MAX_BYTES = 268_435_456
@@ -46,7 +46,7 @@ class Span(_DocumentModel):
     """A time in which an agent's request waited, was generated, was executed or was heard.
 
     Attributes:
-        agent: the robot or person; its name labels the timeline's row.
+        agent: the robot, person or stage; its name labels the timeline's row.
         request: index in the timeline's `requests`.
         kind: what the request did in this time.
         start_s, end_s: on the timeline's clock.

@@ -10,6 +10,7 @@ from timely_llm.core.clock import VirtualClock
 from timely_llm.core.events.log import EventLog
 from timely_llm.core.request import PlanRequest
 from timely_llm.core.segment import Segment
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, SimulatedEngine
 from timely_llm.engines.swapping import SwappingEngine
@@ -55,6 +56,8 @@ class SimulationSettings:
         skip: first jobs that do not count in the metrics.
         limits: what the engine takes.
         swap: evicted KV goes to host memory and is loaded again; else it is computed again.
+        pipeline: the engine has these stages and links in place of the profile; None: one stage.
+        micro_batches: most steps in flight in a pipeline; None: the number of its stages.
     """
 
     load: int = 1
@@ -73,11 +76,15 @@ class SimulationSettings:
     skip: int = 10
     limits: EngineLimits = LIMITS
     swap: bool = False
+    pipeline: PipelineProfile | None = None
+    micro_batches: int | None = None
 
     def step_time(self) -> StepTime:
         """Return the step times that the loop begins with."""
         if self.learn_step_time:
             return StepTime()
+        if self.pipeline is not None:
+            return self.pipeline.step_time()
         known = self.profile
         return StepTime(
             known.base_s, known.row_s, known.prefill_token_s, known.context_token_s,
@@ -193,16 +200,32 @@ def simulated_loop(
         works: their calls are the skills of the skill set.
         explain: step plans have reasons.
     """
-    made = SwappingEngine if settings.swap else SimulatedEngine
-    engine = made(settings.profile, lambda key, _: pieces(key), clock, settings.limits)
+    engine = _engine(pieces, settings, clock)
     engine.tokenizer = workload.OneTask()
     loop = Loop(
         engine, policy, clock, settings.step_time(), settings.timeouts(), explain=explain,
         busy=settings.busy(),
     )  # fmt: skip
     skill_set = workload.skill_set(settings.shared_tokens, works)
-    loop.register(skill_set)
+    if works or settings.shared_tokens:
+        loop.register(skill_set)
     return loop, skill_set.name
+
+
+def _engine(
+    pieces: Callable[[str], list[str]], settings: SimulationSettings, clock: VirtualClock
+) -> SimulatedEngine:
+    """Return the engine of the settings."""
+
+    def script(key: str, text: str) -> list[str]:
+        return pieces(key)
+
+    if settings.pipeline is not None:
+        return PipelinedEngine(
+            settings.pipeline, script, clock, settings.limits, settings.micro_batches
+        )
+    made = SwappingEngine if settings.swap else SimulatedEngine
+    return made(settings.profile, script, clock, settings.limits)
 
 
 def true_seconds(robot: SimulatedRobot, segment: Segment) -> float:

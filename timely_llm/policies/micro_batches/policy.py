@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
 from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
-from timely_llm.policies.micro_batches.memory import MemoryPromises
+from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
 from timely_llm.policies.micro_batches.throttle import Throttle
 from timely_llm.policies.micro_batches.token_budget import PrefillQueue, TokenBudget
 from timely_llm.policies.pipeline_time import PipelineTime
@@ -87,7 +88,7 @@ class MicroBatches:
         self._throttle = Throttle(released=True)
         self._promises = MemoryPromises()
         self._cycle: StepPlan = StepPlan()
-        self._taken: set[str] = set()
+        self._taken: Counter[str] = Counter()
         self._explain = False
 
     @property
@@ -112,7 +113,8 @@ class MicroBatches:
             return self.policy.plan(now, able, step_time, capacity)
         pool = generations
         if self.mode is Mode.CYCLE:
-            generations = self._promises.admitted(pool, capacity)
+            price = _price(step_time, pool)
+            generations = self._promises.admitted(pool, capacity, price)
         flying = [g for g in generations if g.to_compute == 0]
         with _as_collected(flying):
             cycle = self._plan_cycle(now, generations, step_time, capacity)
@@ -130,7 +132,7 @@ class MicroBatches:
         if cycle.entries and not (step.entries or capacity.steps_in_flight):
             # Neither memory nor a budget comes from a step in flight: the policy's own step.
             step = cycle = self.policy.plan(now, generations, step_time, capacity)
-        self._taken |= step.keys
+        self._taken.update(dict(step.entries))
         return self._explained(step, cycle, pool, number)
 
     def _plan_cycle(
@@ -144,9 +146,9 @@ class MicroBatches:
         if self._counts_steps:
             present = {g.key for g in generations}
             left = tuple(
-                (key, tokens)
+                (key, tokens - self._taken[key])
                 for key, tokens in self._cycle.entries
-                if key in present and key not in self._taken
+                if key in present and tokens > self._taken[key]
             )
             if left:
                 return replace(self._cycle, entries=left)
@@ -154,7 +156,7 @@ class MicroBatches:
         cycle = self.policy.plan(now, generations, step_time, whole)
         if self.mode is Mode.CYCLE:
             cycle = self._promises.kept(cycle)
-        self._cycle, self._taken = cycle, set()
+        self._cycle, self._taken = cycle, Counter()
         return cycle
 
     def _number(self, work: Work, step_time: StepTime, capacity: Capacity) -> int:
@@ -259,6 +261,21 @@ def _shop(step_time: PipelineTime, work: Work) -> FlowShop:
 
 
 _BLOCKS = 0.5
+
+
+def _price(step_time: StepTime, generations: Collection[Generation]) -> Price | None:
+    """Return what more sequences gain and what an eviction costs; None: it is not known."""
+    if not isinstance(step_time, PipelineTime):
+        return None
+    begun = [g for g in generations if g.kv_tokens > 0]
+    cycle_s = step_time.predict_s(len(begun), 0, sum(g.context_tokens for g in begun))
+    few_s, many_s = (step_time.occupancy_s(0, tokens) for tokens in _TOKENS)
+    token_s = (many_s - few_s) / (_TOKENS[1] - _TOKENS[0])
+    return Price(max(cycle_s - len(begun) * token_s, 0.0), token_s)
+
+
+_TOKENS = 256, 512
+"""Tokens of two steps by which the seconds of one more are found."""
 
 
 def _mean(costs: Sequence[Affine]) -> Affine:

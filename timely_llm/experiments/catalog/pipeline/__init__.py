@@ -1,0 +1,1 @@
+"""Experiments with a model in stages (Ahn et al. 2025)."""
