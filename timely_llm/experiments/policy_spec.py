@@ -70,7 +70,8 @@ class PolicySpec:
         """Return settings with the changes of the words."""
         if "uncached" in self.words:
             settings = settings.uncached()
-        if self.micro_batches is not Mode.OFF:
+        stages = len(settings.pipeline.stages) if settings.pipeline is not None else 1
+        if self.micro_batches is not Mode.OFF and stages > 1:
             settings = replace(settings, micro_batches=MOST_MICRO_BATCHES)
         return replace(
             settings,

@@ -268,7 +268,8 @@ AHN_TABLE_1 = Paper(
     " time.",
     rows=tuple(
         {
-            "link": "blocking", "mbit": 100.0, "kv": "limited", "workload": workload,
+            "pipeline": "rtx4070x4-llama2-13b", "link": "blocking", "mbit": 100.0, "kv": "limited",
+            "workload": workload, "budget": 2048,
             "policy": policy, "completion_s": completion_s, "proc_s": proc_s, "idle_s": idle_s,
             "completion_vs_stock": completion_s / arms[0][0],
         }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tools.results.page import Page, ResultsError
-from tools.results.pages import both, people, plans, policies, servers, whole
+from tools.results.pages import both, people, plans, policies, servers, stages, whole
 
 LANES: Mapping[str, Sequence[Page]] = {
     "Robots": plans.PAGES,
     "People": people.PAGES,
     "Robots and people at one engine": both.PAGES,
     "Several servers": servers.PAGES,
+    "A model in stages": stages.PAGES,
     "The policies themselves": policies.PAGES,
     "Whole requests in a predicted order": whole.PAGES,
 }

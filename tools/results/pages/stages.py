@@ -1,0 +1,155 @@
+"""Pages about a model in stages."""
+
+from __future__ import annotations
+
+from tools.results.page import Command, Page, PageTable, Picture, Timelines
+
+_STOCK = "fcfs:prompts_evict=off"
+_PAPER, _THROTTLE, _CYCLE = (f"{_STOCK}:micro-batches={m}" for m in ("paper", "throttle", "cycle"))
+_COLUMNS = (
+    "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
+    "bound_s",
+)  # fmt: skip
+
+PAGES = (
+    Page(
+        "pipeline_offline",
+        "Requests at once, at a model in stages",
+        (
+            Command(
+                "pipeline-offline",
+                "pipeline-offline --workloads 64/256/256,128/256/256,32/512/512",
+                seeds=0,
+                minutes=3,
+            ),
+            Command(
+                "pipeline-offline-long",
+                "pipeline-offline --workloads 256/256/256,64/512/512,32/1024/1024",
+                seeds=0,
+                minutes=6,
+            ),
+            Command(
+                "pipeline-settings",
+                "pipeline-offline --workloads 64/256/256 --links blocking,overlapping --bandwidths"
+                " 100,1000,10000 --kv limited,unlimited",
+                seeds=0,
+                minutes=4,
+            ),
+            Command(
+                "pipeline-boxes",
+                f"pipeline-offline --policies {_STOCK},{_PAPER},{_THROTTLE},{_CYCLE} --workloads"
+                " 64/256/256 --pipelines rtx4070x4-llama2-13b,unlike4-llama2-13b,"
+                "unlike4-split-llama2-13b,one-box-llama2-13b",
+                seeds=0,
+                minutes=1,
+            ),
+            Command(
+                "pipeline-budgets",
+                f"pipeline-offline --policies {_STOCK} --workloads 64/256/256 --budgets"
+                " 2048,256,512,1024,4096,8192",
+                seeds=0,
+                minutes=0.5,
+            ),
+        ),
+        Picture(
+            "pipeline-offline",
+            ("completion_s", "idle_share"),
+            "Completion and idle share of three workloads under each rule of micro-batches",
+        ),
+        (
+            PageTable("pipeline-offline", _COLUMNS, "Paper's setting, with the paper's numbers"),
+            PageTable("pipeline-offline-long", _COLUMNS, "The same with more and longer requests"),
+            PageTable(
+                "pipeline-settings",
+                ("completion_s", "completion_vs_stock", "idle_share", "recomputed_tokens"),
+                "Links, bandwidths and KV, 64/256/256",
+                papers=False,
+            ),
+            PageTable(
+                "pipeline-boxes",
+                ("completion_s", "completion_vs_stock", "idle_share", "bound_s"),
+                "Unlike boxes, split layers, one box, 64/256/256",
+                papers=False,
+            ),
+            PageTable(
+                "pipeline-budgets",
+                ("completion_s", "idle_share", "recomputed_tokens"),
+                "Static budgets, 64/256/256",
+                papers=False,
+            ),
+        ),
+    ),
+    Page(
+        "pipeline_online",
+        "Requests at Poisson times, at a model in stages",
+        (
+            Command(
+                "pipeline-online",
+                "pipeline-online --requests 32 --links blocking",
+                seeds=1,
+                minutes=2,
+            ),
+        ),
+        Picture(
+            "pipeline-online",
+            ("attainment", "ttft_p95_s"),
+            "Share of requests within their service level, and the time to the first token, by the"
+            " time at which requests came",
+        ),
+        (
+            PageTable(
+                "pipeline-online",
+                (
+                    "attainment", "ttft_attainment", "tpot_attainment", "ttft_p95_s",
+                    "completion_s", "span_s", "recomputed_tokens",
+                ),
+            ),
+        ),
+    ),
+    Page(
+        "pipeline_timeline",
+        "What stages do",
+        (
+            Command(
+                "pipeline-timeline",
+                f"pipeline-timeline --policies {_STOCK},{_PAPER},{_CYCLE} --workloads 64/512/512",
+                seeds=0,
+                minutes=1,
+            ),
+        ),
+        Timelines(
+            "pipeline-timeline",
+            (_STOCK, _PAPER, _CYCLE),
+            "Six seconds of four stages under three rules: computing, transfers, and idle time",
+        ),
+        (
+            PageTable(
+                "pipeline-timeline",
+                ("completion_s", "idle_share", "idle_1", "idle_2", "idle_3", "idle_4", "steps"),
+                papers=False,
+            ),
+        ),
+    ),
+    Page(
+        "pipeline_plans",
+        "Robots and people at a model in stages",
+        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", minutes=4),),
+        Picture(
+            "pipeline-plans",
+            ("utility", "urgent_response_s", "ttft_p95_s"),
+            "Mean utility, first segments of urgent plans, and the time to the first token of"
+            " answers, on four stages",
+            where={"pipeline": "rtx4070x4-llama2-13b", "rate": 0.5},
+        ),
+        (
+            PageTable(
+                "pipeline-plans",
+                (
+                    "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
+                    "ttft_p95_s", "stalled_s",
+                ),
+                where={"rate": 0.5},
+            ),
+        ),
+    ),
+)  # fmt: skip
