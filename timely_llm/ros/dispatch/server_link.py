@@ -99,7 +99,8 @@ class ServerLink:
         if self._problem:
             return
         try:
-            self._watch.find(self._there)
+            if not self._watch.fits:
+                self._watch.find(self._there)
         except ConfigurationError as error:
             self._problem = str(error)
             self._say(self._problem)
