@@ -53,9 +53,7 @@ def test_a_cycle_is_the_latency_or_all_steps_at_the_busiest_place(
 
 @given(shops(), st.integers(1, 7), st.integers(1, 20))
 @examples(40)
-def test_the_simulated_engine_has_this_cycle(
-    shop: FlowShop, micro_batches: int, rows: int
-) -> None:
+def test_the_simulated_engine_has_this_cycle(shop: FlowShop, micro_batches: int, rows: int) -> None:
     engine = engine_of(shop, micro_batches)
     plans = []
     for number in range(micro_batches):
@@ -97,7 +95,9 @@ def test_it_learns_stages_links_and_whether_transfers_block(blocking: bool) -> N
     stages = tuple(
         Profile("", "", base_s, 0.0004, 0.0002, 1e-6) for base_s in (0.004, 0.012, 0.007)
     )
-    profile = PipelineProfile("unlike", "made up", stages, (StageLink(0.003, 0.0005),) * 2, blocking)
+    profile = PipelineProfile(
+        "unlike", "made up", stages, (StageLink(0.003, 0.0005),) * 2, blocking
+    )
     engine = PipelinedEngine(profile, lambda key, _: "so " * 99, VirtualClock())
     learned, known = PipelineTime.unknown(3), profile.step_time()
     assert learned.blocking == [1.0] * 3

@@ -124,7 +124,8 @@ def test_promises_are_never_more_than_the_memory(
         alone = beginning[:1] if not begun else []
         room = free_tokens - sum(needed[one.key] for one in begun)
         assert sum(needed[one.key] for one in beginning) <= room or (
-            alone and sum(needed[one.key] for one in beginning[1:]) <= max(room - needed[alone[0].key], 0)
+            alone
+            and sum(needed[one.key] for one in beginning[1:]) <= max(room - needed[alone[0].key], 0)
         )
     if pool and not begun:
         assert kept
