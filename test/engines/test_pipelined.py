@@ -156,14 +156,14 @@ def test_the_stage_with_the_least_memory_limits_the_kv() -> None:
     assert profile(SECOND, SECOND, kv=(90, 60)).within(limits).kv_tokens == 50
 
 
-def test_the_capacity_tells_of_stages_and_micro_batches() -> None:
+def test_the_capacity_names_stages_and_micro_batches() -> None:
     capacity = engine(profile(SECOND, SECOND), micro_batches=5).capacity
     assert (capacity.stages, capacity.micro_batches, capacity.steps_in_flight) == (2, 5, 0)
 
 
 def test_an_engine_takes_as_many_steps_as_it_has_stages() -> None:
     assert engine(profile(SECOND, SECOND, SECOND)).in_flight == 3
-    with pytest.raises(EngineError, match="micro_batches must be at least .* 3, not 2"):
+    with pytest.raises(EngineError, match=r"micro_batches must be at least .* 3, not 2"):
         engine(profile(SECOND, SECOND, SECOND), micro_batches=2)
 
 

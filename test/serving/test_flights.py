@@ -168,7 +168,7 @@ def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
 
 
 @pytest.mark.parametrize("engine", [AHEAD, MICRO_BATCHES, PIPELINE])
-def test_steps_that_evict_lose_no_token_of_those_in_flight(engine: Any) -> None:
+def test_steps_that_evict_lose_no_token_of_steps_in_flight(engine: Any) -> None:
     texts = {"r": "x" * 80, "s": "y" * 80, "t": "z" * 80}
     kv_tokens = Scene({}).prefix_tokens + 60
     scene = Scene(texts, Stream(), engine=engine, kv_tokens=kv_tokens)

@@ -23,7 +23,7 @@ def bounded(one: Generation, max_tokens: int = 100) -> Generation:
 
 
 def asked(promises: MemoryPromises, pool: Collection[Generation], free_tokens: int) -> set[str]:
-    """Return the keys of a plan of everyone that are kept."""
+    """Return the keys of a plan of all that may begin, as far as they are kept."""
     admitted = promises.admitted(pool, capacity(free_tokens))
     plan = StepPlan(tuple((one.key, one.to_compute) for one in admitted))
     return set(promises.kept(plan).keys)
@@ -31,8 +31,8 @@ def asked(promises: MemoryPromises, pool: Collection[Generation], free_tokens: i
 
 def test_a_prompt_begins_where_its_whole_text_has_room_beside_the_others() -> None:
     pool = [bounded(talking("r")), bounded(stream("p", to_compute=40))]
-    # One of 100 tokens is out, the last one needs no KV; the prompt, and its text but for the last.
-    enough = 99 + 39 + 100
+    # One of 100 tokens is out. The prompt has said as many as the other when that one ends.
+    enough = 99 + 39 + 99
     promises = MemoryPromises()
     assert asked(promises, pool, enough) == {"r", "p"}
     assert promises.missing == {}
@@ -75,9 +75,9 @@ def test_learned_lengths_take_the_place_of_bounds() -> None:
     for length in range(10, 10 + ENOUGH):
         assert asked(promises, pool, 100) == {"r"}
         ended(promises, length)
-    # Nine tenths end by 17 tokens: 16 for the one, 39 + 17 for the other.
-    assert asked(promises, pool, 16 + 39 + 17) == {"r", "p"}
-    assert asked(promises, pool, 16 + 39 + 16) == {"r"}
+    # Nine tenths end by 17 tokens: 16 are left for the one, 39 + 16 are the other's by then.
+    assert asked(promises, pool, 16 + 39 + 16) == {"r", "p"}
+    assert asked(promises, pool, 16 + 39 + 15) == {"r"}
 
 
 def test_a_plan_that_its_robot_executes_is_learned_of_when_it_has_ended() -> None:

@@ -76,10 +76,14 @@ class Pipe:
     """A pool of which steps are in flight, without an engine."""
 
     def __init__(
-        self, policy: Policy, pool: Sequence[Generation], capacity: Capacity = ROOMY
+        self,
+        policy: Policy,
+        pool: Sequence[Generation],
+        capacity: Capacity = ROOMY,
+        time: PipelineTime | None = None,
     ) -> None:
         self.policy, self.pool, self.capacity = policy, pool, capacity
-        self.time = time_of()
+        self.time = time or time_of()
         self.flights: list[StepPlan] = []
 
     def plan(self) -> StepPlan:
@@ -286,11 +290,12 @@ def test_each_generation_has_a_reason_and_those_of_other_micro_batches_wait_for_
 
 def test_a_prompt_without_room_for_its_end_waits_for_memory() -> None:
     pool = pool_of(2, 40)
-    free = 2 * 63 + 39 + 64  # what the two may still say, and all of the third
+    free = 2 * 63 + 39 + 63  # what the two may still say; the third has said as much by then
     policy = MicroBatches(Stream(), Mode.CYCLE)
     policy.explain = True
-    assert "p0" in Pipe(policy, pool, replace(ROOMY, free_tokens=free)).plan().keys
-    step = Pipe(policy, pool, replace(ROOMY, free_tokens=free - 1)).plan()
+    slow = time_of(link=(0.0, 0.5))  # an eviction costs more than it saves
+    assert "p0" in Pipe(policy, pool, replace(ROOMY, free_tokens=free), slow).plan().keys
+    step = Pipe(policy, pool, replace(ROOMY, free_tokens=free - 1), slow).plan()
     assert "p0" not in step.keys
     assert dict(step.reasons)["p0"] == (Cause.MEMORY, 1)
 
@@ -340,12 +345,29 @@ def test_answers_are_those_of_one_stage(mode: Mode, stages: int) -> None:
 
 
 @pytest.mark.parametrize("policy", [partial(make_policy, name) for name in ("stream", "deadline")])
-def test_with_declared_lengths_the_mode_cycle_evicts_nothing(policy: partial[Policy]) -> None:
+def test_over_slow_links_the_mode_cycle_evicts_nothing(policy: partial[Policy]) -> None:
     answers = {f"s{i}": "word " * 20 for i in range(7)}  # too few to learn lengths of
     evictions = {}
     for mode in (Mode.BUDGET_ONLY, Mode.CYCLE):
-        made = Served(answers, MicroBatches(policy(), mode), 4, spare_tokens=150, max_tokens=60)
+        made = Served(
+            answers, MicroBatches(policy(), mode), 4, spare_tokens=150, max_tokens=60,
+            link_token_s=0.03,
+        )  # fmt: skip
         made.run()
         evictions[mode] = made.loop.stats.evictions
     assert evictions[Mode.BUDGET_ONLY] > 0
     assert evictions[Mode.CYCLE] == 0
+
+
+def test_over_fast_links_evictions_save_time_where_declared_lengths_are_too_long() -> None:
+    answers = {f"s{i}": "word " * 20 for i in range(7)}
+    ends_s = {}
+    for link_token_s in (0.0001, 0.1):
+        made = Served(
+            answers, MicroBatches(Stream()), 4, spare_tokens=150, max_tokens=60,
+            link_token_s=link_token_s,
+        )  # fmt: skip
+        made.run()
+        ends_s[link_token_s] = made.clock.now(), made.loop.stats.evictions
+    assert ends_s[0.0001][1] > 0
+    assert ends_s[0.0001][0] < ends_s[0.1][0]
