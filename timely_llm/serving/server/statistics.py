@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from timely_llm.core.generation import State, StreamGeneration
+from timely_llm.core.step import StageUse
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import Stats
 
@@ -50,5 +51,13 @@ def statistics(loop: Loop, counts: Stats) -> dict[str, Any]:
         "guessed_tokens": counts.guessed_tokens,
         "right_guesses": counts.right_guesses,
         "micro_batches": loop.steps_in_flight,
-        "stages": [stage._asdict() for stage in counts.stages],
+        "stages": [stage._asdict() for stage in _stages(loop, counts)],
     }
+
+
+def _stages(loop: Loop, counts: Stats) -> list[StageUse]:
+    """Return what each stage of the engine did; before the first step, all are idle."""
+    stages = loop.capacity.stages
+    if stages > 1 and not counts.steps:
+        return [StageUse(0.0, 1.0, 0.0)] * stages
+    return counts.stages
