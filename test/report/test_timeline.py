@@ -136,10 +136,9 @@ def test_ticks_are_where_people_expect_them() -> None:
 
 def test_each_stage_has_a_row_of_what_it_computed_and_sent() -> None:
     first, second = in_stages().stage_rows("")
-    assert first[:3] == [
-        StageSpan(0.0, 0.2, False), StageSpan(pytest.approx(0.2), 0.3, True),
-        StageSpan(0.3, 0.5, False),
-    ]  # fmt: skip
+    assert first[0] == StageSpan(0.0, 0.2, False)
+    assert first[1].sends
+    assert (first[1].start_s, first[1].end_s) == pytest.approx((0.2, 0.3))
     assert [span.sends for span in second] == [True, False, True, False]
     assert (second[1].start_s, second[1].end_s) == (0.3, 0.6)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,10 @@ class Seen:
     stats: list[msg.ServerStats] = field(default_factory=list)
 
 
+def has_ended(client: Talker, name: str) -> bool:
+    return any(one.final for one in client.of(name))
+
+
 def seen_of(start: Start, domain: int, **parameters: Any) -> Seen:
     """Ask a server for plans and an answer at once; it ends at Ctrl-C without a fault."""
     seen = Seen()
@@ -50,7 +55,7 @@ def seen_of(start: Start, domain: int, **parameters: Any) -> Seen:
         for name, result in zip(PLANS, map(client.result, sent), strict=True):
             made = result.result
             assert (made.error_code, made.error_msg) == (ErrorCode.NONE, "")
-            client.until(lambda name=name: any(one.final for one in client.of(name)))
+            client.until(partial(has_ended, client, name))
             by_index = {one.index: one.text for one in client.of(name)}
             seen.plans[name] = made.plan, [by_index[index] for index in sorted(by_index)]
         client.until(lambda: any(one.final for one in client.tokens_of("person")))
