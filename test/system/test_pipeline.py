@@ -61,8 +61,7 @@ def seen_of(start: Start, domain: int, **parameters: Any) -> Seen:
         client.until(lambda: any(one.final for one in client.tokens_of("person")))
         seen.answer = answer.text, [one.text for one in client.tokens_of("person")]
         client.until(lambda: bool(seen.steps))
-        stages = len(seen.steps[-1].stages)
-        client.until(lambda: len(client.stats[-1].stages) == stages)
+        client.until(lambda: client.stats[-1].steps > 0)
         seen.stats = client.stats
     return seen
 
