@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 
 from test import endurance
+from test.policies.micro_batches.served import pipelined
 from test.serving.scripted import DRONE, PublishingLoop
 from timely_llm.conformance.policies.service import sizes
 from timely_llm.core.clock import VirtualClock
@@ -27,7 +28,8 @@ from timely_llm.core.slo import Slo
 from timely_llm.core.step import StepResult
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import PROFILES, SimulatedEngine
+from timely_llm.engines.simulated import PROFILES
+from timely_llm.policies.micro_batches.policy import Mode, in_micro_batches
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.limits import MOST_AGENTS, RequestWatchdog, Timeouts
@@ -56,7 +58,7 @@ class Sink:
     """Counts only."""
 
     ended_requests: int = 0
-    last: dict[str, ErrorCode] = field(default_factory=dict)
+    codes: set[ErrorCode] = field(default_factory=set)
 
     def segment(self, segment: Segment) -> None:
         pass
@@ -69,18 +71,21 @@ class Sink:
 
     def ended(self, result: Result) -> None:
         self.ended_requests += 1
+        self.codes.add(result.error_code)
 
 
 class Crowd:
     """Robots and people; each asks once, in a way of its own."""
 
-    def __init__(self, policy: str, limits: EngineLimits) -> None:
+    def __init__(self, policy: str, limits: EngineLimits, stages: int = 1) -> None:
         self.clock, self.sink = VirtualClock(), Sink()
-        self.engine = SimulatedEngine(
-            PROFILES["rtx4090-llama3-8b"], lambda key, _: ANSWERS[len(key) % 2], self.clock, limits
-        )
+        mode = Mode.CYCLE if stages > 1 else Mode.OFF
+        self.engine = pipelined(
+            stages, PROFILES["rtx4090-llama3-8b"], lambda key, _: ANSWERS[len(key) % 2],
+            self.clock, limits, 2 * stages,
+        )  # fmt: skip
         self.loop = PublishingLoop(
-            self.engine, make_policy(policy), self.sink, self.clock,
+            self.engine, in_micro_batches(make_policy(policy), mode), self.sink, self.clock,
             timeouts=Timeouts(client_timeout_s=5.0, answer_timeout_s=5.0),
             retention=RetentionLimits(max_conversations=4, timeout_s=20.0),
         )  # fmt: skip
@@ -136,14 +141,50 @@ def test_a_loop_does_not_grow_with_what_it_has_served(
     crowd.serve(steps // 5)
     early, told = crowd.held(), crowd.sink.ended_requests
     crowd.serve(steps)
-    late = crowd.held()
     assert crowd.sink.ended_requests > told + steps // 50
+    check_held(crowd, early)
+
+
+def check_held(crowd: Crowd, early: dict[str, int], learned: int = 0) -> None:
+    """Check that a loop holds no more than it did early.
+
+    Args:
+        crowd: of the loop.
+        early: what it held.
+        learned: lengths of answers that it may have learned since.
+    """
+    late = crowd.held()
     for place, held in late.items():
         if place.startswith(("Stats._", "ExecutionTimes._errors")):
             assert held <= WINDOW, place
         else:
-            assert held <= LEARNS.get(place, early.get(place, 0) + 8), place
+            more = learned if place.startswith("AnswerLengths.") else 0
+            assert held <= LEARNS.get(place, early.get(place, 0) + 8) + more, place
     assert crowd.loop.stats.requests == crowd.sink.ended_requests
+
+
+@pytest.mark.parametrize("policy", ["deadline", "timely", "slice", "stream"])
+@pytest.mark.parametrize(
+    ("seconds", "kv_tokens"),
+    [
+        pytest.param(200.0, 4000, id="short"),
+        pytest.param(3600.0, 65_536, id="an hour", marks=LONG),
+        pytest.param(3600.0, 4000, id="a tight hour", marks=LONG),
+    ],
+)
+def test_a_pipeline_does_not_grow_with_the_time_that_it_serves(
+    policy: str, seconds: float, kv_tokens: int
+) -> None:
+    crowd = Crowd(policy, EngineLimits(kv_tokens=kv_tokens), stages=4)
+    while crowd.clock.now() < seconds / 4:
+        crowd.serve(500)
+    early, told = crowd.held(), crowd.sink.ended_requests
+    while crowd.clock.now() < seconds:
+        crowd.serve(500)
+    assert crowd.sink.ended_requests > 1.5 * told
+    check_held(crowd, early, 3 * WINDOW)  # those of plans, and of a policy that learns them too
+    assert crowd.loop.failures.row == 0
+    assert crowd.sink.codes.isdisjoint({ErrorCode.ENGINE_FAILED, ErrorCode.NO_MEMORY})
 
 
 @endurance.steps
