@@ -22,7 +22,6 @@ def pipelined(
     clock: Clock,
     limits: EngineLimits,
     micro_batches: int | None = None,
-    link_token_s: float = 0.0001,
 ) -> SimulatedEngine:
     """Return an engine in stages.
 
@@ -31,11 +30,10 @@ def pipelined(
         one: seconds of each stage.
         script, clock, limits: see `SimulatedEngine`.
         micro_batches: steps that can be in flight; None: one for each stage.
-        link_token_s: seconds of a token on each link.
     """
     if stages < 2:
         return SimulatedEngine(one, script, clock, limits)
-    link = StageLink(0.002, link_token_s)
+    link = StageLink(0.002, 0.0001)
     profile = PipelineProfile("made", "up", (one,) * stages, (link,) * (stages - 1))
     return PipelinedEngine(profile, script, clock, limits, micro_batches)
 
@@ -50,12 +48,9 @@ class Served(Scene):
         stages: int = 1,
         spare_tokens: int = 1 << 20,
         max_tokens: int = 256,
-        link_token_s: float = 0.0001,
     ) -> None:
         kv_tokens = Scene({}).prefix_tokens + spare_tokens
-        engine = partial(
-            pipelined, stages, micro_batches=stages + 2, link_token_s=link_token_s
-        )
+        engine = partial(pipelined, stages, micro_batches=stages + 2)
         super().__init__(answers, policy or Stream(), engine=engine, kv_tokens=kv_tokens)
         for key in answers:
             self.loop.admit(ask(key, max_tokens=max_tokens))

@@ -10,7 +10,7 @@ from test.policies.builders import generation, stream, talking
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.lengths import ENOUGH
-from timely_llm.policies.micro_batches.memory import MemoryPromises
+from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
 
 
 def capacity(free_tokens: int) -> Capacity:
@@ -22,9 +22,14 @@ def bounded(one: Generation, max_tokens: int = 100) -> Generation:
     return one
 
 
-def asked(promises: MemoryPromises, pool: Collection[Generation], free_tokens: int) -> set[str]:
+def asked(
+    promises: MemoryPromises,
+    pool: Collection[Generation],
+    free_tokens: int,
+    price: Price | None = None,
+) -> set[str]:
     """Return the keys of a plan of all that may begin, as far as they are kept."""
-    admitted = promises.admitted(pool, capacity(free_tokens))
+    admitted = promises.admitted(pool, capacity(free_tokens), price)
     plan = StepPlan(tuple((one.key, one.to_compute) for one in admitted))
     return set(promises.kept(plan).keys)
 
@@ -59,6 +64,19 @@ def test_the_first_one_begins_even_if_its_bound_has_no_room() -> None:
 def test_what_has_begun_is_never_left_out() -> None:
     pool = [bounded(talking("r")), bounded(stream("p", context=20, to_compute=20))]
     assert asked(MemoryPromises(), pool, 0) == {"r", "p"}
+
+
+def test_a_prompt_begins_without_a_promise_where_its_eviction_costs_less_than_it_saves() -> None:
+    pool = [bounded(talking("r")), bounded(stream("p", to_compute=40))]
+    free, cheap, dear = 99 + 39, Price(0.1, 0.001), Price(0.1, 0.5)
+    assert asked(MemoryPromises(), pool, free, cheap) == {"r", "p"}
+    assert asked(MemoryPromises(), pool, free, dear) == asked(MemoryPromises(), pool, free) == {"r"}
+
+
+def test_prompts_behind_one_that_is_left_out_wait_too() -> None:
+    pool = [bounded(stream("p", to_compute=40)), bounded(stream("q", to_compute=40))]
+    small = bounded(stream("s", to_compute=2), 10)
+    assert asked(MemoryPromises(), [*pool, small], 139) == {"p"}
 
 
 def ended(promises: MemoryPromises, tokens: int) -> None:
@@ -116,16 +134,15 @@ def test_promises_are_never_more_than_the_memory(
         for place, (context, tokens, most) in enumerate(shapes)
     ]
     kept = asked(MemoryPromises(), pool, free_tokens)
-    begun = [one for one in pool if one.kv_tokens]
-    beginning = [one for one in pool if not one.kv_tokens and one.key in kept]
-    assert all(one.key in kept for one in begun)
-    needed = {one.key: one.to_compute - 1 + one.max_tokens for one in (*begun, *beginning)}
-    if beginning and (begun or len(beginning) > 1):
-        alone = beginning[:1] if not begun else []
-        room = free_tokens - sum(needed[one.key] for one in begun)
-        assert sum(needed[one.key] for one in beginning) <= room or (
-            alone
-            and sum(needed[one.key] for one in beginning[1:]) <= max(room - needed[alone[0].key], 0)
+    served = [one for one in pool if one.kv_tokens or one.key in kept]
+    beginning = [one for one in served if not one.kv_tokens]
+    total = free_tokens + sum(one.kv_tokens for one in pool)
+
+    def held(cycle: int) -> int:
+        """Return the KV tokens of all that have not ended after some tokens of each."""
+        return sum(
+            one.kv_tokens + one.to_compute - 1 + cycle for one in served if one.max_tokens >= cycle
         )
-    if pool and not begun:
-        assert kept
+
+    if beginning and len(served) > 1:
+        assert max(map(held, range(100))) <= total

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -342,32 +341,3 @@ def test_answers_are_those_of_one_stage(mode: Mode, stages: int) -> None:
         told.append({key: answer.text for key, answer in made.sink.answers.items()})
         assert made.loop.free_kv_tokens == made.free_at_start
     assert told[0] == told[1] == answers
-
-
-@pytest.mark.parametrize("policy", [partial(make_policy, name) for name in ("stream", "deadline")])
-def test_over_slow_links_the_mode_cycle_evicts_nothing(policy: partial[Policy]) -> None:
-    answers = {f"s{i}": "word " * 20 for i in range(7)}  # too few to learn lengths of
-    evictions = {}
-    for mode in (Mode.BUDGET_ONLY, Mode.CYCLE):
-        made = Served(
-            answers, MicroBatches(policy(), mode), 4, spare_tokens=150, max_tokens=60,
-            link_token_s=0.03,
-        )  # fmt: skip
-        made.run()
-        evictions[mode] = made.loop.stats.evictions
-    assert evictions[Mode.BUDGET_ONLY] > 0
-    assert evictions[Mode.CYCLE] == 0
-
-
-def test_over_fast_links_evictions_save_time_where_declared_lengths_are_too_long() -> None:
-    answers = {f"s{i}": "word " * 20 for i in range(7)}
-    ends_s = {}
-    for link_token_s in (0.0001, 0.1):
-        made = Served(
-            answers, MicroBatches(Stream()), 4, spare_tokens=150, max_tokens=60,
-            link_token_s=link_token_s,
-        )  # fmt: skip
-        made.run()
-        ends_s[link_token_s] = made.clock.now(), made.loop.stats.evictions
-    assert ends_s[0.0001][1] > 0
-    assert ends_s[0.0001][0] < ends_s[0.1][0]
