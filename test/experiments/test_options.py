@@ -57,6 +57,13 @@ UNDERSTOOD = {
     "annealing-fit": "first_seed jobs policies profile seeds",
     "servers-scale": "dispatchers error jobs minutes network_s policies profile seeds servers",
     "servers-mixed": "dispatchers error jobs loads minutes network_s policies rates seeds",
+    "pipeline-offline": "bandwidths budgets jobs kv links pipelines policies workloads",
+    "pipeline-online": "bandwidths first_seed jobs links policies rates requests seeds tpot_s"
+    " ttft_s",
+    "pipeline-timeline": "bandwidths budgets jobs kv links pipelines policies seconds workloads",
+    "pipeline-plans": " ".join(
+        sorted({*WORKLOADS.split(), *["bandwidths", "links", "pipelines", "rates"]} - {"profile"})
+    ),
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
 }
@@ -68,7 +75,9 @@ GIVEN = {
     "bounds": (3.0,), "charged": True, "requests": (2,), "tokens": 99, "repeats": 8,
     "explain": True, "durations": "model", "robots": (2,), "first_seed": 3, "minutes": 2.0,
     "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,), "dispatchers": ("two-choices",),
-    "servers": (2,), "figures": (13,),
+    "servers": (2,), "figures": (13,), "workloads": ("1/2/3",), "pipelines": ("x",),
+    "links": ("overlapping",), "bandwidths": (9.0,), "kv": ("unlimited",), "budgets": (7,),
+    "tpot_s": 0.3,
 }  # fmt: skip
 
 

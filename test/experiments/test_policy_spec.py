@@ -4,12 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timely_llm.engines.pipeline_profiles import pipeline_profile
 from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.policy_spec import HARNESS, WORDS, chosen, parse
+from timely_llm.experiments.policy_spec import (
+    HARNESS,
+    MOST_MICRO_BATCHES,
+    WORDS,
+    chosen,
+    parse,
+)
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.batch_bound import BatchBound, BudgetEnd, MostUrgent, SpeedSource
 from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fcfs import Fcfs
+from timely_llm.policies.micro_batches.policy import MicroBatches, Mode
 from timely_llm.policies.registry import POLICIES, options_of
 from timely_llm.policies.timely import QueueOrder, Slack, StreamSegments, Timely
 
@@ -62,6 +70,19 @@ def test_words_change_the_conditions_and_not_the_policy() -> None:
     assert parse("deadline").settings(SimulationSettings()) == SimulationSettings()
 
 
+def test_a_rule_of_micro_batches_is_put_around_a_policy() -> None:
+    spec = parse("deadline:micro-batches=cycle:kappa=1")
+    made, staged = spec.make(), SimulationSettings(pipeline=pipeline_profile())
+    assert isinstance(made, MicroBatches)
+    assert made.mode is Mode.CYCLE
+    assert isinstance(made.policy, Deadline)
+    assert spec.settings(staged).micro_batches == MOST_MICRO_BATCHES
+    assert spec.settings(SimulationSettings()) == SimulationSettings()  # one stage has no rule
+    plain = parse("deadline:micro-batches=off")
+    assert isinstance(plain.make(), Deadline)
+    assert plain.settings(staged) == staged
+
+
 def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
     found = chosen(("fcfs", "timely:drops", "deadline"), harness=True, uncached=True)
     plain = ["fcfs", "timely:drops", "deadline", "fcfs:harness"]
@@ -75,14 +96,17 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         ("", "unknown policy ''"),
         (
             "fcfs:",
-            "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop, rows=...",
+            "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
+            " micro-batches=off|budget-only|paper|throttle|cycle, rows=...",
         ),
         (
             "deadline:harness",
-            "'harness' is not one of drops, uncached, gate, open-loop, kappa=...,",
+            "'harness' is not one of drops, uncached, gate, open-loop, micro-batches=off|",
         ),
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
+        ("fcfs:micro-batches", "'micro-batches' is not one of"),
+        ("fcfs:micro-batches=even", "fcfs:micro-batches must be off, budget-only, paper, throttle"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),
         ("fcfs:rows=1.5", "fcfs:rows must be a whole number from 1 on, not '1.5'"),
         ("timely:lead_s=nan", "timely:lead_s must be a number from 0 on or inf, not 'nan'"),

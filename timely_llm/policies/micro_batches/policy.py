@@ -13,6 +13,7 @@ from timely_llm.core.generation import Generation
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Policy, ask_for_reasons
+from timely_llm.policies.micro_batches.chunk import soonest_chunk
 from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
 from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
 from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
@@ -28,8 +29,8 @@ class Mode(StrEnum):
     `OFF`: each step takes all that it can, as in stock engines. `BUDGET_ONLY`: as many
     micro-batches as stages, with budgets by Algorithm 1 of Ahn et al. 2025. `PAPER`: their number
     by Algorithm 2 as well. `THROTTLE`: token throttling (Guo et al. 2025). `CYCLE`, this package's:
-    the number with the shortest cycle, even micro-batches, and prompts only where the KV suffices
-    for all that has begun.
+    the number with the shortest cycle, prompts in the chunks that pass soonest, and only where the
+    KV suffices for all that has begun, or where an eviction costs less than it gains.
     """
 
     OFF = "off"
@@ -124,7 +125,7 @@ class MicroBatches:
             step_time.micro_batches = number
         if capacity.steps_in_flight >= number:
             return StepPlan()
-        budget = self._budget(work, number, capacity)
+        budget = self._budget(work, number, step_time, capacity)
         out = {g.key for g in flying}
         left = {g.key: g for g in generations if g.key not in out}
         entries = _cut(cycle, left, budget, capacity)
@@ -176,7 +177,9 @@ class MicroBatches:
             stages, most, tokens, _mean(shop.stages).seconds, _mean(shop.links).seconds
         )
 
-    def _budget(self, work: Work, number: int, capacity: Capacity) -> TokenBudget:
+    def _budget(
+        self, work: Work, number: int, step_time: StepTime, capacity: Capacity
+    ) -> TokenBudget:
         """Return the budget of the next micro-batch."""
         if self.mode is Mode.THROTTLE:
             return self._throttle.budget(
@@ -184,8 +187,10 @@ class MicroBatches:
             )
         if self.mode is Mode.CYCLE:
             decode = -(-work.decoding // number)
-            tokens = -(-(work.decoding + work.prompts) // number)
-            return TokenBudget(tokens, tokens, decode)
+            prefill = -(-work.prompts // number)
+            if work.prompts and isinstance(step_time, PipelineTime):
+                prefill = soonest_chunk(_shop(step_time, work), work.prompts)
+            return TokenBudget(decode + prefill, decode + prefill, decode)
         new = max(work.prompts - sum(self._queue.budgets), 0)
         budget, self._queue = self._queue.take(number, work.decoding, new)
         # The paper limits the sum alone.

@@ -85,7 +85,7 @@ PAGES = (
         (
             Command(
                 "pipeline-online",
-                "pipeline-online --requests 32 --links blocking",
+                "pipeline-online --requests 64 --links blocking",
                 seeds=1,
                 minutes=2,
             ),
@@ -112,7 +112,7 @@ PAGES = (
         (
             Command(
                 "pipeline-timeline",
-                f"pipeline-timeline --policies {_STOCK},{_PAPER},{_CYCLE} --workloads 64/512/512",
+                f"pipeline-timeline --policies {_STOCK},{_PAPER},{_CYCLE} --workloads 64/1024/1024",
                 seeds=0,
                 minutes=1,
             ),

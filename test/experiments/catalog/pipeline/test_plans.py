@@ -1,0 +1,26 @@
+"""Robots and people at stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from test.experiments.bursts import bursts_file
+from timely_llm.experiments.registry import experiment
+from timely_llm.report.load import LoadedRun
+from timely_llm.report.page import render
+
+
+def test_plans_and_conversations_are_served_at_two_and_four_stages(tmp_path: Path) -> None:
+    found = experiment("pipeline-plans")
+    options = found.options(
+        trace=bursts_file(tmp_path), minutes=None, seeds=1, jobs=1, rates=(0.5,),
+        policies=("stream", "deadline:micro-batches=cycle"),
+    )  # fmt: skip
+    made = found.run(options, lambda done, total: None)
+    assert set(made.keys) | set(made.measures) <= made.rows[0].keys()
+    assert [(row["pipeline"], row["policy"]) for row in made.rows] == [
+        (pipeline, policy) for pipeline in options.pipelines for policy in options.policies
+    ]
+    assert all(row["share_served"] == row["share_answered"] == 1.0 for row in made.rows)
+    assert any("micro-batches" in note for note in made.notes)
+    assert "pipeline-plans" in render([LoadedRun.of(made)])
