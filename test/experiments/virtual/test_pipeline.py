@@ -12,13 +12,13 @@ from test.examples import examples
 from timely_llm.engines.pipeline_profiles import PIPELINES, pipeline_profile
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
-from timely_llm.experiments.results.reported import AHN_STOCK
+from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
 from timely_llm.experiments.virtual.pipeline import Burst, PipelineCase, poisson, stage_columns
 from timely_llm.policies.micro_batches.policy import Mode
 
 
 def case(text: str, mode: Mode = Mode.OFF, name: str = "rtx4070x4-llama2-13b") -> PipelineCase:
-    spec = parse(f"{AHN_STOCK}:micro-batches={mode}")
+    spec = parse(in_stages(mode))
     return PipelineCase(Burst.parse(text).trace(), spec, pipeline_profile(name), {})
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
 from tools.results.page import Command, Page, PageTable, Picture, Timelines
 
-_STOCK = "fcfs:prompts_evict=off"
-_PAPER, _THROTTLE, _CYCLE = (f"{_STOCK}:micro-batches={m}" for m in ("paper", "throttle", "cycle"))
+_STOCK = AHN_STOCK
+_PAPER, _THROTTLE, _CYCLE = map(in_stages, ("paper", "throttle", "cycle"))
 _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
@@ -120,7 +121,7 @@ PAGES = (
         Timelines(
             "pipeline-timeline",
             (_STOCK, _PAPER, _CYCLE),
-            "Six seconds of four stages under three rules: computing, transfers, and idle time",
+            "Three seconds of four stages under three rules: computing, transfers, and idle time",
         ),
         (
             PageTable(
@@ -139,7 +140,14 @@ PAGES = (
             ("utility", "urgent_response_s", "ttft_p95_s"),
             "Mean utility, first segments of urgent plans, and the time to the first token of"
             " answers, on four stages",
-            where={"pipeline": "rtx4070x4-llama2-13b", "rate": 0.5},
+            where={
+                "pipeline": "rtx4070x4-llama2-13b",
+                "rate": 0.5,
+                "policy": (
+                    "stream", "stream:micro-batches=throttle", "stream:micro-batches=cycle",
+                    "deadline", "deadline:micro-batches=throttle", "deadline:micro-batches=cycle",
+                ),
+            },
         ),
         (
             PageTable(

@@ -24,7 +24,7 @@ from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import plain
-from timely_llm.experiments.results.reported import AHN_STOCK, AHN_TABLE_1, AHN_WORKLOADS
+from timely_llm.experiments.results.reported import AHN_STOCK, AHN_TABLE_1, AHN_WORKLOADS, in_stages
 from timely_llm.experiments.sweep import Scored, title
 from timely_llm.experiments.virtual.pipeline import (
     BLOCKING,
@@ -42,7 +42,7 @@ from timely_llm.policies.micro_batches.policy import Mode
 LIMITED, UNLIMITED = "limited", "unlimited"
 KV = (LIMITED, UNLIMITED)
 STOCK = AHN_STOCK
-ARMS = (STOCK, *(f"{STOCK}:micro-batches={mode}" for mode in Mode if mode is not Mode.OFF))
+ARMS = (STOCK, *(in_stages(mode) for mode in Mode if mode is not Mode.OFF))
 """vLLM's own rule, both of the paper's, gLLM's, and this package's."""
 
 KEYS = ("pipeline", "link", "mbit", "kv", "workload", "budget", "policy")
@@ -166,8 +166,10 @@ def score(case: PipelineCase) -> Scored:
     run, meter = case.simulate()
     bound_s = Burst.parse(case.trace.name).bound_s(case.profile)
     row = plain({**case.names, **stage_columns(run, meter), "bound_s": bound_s})
-    drawn = meter.timeline(title(case.names)) if case.window else None
-    return Scored(row, (), drawn)
+    if not case.window:
+        return Scored(row, ())
+    shown = {key: case.names[key] for key in ("policy", "workload", "link", "mbit")}
+    return Scored(row, (), meter.timeline(title(shown)))
 
 
 def beside_stock(rows: list[Row]) -> list[Row]:

@@ -26,7 +26,7 @@ class TimelineOptions(OfflineOptions):
 
     policies: tuple[str, ...] = (ARMS[0], *ARMS[2:])
     workloads: tuple[str, ...] = ("64/1024/1024",)
-    seconds: float = 6.0
+    seconds: float = 3.0
 
 
 def run(options: TimelineOptions, progress: Progress) -> RunDocument:
