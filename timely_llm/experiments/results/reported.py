@@ -275,7 +275,7 @@ AHN_TABLE_1 = Paper(
     " time.",
     rows=tuple(
         {
-            "pipeline": "rtx4070x4-llama2-13b", "link": "blocking", "mbit": 100.0, "kv": "limited",
+            "pipeline": "rtx4070x4-llama2-13b", "link": "blocking", "mbit": 100.0,
             "workload": workload, "budget": 2048,
             "policy": policy, "completion_s": completion_s, "proc_s": proc_s, "idle_s": idle_s,
             "completion_vs_stock": completion_s / arms[0][0],

@@ -30,6 +30,13 @@ PAGES = (
                 minutes=6,
             ),
             Command(
+                "pipeline-unlimited",
+                f"pipeline-offline --policies {_STOCK},{_PAPER},{_CYCLE} --kv unlimited --workloads"
+                " 64/256/256,128/256/256,256/256/256",
+                seeds=0,
+                minutes=2,
+            ),
+            Command(
                 "pipeline-settings",
                 "pipeline-offline --workloads 64/256/256 --links blocking,overlapping --bandwidths"
                 " 100,1000,10000 --kv limited,unlimited",
@@ -60,6 +67,7 @@ PAGES = (
         (
             PageTable("pipeline-offline", _COLUMNS, "Paper's setting, with the paper's numbers"),
             PageTable("pipeline-offline-long", _COLUMNS, "The same with more and longer requests"),
+            PageTable("pipeline-unlimited", _COLUMNS, "The same without a limit of KV"),
             PageTable(
                 "pipeline-settings",
                 ("completion_s", "completion_vs_stock", "idle_share", "recomputed_tokens"),
