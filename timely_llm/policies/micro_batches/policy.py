@@ -123,7 +123,9 @@ class MicroBatches:
         number = self._number(work, step_time, capacity)
         if isinstance(step_time, PipelineTime):
             step_time.micro_batches = number
-        if capacity.steps_in_flight >= number:
+        # A column says nothing of the next ones, which other stages can begin.
+        most = max(number, capacity.stages) if self._counts_steps else number
+        if capacity.steps_in_flight >= most:
             return StepPlan()
         budget = self._budget(work, number, step_time, capacity)
         out = {g.key for g in flying}
