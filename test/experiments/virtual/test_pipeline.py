@@ -13,19 +13,24 @@ from timely_llm.engines.pipeline_profiles import PIPELINES, pipeline_profile
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
-from timely_llm.experiments.virtual.pipeline import Burst, PipelineCase, poisson, stage_columns
+from timely_llm.experiments.virtual.pipeline import (
+    EqualRequests,
+    PipelineCase,
+    poisson,
+    stage_columns,
+)
 from timely_llm.policies.micro_batches.policy import Mode
 
 
 def case(text: str, mode: Mode = Mode.OFF, name: str = "rtx4070x4-llama2-13b") -> PipelineCase:
     spec = parse(in_stages(mode))
-    return PipelineCase(Burst.parse(text).trace(), spec, pipeline_profile(name), {})
+    return PipelineCase(EqualRequests.parse(text).trace(), spec, pipeline_profile(name), {})
 
 
 @pytest.mark.parametrize("text", ["64/256", "0/1/2", "9/0/9", "9/9/1", "9/9/9999", "a/b/c", ""])
 def test_a_workload_that_is_none_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(ExperimentError, match="a workload must be like 64/256/256"):
-        Burst.parse(text)
+        EqualRequests.parse(text)
 
 
 @examples(20)
@@ -40,7 +45,7 @@ def test_all_is_answered_and_no_rule_falls_below_the_bound(
     run, meter = one.simulate()
     assert all(talk.finished and len(talk.times_s) == answer for talk in run.conversations)
     columns = stage_columns(run, meter)
-    bound_s = Burst(requests, prompt, answer).bound_s(one.profile)
+    bound_s = EqualRequests(requests, prompt, answer).bound_s(one.profile)
     assert columns["completion_s"] >= bound_s * (1 - 1e-9)
     assert columns["proc_s"] + columns["idle_s"] == pytest.approx(columns["completion_s"])
     for stage in range(1, len(one.profile.stages) + 1):
@@ -49,7 +54,7 @@ def test_all_is_answered_and_no_rule_falls_below_the_bound(
 
 def test_a_timeline_has_what_stages_do_in_its_window() -> None:
     one = PipelineCase(
-        Burst(4, 20, 8).trace(), parse(AHN_STOCK), pipeline_profile(), {}, window=(0.2, 0.6)
+        EqualRequests(4, 20, 8).trace(), parse(AHN_STOCK), pipeline_profile(), {}, window=(0.2, 0.6)
     )
     _, meter = one.simulate()
     made = meter.timeline("four stages")

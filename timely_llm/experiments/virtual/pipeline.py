@@ -31,7 +31,7 @@ LINKS_ARE = (
 MOST_ARE = f"{MOST_MICRO_BATCHES} with a rule of micro-batches, else the number of stages"
 
 
-class Burst(NamedTuple):
+class EqualRequests(NamedTuple):
     """Requests of one size that come at once.
 
     Attributes:
@@ -44,7 +44,7 @@ class Burst(NamedTuple):
     answer: int
 
     @classmethod
-    def parse(cls, text: str) -> Burst:
+    def parse(cls, text: str) -> EqualRequests:
         """Return what a text such as `64/256/256` means.
 
         Raises:
@@ -73,7 +73,7 @@ class Burst(NamedTuple):
         """Return seconds that no schedule falls below, without a KV limit.
 
         Each token passes each stage and each link once, each answer takes one pass for each of its
-        tokens, and the first stage has at least one step for each of these.
+        tokens, and the first stage has at least one step for each pass.
         """
         tokens = self.requests * (self.prompt + self.answer - 1)
         one_s = [stage.step_s(1) for stage in profile.stages]

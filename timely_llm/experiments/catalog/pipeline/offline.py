@@ -32,7 +32,7 @@ from timely_llm.experiments.virtual.pipeline import (
     LINKS,
     LINKS_ARE,
     MOST_ARE,
-    Burst,
+    EqualRequests,
     PipelineCase,
     stage_columns,
 )
@@ -145,7 +145,7 @@ def cases_of(options: OfflineOptions) -> list[PipelineCase]:
     check_words("links", options.links, LINKS)
     check_words("kv", options.kv, KV)
     specs = chosen(options.policies)
-    bursts = [Burst.parse(text) for text in options.workloads]
+    bursts = [EqualRequests.parse(text) for text in options.workloads]
     cases = []
     for name, link, mbit, kv, burst, budget, spec in product(
         options.pipelines, options.links, options.bandwidths, options.kv, bursts, options.budgets,
@@ -164,7 +164,7 @@ def cases_of(options: OfflineOptions) -> list[PipelineCase]:
 def score(case: PipelineCase) -> Scored:
     """Run a case and return its row, with a timeline if it has a window."""
     run, meter = case.simulate()
-    bound_s = Burst.parse(case.trace.name).bound_s(case.profile)
+    bound_s = EqualRequests.parse(case.trace.name).bound_s(case.profile)
     row = plain({**case.names, **stage_columns(run, meter), "bound_s": bound_s})
     if not case.window:
         return Scored(row, ())

@@ -12,7 +12,7 @@ from timely_llm.experiments.catalog.pipeline.offline import (
 )
 from timely_llm.experiments.contract import Experiment
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.virtual.pipeline import Burst, PipelineCase
+from timely_llm.experiments.virtual.pipeline import EqualRequests, PipelineCase
 from timely_llm.experiments.virtual.stage import Progress
 
 
@@ -41,7 +41,7 @@ def run(options: TimelineOptions, progress: Progress) -> RunDocument:
 
 def _drawn(case: PipelineCase, seconds: float) -> PipelineCase:
     """Return a case with a timeline."""
-    begin_s = Burst.parse(case.trace.name).bound_s(case.profile) / 2
+    begin_s = EqualRequests.parse(case.trace.name).bound_s(case.profile) / 2
     return replace(case, window=(begin_s, begin_s + seconds))
 
 
