@@ -435,7 +435,7 @@ def _draw_chart(axes: Axes, chart: Chart, scheme: Scheme) -> None:
     axes.set_axisbelow(True)
     axes.set_title(short(chart.title), loc="left", color=scheme.ink, fontweight="bold")
     axes.set_xlabel(short(chart.x_title), color=scheme.soft)
-    labels = [short(place, 24) for place in chart.places]
+    labels = [short(place, 32) for place in chart.places]
     slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if slanted(labels) else {}
     axes.set_xticks(range(len(labels)), labels, **slant)
     axes.set_xlim(-0.6, len(labels) - 0.4)

@@ -25,7 +25,8 @@ PAGES = (
             ),
             Command(
                 "pipeline-offline-long",
-                "pipeline-offline --workloads 256/256/256,64/512/512,32/1024/1024",
+                "pipeline-offline --workloads 256/256/256,64/512/512,128/512/512,"
+                "32/1024/1024,64/1024/1024,32/2048/2048",
                 seeds=0,
                 minutes=6,
             ),
@@ -94,7 +95,7 @@ PAGES = (
         (
             Command(
                 "pipeline-online",
-                "pipeline-online --requests 64 --links blocking",
+                "pipeline-online",
                 seeds=1,
                 minutes=2,
             ),
