@@ -18,7 +18,6 @@ from timely_llm.cli import progress
 from timely_llm.cli.options import Option, OutputFile, OwnOr
 from timely_llm.core.output_file import HTML
 from timely_llm.core.requirements import need
-from timely_llm.engines.pipeline_profiles import PIPELINES
 from timely_llm.engines.registry import ENGINES
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.experiments.registry import experiment as find
@@ -165,11 +164,11 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--requests", metavar="1,8,64", callback=_counts(MOST_REQUESTS, "1,8,64"),
               help="How many requests are served at a time, for engine-overhead; in all, for"
               " pipeline-online.")  # fmt: skip
-@click.option("--workloads", metavar="64/256/256,...", callback=_words,
+@click.option("--workloads", metavar="64/256/256", callback=_words,
               help="For pipeline-offline and -timeline: requests that come at once, tokens of each"
               " prompt, tokens of each answer.")  # fmt: skip
 @click.option("--pipelines", metavar="A,B", callback=_words,
-              help=f"For pipeline-*: boxes, of {', '.join(PIPELINES)}.")  # fmt: skip
+              help="For pipeline-*: kinds of boxes, such as rtx4070x4-llama2-13b.")  # fmt: skip
 @click.option("--links", metavar="A,B", callback=_words,
               help="For pipeline-*: blocking or overlapping transfers, or both.")  # fmt: skip
 @click.option("--bandwidths", metavar="100,1000", callback=_numbers(1, 1e6, "100,1000"),
