@@ -10,7 +10,7 @@ from test.policies.builders import generation, stream, talking
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.lengths import ENOUGH
-from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
+from timely_llm.policies.micro_batches.memory import MemoryPromises, Price, _largest
 
 
 def capacity(free_tokens: int) -> Capacity:
@@ -146,3 +146,22 @@ def test_promises_are_never_more_than_the_memory(
 
     if beginning and len(served) > 1:
         assert max(map(held, range(100))) <= total
+
+
+def test_what_ends_soon_leaves_its_room() -> None:
+    """When the prompt has said all, the other has long ended: both never need all of their KV."""
+    prompt = bounded(stream("p", to_compute=100), 50)
+    ending = bounded(talking("r", tokens=49), 50)
+    beginning = bounded(talking("r", tokens=1), 50)
+    assert asked(MemoryPromises(), [ending, prompt], 155) == {"r", "p"}
+    assert asked(MemoryPromises(), [beginning, prompt], 155) == {"r"}
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60)), min_size=1, max_size=8))
+def test_the_largest_sum_is_that_of_a_simulation(parts: list[tuple[int, int]]) -> None:
+    futures = sorted((-to_say, held) for to_say, held in parts)
+    largest = max(
+        sum(held + after for to_say, held in parts if to_say >= after)
+        for after in range(max(to_say for to_say, _ in parts) + 1)
+    )
+    assert _largest(futures) == largest
