@@ -104,7 +104,8 @@ PAGES = (
             "pipeline-online",
             ("attainment", "ttft_p95_s"),
             "Share of requests within their service level, and the time to the first token, by the"
-            " time at which requests came",
+            " time at which requests came, where transfers overlap",
+            where={"link": "overlapping"},
         ),
         (
             PageTable(
