@@ -50,6 +50,8 @@ BATCH_IN, STAGE_IN = 0.45, 0.17
 LEGEND_COLUMNS, LEGEND_IN = {False: 10, True: 8}, 0.19
 """Columns of legends without and with stages, and the height of a row, inches."""
 CHART_IN = (5.2, 3.6)
+LETTER_IN, SWATCH_IN = 0.062, 0.55
+"""Width of a letter in the legend of charts, and of all else of an entry, inches."""
 PANEL_IN, PANEL_DPI = (3.4, 3.0), 90
 """Size of one of several charts side by side, and the pixels of an inch there."""
 MARKERS = {
@@ -422,8 +424,10 @@ def _charts(
     first = drawn[0]
     if len(first.series) > 1 and not first.named_by_place:
         handles, labels = figure.axes[0].get_legend_handles_labels()
+        widest_in = LETTER_IN * max(map(len, labels)) + SWATCH_IN
+        columns = min(4 * len(drawn), max(int(size_in[0] * len(drawn) / widest_in), 1))
         figure.legend(
-            handles, labels, loc="outside lower left", ncols=4 * len(drawn), frameon=False,
+            handles, labels, loc="outside lower left", ncols=columns, frameon=False,
             labelcolor=scheme.ink, fontsize=8,
         )  # fmt: skip
     return figure
