@@ -144,7 +144,7 @@ PAGES = (
     Page(
         "pipeline_plans",
         "Robots and people at a model in stages",
-        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", minutes=4),),
+        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),),
         Picture(
             "pipeline-plans",
             ("utility", "urgent_response_s", "ttft_p95_s"),
@@ -166,7 +166,14 @@ PAGES = (
                     "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
                     "ttft_p95_s", "stalled_s",
                 ),
+                "A person every two seconds",
                 where={"rate": 0.5},
+            ),
+            PageTable(
+                "pipeline-plans",
+                ("utility", "urgent_utility", "urgent_response_s", "waiting_s"),
+                "Without people",
+                where={"rate": 0.0},
             ),
         ),
     ),
