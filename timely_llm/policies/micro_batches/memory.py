@@ -90,7 +90,7 @@ class MemoryPromises:
             if generation.kv_tokens <= 0:
                 waiting.append(generation)
                 continue
-            to_compute, to_say = generation.to_compute - 1, self._to_say(generation)
+            to_compute, to_say = max(generation.to_compute - 1, 0), self._to_say(generation)
             self._total += generation.kv_tokens
             self._free -= to_compute
             to_say_all += to_say
