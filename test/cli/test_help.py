@@ -16,7 +16,7 @@ from timely_llm.cli import completion_table
 from timely_llm.cli.help import first_sentence
 from timely_llm.cli.main import COMMANDS, GROUPS, cli
 from timely_llm.cli.options import Option
-from timely_llm.engines.simulated import PROFILES
+from timely_llm.engines.paces import PACES
 from timely_llm.experiments.registry import EXPERIMENTS
 from timely_llm.policies.registry import POLICIES
 from timely_llm.resources import resource
@@ -148,7 +148,7 @@ def completed(words: str, shell: str = "bash") -> list[str]:
         ("timely-llm ", [f"plain,{name}" for name in COMMANDS]),
         ("timely-llm ta", ["plain,talkers"]),
         ("timely-llm serve --policy ", [f"plain,{name}" for name in POLICIES]),
-        ("timely-llm demo --pace rtx", [f"plain,{n}" for n in PROFILES if n.startswith("rtx")]),
+        ("timely-llm demo --pace rtx", [f"plain,{n}" for n in PACES if n.startswith("rtx")]),
         ("timely-llm ask --skill-set d", ["plain,drone"]),
         ("timely-llm trace rec", ["plain,record"]),
         ("timely-llm trace replay --na", ["plain,--namespace"]),

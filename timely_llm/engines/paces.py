@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from timely_llm.core.documents.nodes import bounded_document
 from timely_llm.core.documents.read import MAX_SIZE, load_document, read_text
 from timely_llm.core.errors import EngineError
+from timely_llm.engines.pipeline_profiles import PIPELINES, pipeline_profile
 from timely_llm.engines.pipelined import PipelineProfile, StageLink
 from timely_llm.engines.simulated import (
     MEASURED,
@@ -41,6 +42,7 @@ STAGED: dict[str, PipelineProfile] = {
             ),
             links=(StageLink(0.0002, 2 * 4096 * 2 * GIGABIT_S),),
         ),
+        *(pipeline_profile(name) for name, row in PIPELINES.items() if len(row.layers) > 1),
     )
 }
 """Profiles of models in stages by name."""
