@@ -37,6 +37,29 @@ PAGES = (
                 seeds=0,
                 minutes=2,
             ),
+        ),
+        Picture(
+            "pipeline-offline",
+            ("completion_s", "idle_share"),
+            "Completion and idle share of three workloads under each rule of micro-batches",
+        ),
+        (
+            PageTable("pipeline-offline", _COLUMNS, "Paper's setting, with the paper's numbers"),
+            PageTable(
+                "pipeline-offline-long",
+                _COLUMNS,
+                "The same with more and longer requests",
+                where={"policy": (_STOCK, _PAPER, _CYCLE)},
+            ),
+            PageTable(
+                "pipeline-unlimited", _COLUMNS, "The same without a limit of KV", papers=False
+            ),
+        ),
+    ),
+    Page(
+        "pipeline_settings",
+        "Links, bandwidths, memory and boxes of stages",
+        (
             Command(
                 "pipeline-settings",
                 "pipeline-offline --workloads 64/256/256 --links blocking,overlapping --bandwidths"
@@ -61,14 +84,13 @@ PAGES = (
             ),
         ),
         Picture(
-            "pipeline-offline",
-            ("completion_s", "idle_share"),
-            "Completion and idle share of three workloads under each rule of micro-batches",
+            "pipeline-settings",
+            ("completion_s",),
+            "Completion of 64 requests under each rule of micro-batches, by bandwidth, where"
+            " transfers overlap and KV is limited",
+            where={"link": "overlapping", "kv": "limited"},
         ),
         (
-            PageTable("pipeline-offline", _COLUMNS, "Paper's setting, with the paper's numbers"),
-            PageTable("pipeline-offline-long", _COLUMNS, "The same with more and longer requests"),
-            PageTable("pipeline-unlimited", _COLUMNS, "The same without a limit of KV"),
             PageTable(
                 "pipeline-settings",
                 ("completion_s", "completion_vs_stock", "idle_share", "recomputed_tokens"),
@@ -79,6 +101,7 @@ PAGES = (
                 "pipeline-boxes",
                 ("completion_s", "completion_vs_stock", "idle_share", "bound_s"),
                 "Unlike boxes, split layers, one box, 64/256/256",
+                where={"policy": (_STOCK, _THROTTLE, _CYCLE)},
                 papers=False,
             ),
             PageTable(
