@@ -97,16 +97,16 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         (
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
-            " micro-batches=off|budget-only|paper|throttle|cycle, rows=...",
+            " micro-batches=auto|off|budget-only|paper|throttle|cycle, rows=...",
         ),
         (
             "deadline:harness",
-            "'harness' is not one of drops, uncached, gate, open-loop, micro-batches=off|",
+            "'harness' is not one of drops, uncached, gate, open-loop, micro-batches=auto|off|",
         ),
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
         ("fcfs:micro-batches", "'micro-batches' is not one of"),
-        ("fcfs:micro-batches=even", "fcfs:micro-batches must be off, budget-only, paper, throttle"),
+        ("fcfs:micro-batches=even", "fcfs:micro-batches must be auto, off, budget-only, paper,"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),
         ("fcfs:rows=1.5", "fcfs:rows must be a whole number from 1 on, not '1.5'"),
         ("timely:lead_s=nan", "timely:lead_s must be a number from 0 on or inf, not 'nan'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_plans_and_answers_of_two_stages_are_those_of_one(
     assert two.answer == one.answer and "simulated" in two.answer[0]
 
     assert not any(step.stages for step in one.steps)
-    assert all(len(step.stages) == 2 for step in two.steps)
+    assert two.steps and all(len(step.stages) == 2 for step in two.steps)
     for first, second in (step.stages for step in two.steps):
         assert first.compute >= 0.006 and second.compute >= 0.004
         assert first.link >= 0.001 and second.link == 0.0
@@ -87,7 +87,9 @@ def test_plans_and_answers_of_two_stages_are_those_of_one(
     assert all(0.0 < use.compute <= 1.0 and 0.0 <= use.idle < 1.0 for use in last.stages)
     assert last.stages[0].link > 0.0
     assert not any(message.stages for message in one.stats)
-    assert all(len(message.stages) == 2 for message in two.stats)
+    # The last words of the server before may come first.
+    said = list(dropwhile(lambda message: not message.stages, two.stats))
+    assert said and all(len(message.stages) == 2 for message in said)
 
     logged = [event for event in LogReader(log).read() if isinstance(event, StepEvent)]
     assert logged and all(event.stages is not None for event in logged)
@@ -107,7 +109,7 @@ def test_each_rule_of_micro_batches_serves(start: Start, domain: int) -> None:
     [
         (
             {"micro_batching": "even"},
-            "must be one of off, budget-only, paper, throttle, cycle, not",
+            "must be one of auto, off, budget-only, paper, throttle, cycle, not",
         ),
         ({"micro_batches": 1}, "micro_batches must be at least the number of stages, 2, not 1"),
         ({"micro_batches": -1}, "parameter micro_batches must be from 0 to 256"),

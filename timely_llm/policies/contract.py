@@ -17,10 +17,11 @@ class Policy(Protocol):
     serve are passed; while the server drains, `stream` decides. A policy may keep state between
     calls. It must not change a generation.
 
-    Two attributes are optional. With `sees_flights` true, `plan` also gets generations that wait
+    Three attributes are optional. With `sees_flights` true, `plan` also gets generations that wait
     for a step in flight (`to_compute` 0). With `counts_steps` true, each call is one step to the
     policy, as a column of a cycle is; `MicroBatches` then does not ask it again before all entries
-    of its last plan were in a step.
+    of its last plan were in a step. With `bounds_batches` true, it bounds the batch of a step by a
+    rule of its own, so that its steps are not cut into micro-batches unless that is asked for.
     """
 
     whole_plans: bool

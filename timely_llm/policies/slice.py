@@ -292,6 +292,7 @@ class Slice(Explains):
     mean_segment_tokens: float = 4.0
     whole_plans = False
     counts_steps = True
+    bounds_batches = True
 
     def __post_init__(self) -> None:
         if not self.half_life_tokens > 0.0:

@@ -228,6 +228,7 @@ class Timely(Explains):
     network_s: float = 0.0
     bound: BatchBound = field(default_factory=BatchBound)
     whole_plans = False
+    bounds_batches = True
 
     def __post_init__(self) -> None:
         self.segment_length = MeanSegmentLength(self.mean_segment_tokens, self.prior_segments)

@@ -21,10 +21,10 @@ from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
 from timely_llm.policies.micro_batches.policy import MicroBatches, Mode, in_micro_batches
 from timely_llm.policies.micro_batches.throttle import Throttle
 from timely_llm.policies.pipeline_time import PipelineTime
-from timely_llm.policies.registry import make_policy
+from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.policies.step_time import StepTime
 
-MODES = [mode for mode in Mode if mode is not Mode.OFF]
+MODES = [mode for mode in Mode if mode not in (Mode.AUTO, Mode.OFF)]
 ROOMY = Capacity(1_000_000, 256, 2048, stages=4, micro_batches=8)
 DECISIONS = [
     check
@@ -130,6 +130,17 @@ def test_the_mode_off_is_the_policy_itself() -> None:
     policy = Stream()
     assert in_micro_batches(policy, Mode.OFF) is policy
     assert in_micro_batches(make_policy("fcfs")).whole_plans
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_that_bounds_its_own_batches_keeps_its_steps_unless_a_rule_is_named(
+    name: str,
+) -> None:
+    policy = make_policy(name)
+    bounds = name in ("timely", "edf", "fcfs-segments", "slice", "timely+slice")
+    assert (in_micro_batches(policy) is policy) is bounds
+    named = in_micro_batches(policy, Mode.CYCLE)
+    assert isinstance(named, MicroBatches) and named.mode is Mode.CYCLE
 
 
 @pytest.mark.parametrize("mode", MODES)

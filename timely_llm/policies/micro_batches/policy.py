@@ -26,6 +26,8 @@ from timely_llm.policies.step_time import StepTime
 class Mode(StrEnum):
     """How the work of a pipeline is divided into micro-batches.
 
+    `AUTO`: `CYCLE`, but `OFF` for a policy that bounds its own batches (`bounds_batches`): a cycle
+    would have to keep within the bound of one batch.
     `OFF`: each step takes all that it can, as in stock engines. `BUDGET_ONLY`: as many
     micro-batches as stages, with budgets by Algorithm 1 of Ahn et al. 2025. `PAPER`: their number
     by Algorithm 2 as well. `THROTTLE`: token throttling (Guo et al. 2025). `CYCLE`, this package's:
@@ -33,6 +35,7 @@ class Mode(StrEnum):
     KV suffices for all that has begun, or where an eviction costs less than it gains.
     """
 
+    AUTO = "auto"
     OFF = "off"
     BUDGET_ONLY = "budget-only"
     PAPER = "paper"
@@ -72,7 +75,7 @@ class MicroBatches:
 
     Args:
         policy: plans the cycles.
-        mode: the rule of the budgets; not `OFF`.
+        mode: the rule of the budgets; neither `AUTO` nor `OFF`.
 
     Attributes:
         whole_plans: as the policy's.
@@ -341,6 +344,8 @@ def _within_memory(
     return StepPlan(tuple(entries), tuple(k for k in evictable if k in left), cycle.wake_s)
 
 
-def in_micro_batches(policy: Policy, mode: Mode = Mode.CYCLE) -> Policy:
+def in_micro_batches(policy: Policy, mode: Mode = Mode.AUTO) -> Policy:
     """Return a policy that plans the micro-batches of a pipeline; `OFF`: the policy itself."""
+    if mode is Mode.AUTO:
+        mode = Mode.OFF if getattr(policy, "bounds_batches", False) else Mode.CYCLE
     return policy if mode is Mode.OFF else MicroBatches(policy, mode)

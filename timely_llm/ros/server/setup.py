@@ -35,10 +35,11 @@ CONFIGURED = (
     NodeParameter("policy_options", [""],
               "options of the policy, each as name=value, such as people=2 for deadline; they win"
               " over the parameters timely_* and lead_s"),
-    NodeParameter("micro_batching", Mode.CYCLE.value,
-              "engines in stages: how steps are cut into micro-batches; off: each step takes all"
-              " that it can; cycle: the number with the shortest cycle; docs/pipeline.md has the"
-              " others; no effect on an engine of one stage", choices=tuple(Mode)),
+    NodeParameter("micro_batching", Mode.AUTO.value,
+              "engines in stages: how steps are cut into micro-batches; auto: cycle, but off for"
+              " policies that bound their own batches; off: each step takes all that it can; cycle:"
+              " the number with the shortest cycle; docs/pipeline.md has the others; no effect on"
+              " an engine of one stage", choices=tuple(Mode)),
     NodeParameter("timely_rows", 8,
               "timely, edf, fcfs-segments: most requests in one step; timely+slice: most plans",
               1, 4096),
