@@ -30,6 +30,7 @@ from timely_llm.core.requirements import EXECUTORS, executors, need
 from timely_llm.core.text import count_of
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.engines.registry import EXTRAS
+from timely_llm.policies.micro_batches.policy import Mode
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 from timely_llm.report.fitted_table import FittedTable
 
@@ -104,6 +105,48 @@ def variants(
     options: dict[str, Any] = {"engine_args": parse_engine_args(engine_args)}
     engines = {name: make, "with the options": partial(make, process=engine_process, **options)}
     show("variants", lambda progress: rows(engines, batches, groups), json_file)
+
+
+@benchmark.command()
+@MODEL
+@click.option("--engine-arg", "engine_args", metavar="NAME=VALUE", multiple=True,
+              help="Option of vLLM's own, or slow_link_for_tests=BYTES_PER_S.")  # fmt: skip
+@click.option("--stages", "number", type=click.IntRange(2, 16), default=2, help="Pipeline stages.")
+@click.option("--micro-batches", type=click.IntRange(0, 256), default=0,
+              help="Most steps in flight; 0: as many as stages.")  # fmt: skip
+@click.option("--micro-batching", "modes", type=click.Choice([mode.value for mode in Mode]),
+              multiple=True, default=("off", "paper", "cycle"), show_default=True,
+              help="Rule of micro-batches; may be given several times.")  # fmt: skip
+@click.option("--workload", default="32/64/64", show_default=True,
+              help="Requests, tokens of each prompt and of each answer.")  # fmt: skip
+@click.option("--policy", type=OwnOr(list(POLICIES)), metavar="POLICY", default="fcfs",
+              help=f"Policy that plans the cycles. {POLICY_NAMES}")  # fmt: skip
+@click.option("--repetitions", type=click.IntRange(2, 100), default=5, help="Runs of each rule.")
+@JSON
+def stages(
+    model: str, engine_args: tuple[str, ...], number: int, micro_batches: int,
+    modes: tuple[str, ...], workload: str, policy: str, repetitions: int, json_file: Path | None,
+) -> None:  # fmt: skip
+    """Measure how long the stages of the engine vllm are idle, for each rule of micro-batches."""
+    from timely_llm.benchmarks.stages import rows
+    from timely_llm.engines.registry import make_engine, parse_engine_args
+    from timely_llm.engines.tokenizer import HubTokenizer
+    from timely_llm.experiments.virtual.pipeline import Burst
+    from timely_llm.resources import EMBEDDED_MODEL, resource
+
+    burst = Burst.parse(workload)
+    folder = model or resource(EMBEDDED_MODEL)
+    options = {"pipeline_parallel_size": number, **parse_engine_args(engine_args)}
+    made = make_engine("vllm", model=folder, engine_args=options, micro_batches=micro_batches)
+    rules, vocabulary = [Mode(mode) for mode in modes], len(HubTokenizer(folder))
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        try:
+            return rows(made, vocabulary, rules, burst, policy, repetitions, progress)
+        finally:
+            made.close()
+
+    show("stages", work, json_file)
 
 
 @benchmark.command()

@@ -172,9 +172,14 @@ def make_engine(
             f"the pace {profile.name} has stages, and the engine {name} has one: choose a pace of"
             " one stage"
         )
-    if micro_batches:
+    if micro_batches and (name != "vllm" or process or profile):
+        why = (
+            "takes one step at a time with engine_process or a pace"
+            if name == "vllm"
+            else "has one stage"
+        )
         raise EngineError(
-            f"micro_batches={micro_batches}: the engine {name} has one stage, so only 0 is allowed"
+            f"micro_batches={micro_batches}: the engine {name} {why}, so only 0 is allowed"
         )
     if own:
         if process:
@@ -197,7 +202,9 @@ def make_engine(
     if name == "vllm":
         from timely_llm.engines.vllm.engine import VllmEngine
 
-        engine = VllmEngine(model, dtype, limits, engine_args=engine_args)
+        engine = VllmEngine(
+            model, dtype, limits, engine_args=engine_args, micro_batches=micro_batches
+        )
     else:
         from timely_llm.engines.transformers.engine import TransformersEngine
 

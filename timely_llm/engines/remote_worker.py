@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
 from timely_llm.core.errors import EngineError, EngineLost, TimelyError
-from timely_llm.core.step import StepPlan, StepResult
+from timely_llm.core.step import Capacity, StepPlan, StepResult
 from timely_llm.engines.contract import Engine
 from timely_llm.processes.tied import tie_to_parent
 
@@ -47,7 +48,7 @@ def main(parent_pid: int, descriptor: int) -> None:
         connection.send((_failure(error), None, None))
         return
     facts = getattr(engine, "block_tokens", 1), engine.in_flight
-    connection.send((None, facts, engine.capacity))
+    connection.send((None, facts, _capacity(engine)))
     while True:
         while not connection.poll(LOOK_S):
             try:
@@ -69,9 +70,14 @@ def _answer(engine: Engine, name: str, arguments: tuple[Any, ...]) -> tuple[Any,
     except Exception as error:  # an engine may fail in any way
         failed = _failure(error)
     try:
-        return failed, value, engine.capacity
+        return failed, value, _capacity(engine)
     except EngineLost as error:
         return _failure(error), None, None
+
+
+def _capacity(engine: Engine) -> Capacity:
+    """Return the limits of an engine that gets one step at a time: its stages are one to it."""
+    return replace(engine.capacity, stages=1, micro_batches=1)
 
 
 def _call(engine: Engine, name: str, arguments: tuple[Any, ...]) -> Any:

@@ -103,6 +103,11 @@ class PacedEngine(ForwardingEngine):
         self._profile = profile
         self._started_s = 0.0
 
+    @property
+    def capacity(self) -> Capacity:
+        """Limits of the next step. With one step in flight, stages are one stage."""
+        return replace(self._engine.capacity, stages=1, micro_batches=1)
+
     def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         """Start a step; see `Engine.submit`."""
         self._started_s = time.monotonic()

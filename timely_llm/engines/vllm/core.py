@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
@@ -15,14 +16,16 @@ from vllm.v1.executor import Executor
 from vllm.v1.request import Request, RequestStatus
 
 from timely_llm.core.errors import EngineError, EngineLost
+from timely_llm.core.step import StageTimes
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.sequences import AdmittedSequence, EngineLimits
 from timely_llm.engines.vllm.connectors import only_connector
-from timely_llm.engines.vllm.options import engine_config
+from timely_llm.engines.vllm.options import engine_config, steps_in_flight
 from timely_llm.engines.vllm.process_state import close_core, enter_core, replace_kernels
 from timely_llm.engines.vllm.runner import runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammar, SharedGrammars, decoding_params
+from timely_llm.engines.vllm.stage_times import StageRecords, StageTimeline
 
 if TYPE_CHECKING:
     from timely_llm.engines.vllm.scheduler import PlannedScheduler
@@ -69,6 +72,9 @@ class VllmStepDriver:
     Args:
         core: the engine, with one of `SCHEDULERS`.
         in_flight: passes that can be started before `collect`.
+
+    Attributes:
+        collected: number of the last collected step; see `PlannedScheduler.step_number`.
     """
 
     def __init__(self, core: EngineCore, in_flight: int) -> None:
@@ -80,6 +86,8 @@ class VllmStepDriver:
             # One place more, since vLLM waits for the oldest pass when all places are taken.
             core.batch_queue_size = in_flight + 1
             core.batch_queue = deque(maxlen=in_flight + 1)
+        self._numbers: deque[int] = deque()
+        self.collected = 0
 
     def submit(self, order: dict[str, int]) -> None:
         """Start a pass.
@@ -95,6 +103,7 @@ class VllmStepDriver:
         if self._scheduler.scheduled != order:
             self._lose()
             raise EngineError(f"vLLM computes {self._scheduler.scheduled}, not {order}")
+        self._numbers.append(self._scheduler.step_number)
 
     def collect(self) -> Sequence[Any]:
         """Wait for the oldest pass and return vLLM's outputs, one for each request that has any.
@@ -105,6 +114,7 @@ class VllmStepDriver:
         if not self._outputs:
             self._step({})
         outputs = self._outputs.popleft()
+        self.collected = self._numbers.popleft()
         return outputs[0].outputs if outputs else ()
 
     def turn(self, starting: frozenset[str] = frozenset()) -> None:
@@ -167,7 +177,7 @@ class VllmStepDriver:
 
     def _lose(self) -> None:
         """Drop all passes in flight."""
-        for of in (self._outputs, self._core.batch_queue or []):
+        for of in (self._outputs, self._numbers, self._core.batch_queue or []):
             of.clear()
 
 
@@ -180,6 +190,11 @@ class VllmCore:
         limits: limits of the engine; the model supports their `max_model_len`.
         block_tokens: tokens of a KV block.
         engine_args: options of vLLM; see `engine_config`.
+        micro_batches: most passes in flight of an engine in stages; 0: as many as vLLM has.
+
+    Attributes:
+        stages: pipeline stages.
+        in_flight: most passes in flight.
 
     Raises:
         EngineError: vLLM does not take an option or the model.
@@ -192,15 +207,26 @@ class VllmCore:
         limits: EngineLimits,
         block_tokens: int,
         engine_args: Mapping[str, Any],
+        micro_batches: int = 0,
     ) -> None:
         config = engine_config(model, dtype, limits, block_tokens, engine_args)
         runner = runner_of(config)
         replace_kernels()
+        self.stages: int = config.parallel_config.pipeline_parallel_size
         with only_connector(), runner.chosen():
+            self.in_flight = steps_in_flight(micro_batches, runner, config)
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
-            self.in_flight: int = config.max_concurrent_batches
         enter_core(self._core)
-        self._core.model_executor.collective_rpc("prepare_worker")
+        self._timeline = StageTimeline()
+        self._records: StageRecords | None = None
+        if self.stages > 1 and current_platform.is_cpu():
+            path, self._records = StageRecords.create(self.stages)
+            try:
+                self._core.model_executor.collective_rpc("prepare_worker", args=(str(path),))
+            finally:
+                path.unlink()
+        else:
+            self._core.model_executor.collective_rpc("prepare_worker")
         self.slots = runner.slots(config)
         self._scheduler: PlannedScheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len
@@ -371,6 +397,16 @@ class VllmCore:
             if output.finish_reason is not None:  # the sequence has the most tokens allowed
                 del self._ids[key]
         return new_tokens
+
+    def stage_times(self, submitted_s: float) -> StageTimes | None:
+        """Return the times of the last collected pass in each stage; None: not measured.
+
+        Args:
+            submitted_s: when it was submitted, on the monotonic clock, seconds.
+        """
+        if self._records is None:
+            return None
+        return self._timeline.times(self._records.read(self._driver.collected), submitted_s)
 
     def check(self) -> None:
         """Check that vLLM is alive; see `VllmStepDriver.check`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -68,6 +68,7 @@ class VllmEngine:
             the defaults.
         block_tokens: tokens of a KV block; on a CPU a multiple of 32, on a GPU of 16.
         engine_args: options of vLLM, by the names of its `EngineArgs`.
+        micro_batches: most steps in flight of an engine in stages; 0: as many as stages.
 
     Raises:
         ModelError: the model cannot be loaded.
@@ -81,6 +82,7 @@ class VllmEngine:
         limits: EngineLimits | None = None,
         block_tokens: int = BLOCK_TOKENS,
         engine_args: Mapping[str, Any] | None = None,
+        micro_batches: int = 0,
     ) -> None:
         core = import_core()
         self.tokenizer = HubTokenizer(model)
@@ -88,7 +90,7 @@ class VllmEngine:
         limits = (limits or EngineLimits()).for_model(most_positions(model))
         try:
             self._core: VllmCore = core.VllmCore(
-                str(model), dtype, limits, block_tokens, engine_args or {}
+                str(model), dtype, limits, block_tokens, engine_args or {}, micro_batches
             )
         except EngineError:
             raise
@@ -117,7 +119,10 @@ class VllmEngine:
     def capacity(self) -> Capacity:
         """Limits of the next step."""
         self._core.check()
-        return self._ledger.capacity
+        capacity = self._ledger.capacity
+        if self._core.stages == 1:
+            return capacity
+        return replace(capacity, stages=self._core.stages, micro_batches=self.in_flight)
 
     def pin_prefix(self, token_ids: Sequence[int]) -> Prefix:
         """Compute the whole blocks of a prefix and keep them; a second call returns the same.
@@ -200,7 +205,7 @@ class VllmEngine:
     def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         """Start one forward pass; see `Engine.submit`."""
         self._in_flight.check_capacity()
-        submitted_s = time.perf_counter()
+        submitted_s = time.monotonic()
         fetch = self._loads.fetch(plan) if self._loads else None
         admitted = self._ledger.admit(plan, fetch)
         for sequence in admitted.evicted:
@@ -236,14 +241,16 @@ class VllmEngine:
             raise
         self._in_flight.pop_oldest()
         begun_s = max(submitted_s, self._ended_s) if self.async_scheduling else submitted_s
-        self._ended_s = time.perf_counter()
+        self._ended_s = time.monotonic()
         loaded: dict[str, int] = {}
         loading: tuple[str, ...] = ()
         if self._loads:
             self._loads.settle(admitted)
             loaded, loading = self._loads.finished(admitted), self._loads.waiting(keys)
         duration_s = self._ended_s - begun_s
-        return self._ledger.commit(admitted, new_tokens, duration_s, speculative, loaded, loading)
+        stages = self._core.stage_times(submitted_s) if admitted.sequences else None
+        result = self._ledger.commit(admitted, new_tokens, duration_s, speculative, loaded, loading)
+        return replace(result, stages=stages) if stages is not None else result
 
     def take_back(self, key: str, tokens: int) -> SequenceProgress:
         """Remove the newest tokens of a sequence; see `Engine.take_back`."""

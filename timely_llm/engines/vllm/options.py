@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from importlib.util import find_spec
+from math import inf
 from typing import Any
 
 from vllm.engine.arg_utils import EngineArgs
@@ -14,7 +15,13 @@ from vllm.usage.usage_lib import UsageContext
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.connectors import check_connector, transfer_config
-from timely_llm.engines.vllm.runner import MOST_SUSPENDED, WORKER_EXTENSION, choose_runner
+from timely_llm.engines.vllm.runner import (
+    MOST_SUSPENDED,
+    SLOW_LINK,
+    WORKER_EXTENSION,
+    ModelRunner,
+    choose_runner,
+)
 from timely_llm.engines.vllm.scheduler import SCHEDULERS
 
 log = logging.getLogger(__name__)
@@ -45,8 +52,11 @@ OURS = {
 }
 """Options of vLLM that users cannot set."""
 
-ENGINE_OPTIONS = ("model_runner", "max_suspended")
+ENGINE_OPTIONS = ("model_runner", "max_suspended", "slow_link_for_tests")
 """Options of this engine that vLLM does not have."""
+
+QUEUED_STEPS = 5
+"""Steps that vLLM's queue to its worker processes holds: 10 messages, 2 a step (0.26 to 0.32)."""
 
 GRAPH_TOKENS = 1024
 """Most tokens of a step that is a CUDA graph."""
@@ -84,6 +94,7 @@ def engine_config(
         raise EngineError(
             f"engine_args: max_suspended must be a whole number from 0, not {most_suspended!r}"
         )
+    slow_link = _slow_link(engine_args.get("slow_link_for_tests", 0), stages)
     runner = choose_runner(engine_args.get("model_runner", "auto"), needs_v2=ahead and stages > 1)
     rows = min(limits.max_rows, limits.max_step_tokens)
     blocks = _blocks(limits, rows, block_tokens)
@@ -114,6 +125,8 @@ def engine_config(
     with runner.chosen():
         config = EngineArgs(**args).create_engine_config(UsageContext.LLM_CLASS)
     runner.record(config)
+    if slow_link:
+        config.additional_config[SLOW_LINK] = slow_link
     check_connector(config)
     _check_finds(finds, config)
     scheduler = config.scheduler_config
@@ -129,6 +142,58 @@ def engine_config(
         # measure memory, which deletes the CUDA graphs of all other engines of the process.
         config.cache_config.kv_cache_memory_bytes = _kv_bytes(config)
     return config
+
+
+def steps_in_flight(micro_batches: int, runner: ModelRunner, config: Any) -> int:
+    """Return the most steps in flight of an engine.
+
+    Args:
+        micro_batches: as asked for; 0: as many as vLLM has by itself.
+        runner: its model runner.
+        config: vLLM's configuration.
+
+    Raises:
+        EngineError: the number is not possible.
+    """
+    own: int = config.max_concurrent_batches
+    stages = config.parallel_config.pipeline_parallel_size
+    if micro_batches and stages == 1:
+        raise EngineError(
+            f"micro_batches={micro_batches}: the engine vllm has one stage, so only 0 is allowed"
+        )
+    if micro_batches in (0, own):
+        return own
+    if micro_batches < own:
+        raise EngineError(f"micro_batches must be 0 or at least {own}, not {micro_batches}")
+    if runner.name == "v2" or not current_platform.is_cpu():
+        # V2 allocates buffers for `own` steps. V1 writes the next step's input into host memory
+        # that the GPU may not have copied yet.
+        where = "Model Runner V2" if runner.name == "v2" else "Model Runner V1 on a GPU"
+        raise EngineError(
+            f"micro_batches={micro_batches}: vLLM's {where} has buffers for {own} steps in flight,"
+            f" so only 0 and {own} are allowed"
+        )
+    if micro_batches > QUEUED_STEPS:
+        raise EngineError(
+            f"micro_batches={micro_batches}: vLLM's queue to its workers holds {QUEUED_STEPS}"
+            f" steps, so at most {max(QUEUED_STEPS, own)} are allowed"
+        )
+    return micro_batches
+
+
+def _slow_link(given: object, stages: int) -> float:
+    """Return the rate to which the links are slowed, bytes/s; 0: they are not.
+
+    Raises:
+        EngineError: it is no number from 0, or there are no links that can be slowed.
+    """
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < inf:
+        raise EngineError(
+            f"engine_args: slow_link_for_tests must be bytes a second, 0 or more, not {given!r}"
+        )
+    if given and (stages < 2 or not current_platform.is_cpu()):
+        raise EngineError("engine_args: slow_link_for_tests is for pipeline stages on a CPU")
+    return float(given)
 
 
 def _graph_tokens(limits: EngineLimits, engine_args: Mapping[str, Any]) -> int | None:

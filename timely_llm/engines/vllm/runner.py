@@ -12,17 +12,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from vllm import envs
+from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 from vllm.triton_utils import HAS_TRITON
 
 from timely_llm.core.errors import EngineError
+from timely_llm.engines.vllm.stage_times import StageRecorder, StageRecords
 from timely_llm.engines.vllm.version import installed_version, release_of
 
 WORKER_EXTENSION = f"{__name__}.WorkerExtension"
 SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
 """vLLM's own variable, which vLLM reads while an engine starts."""
+
+SLOW_LINK = "timely_llm.slow_link_for_tests"
+"""Name in vLLM's configuration of the rate to which sends between stages are slowed, bytes/s."""
 
 MOST_SUSPENDED = 256
 """Suspended requests that keep a slot of V2, unless `max_suspended` says otherwise."""
@@ -150,9 +156,27 @@ class WorkerExtension:
     model_runner: Any
     vllm_config: Any
 
-    def prepare_worker(self) -> None:
-        """Do what the runner needs before the first step."""
+    def prepare_worker(self, records: str = "") -> None:
+        """Do what the runner needs before the first step.
+
+        Args:
+            records: file for the times of the stages; empty: they are not measured.
+        """
         import_module(runner_of(self.vllm_config).module).prepare(self.model_runner)
+        if records and get_tp_group().rank_in_group == 0:
+            self._record_stage(Path(records))
+
+    def _record_stage(self, path: Path) -> None:
+        group, runner = get_pp_group(), self.model_runner
+        recorder = StageRecorder(
+            StageRecords(path, group.world_size),
+            group.rank_in_group,
+            group.is_last_rank,
+            self.vllm_config.additional_config.get(SLOW_LINK, 0.0),
+        )
+        runner.execute_model = recorder.execute(runner.execute_model)
+        runner.sample_tokens = recorder.sample(runner.sample_tokens)
+        group.isend_tensor_dict = recorder.send(group.isend_tensor_dict)
 
     def free_weights(self) -> None:
         """Free the model's weights.

@@ -29,6 +29,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
     Attributes:
         order: request id -> tokens, of the next step.
         scheduled: request id -> tokens, of the last step.
+        step_number: number of the last step, from 1 on; workers find it in what vLLM sends them.
         offers: loads of the KV connector; None: there is no connector.
     """
 
@@ -38,6 +39,7 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         super().__init__(*args, **kwargs)
         self.order: dict[str, int] = {}
         self.scheduled: dict[str, int] = {}
+        self.step_number = 0
         self._lent: dict[str, tuple[Any, int]] = {}
         # vLLM then asks `_mamba_block_aligned_split` about every request that it schedules.
         self.need_mamba_block_aligned_split = True
@@ -55,6 +57,8 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
         finally:
             self.running += resting.values()
         self.scheduled = output.num_scheduled_tokens
+        self.step_number += 1
+        output.step_number = self.step_number
         return output
 
     def has_requests(self) -> bool:
