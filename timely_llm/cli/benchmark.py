@@ -117,24 +117,29 @@ def variants(
 @click.option("--micro-batching", "modes", type=click.Choice([mode.value for mode in Mode]),
               multiple=True, default=("off", "paper", "cycle"), show_default=True,
               help="Rule of micro-batches; may be given several times.")  # fmt: skip
-@click.option("--workload", default="32/64/64", show_default=True,
-              help="Requests, tokens of each prompt and of each answer.")  # fmt: skip
+@click.option("--requests", type=click.IntRange(2, 512), default=32, help="How many, at once.")
+@click.option("--prompt", type=click.IntRange(1, 1000), default=64, help="Tokens of each prompt.")
+@click.option("--answer", type=click.IntRange(2, 1000), default=64, help="Tokens of each answer.")
 @click.option("--policy", type=OwnOr(list(POLICIES)), metavar="POLICY", default="fcfs",
               help=f"Policy that plans the cycles. {POLICY_NAMES}")  # fmt: skip
 @click.option("--repetitions", type=click.IntRange(2, 100), default=5, help="Runs of each rule.")
 @JSON
 def stages(
     model: str, engine_args: tuple[str, ...], number: int, micro_batches: int,
-    modes: tuple[str, ...], workload: str, policy: str, repetitions: int, json_file: Path | None,
+    modes: tuple[str, ...], requests: int, prompt: int, answer: int, policy: str,
+    repetitions: int, json_file: Path | None,
 ) -> None:  # fmt: skip
-    """Measure how long the stages of the engine vllm are idle, for each rule of micro-batches."""
-    from timely_llm.benchmarks.stages import rows
+    """Measure how long the stages of the engine vllm are idle, for each rule of micro-batches.
+
+    Means, and beside them (_ci) half the width of the 95 % confidence interval over the runs.
+    """
+    from timely_llm.benchmarks.stages import EqualRequests, rows
     from timely_llm.engines.registry import make_engine, parse_engine_args
     from timely_llm.engines.tokenizer import HubTokenizer
-    from timely_llm.experiments.virtual.pipeline import Burst
+    from timely_llm.experiments.results.metrics import summary
     from timely_llm.resources import EMBEDDED_MODEL, resource
 
-    burst = Burst.parse(workload)
+    asked = EqualRequests(requests, prompt, answer)
     folder = model or resource(EMBEDDED_MODEL)
     options = {"pipeline_parallel_size": number, **parse_engine_args(engine_args)}
     made = make_engine("vllm", model=folder, engine_args=options, micro_batches=micro_batches)
@@ -142,7 +147,8 @@ def stages(
 
     def work(progress: Callable[[float, float], None]) -> Rows:
         try:
-            return rows(made, vocabulary, rules, burst, policy, repetitions, progress)
+            found = rows(made, vocabulary, rules, asked, policy, repetitions, progress)
+            return summary(found, ("micro_batching",))
         finally:
             made.close()
 

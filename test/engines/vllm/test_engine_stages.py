@@ -122,7 +122,7 @@ def test_one_stage_has_no_link_to_slow(llama: Path) -> None:
         VllmEngine(llama, limits=LIMITS, engine_args=args)
 
 
-def test_steps_whose_times_do_not_come_have_none(llama: Path) -> None:
+def test_steps_without_times_of_a_worker_have_none(llama: Path) -> None:
     engine = VllmEngine(llama, limits=LIMITS, engine_args=WITHOUT_MODEL)
     _, times = serve(engine, Mode.OFF)
     assert times

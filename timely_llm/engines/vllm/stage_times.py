@@ -19,7 +19,7 @@ import numpy as np
 from timely_llm.core.step import StageTimes
 
 RECORDS = 64
-"""Steps whose times are kept, more than can be in flight."""
+"""Steps with times that are kept, more than can be in flight."""
 
 
 class StageRecord(NamedTuple):
