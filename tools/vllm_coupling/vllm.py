@@ -22,6 +22,7 @@ CLASSES = {
     "EngineCoreOutputs": "vllm.v1.engine:EngineCoreOutputs",
     "EngineCoreRequest": "vllm.v1.engine:EngineCoreRequest",
     "Executor": "vllm.v1.executor:Executor",
+    "GroupCoordinator": "vllm.distributed.parallel_state:GroupCoordinator",
     "GPUModelRunner": "vllm.v1.worker.gpu_model_runner:GPUModelRunner",
     "GPUModelRunnerV2": "vllm.v1.worker.gpu.model_runner:GPUModelRunner",
     "InprocClient": "vllm.v1.engine.core_client:InprocClient",
@@ -116,6 +117,7 @@ ROOTS: dict[str, dict[str, str]] = {
         "request": "Request", "self._core": "EngineCore", "self._scheduler": "Scheduler",
     },
     "engines.vllm.runner": {
+        "group": "GroupCoordinator", "runner": "GPUModelRunner",
         "self.model_runner": "GPUModelRunner", "self.vllm_config": "VllmConfig",
     },
     "engines.vllm.runner_v1": {"runner": "GPUModelRunner"},
@@ -150,7 +152,7 @@ ROOTS: dict[str, dict[str, str]] = {
 OWN: dict[str, frozenset[str]] = {
     "": frozenset(("_OPEN", "decoding", "engine_args", "given", "limits", "log", "part", "tokens")),
     "engines.vllm.runner": frozenset((
-        "model", "name", "runner_of(self.vllm_config)", "storage", "weights",
+        "model", "name", "recorder", "runner_of(self.vllm_config)", "storage", "weights",
         "{'0': 'v1', '1': 'v2'}",
     )),
     "engines.vllm.runner_v1": frozenset(("self._rows",)),
@@ -159,6 +161,7 @@ OWN: dict[str, frozenset[str]] = {
     "engines.vllm.connectors": frozenset(("resting", "self._taken")),
     "engines.vllm.core": frozenset((
         "keys", "of", "runner", "self._held", "self._ids", "self._driver", "self._outputs",
+        "path", "self._numbers", "self._records", "self._timeline",
     )),
     "engines.vllm.options": frozenset(("runner",)),
     "engines.vllm.scheduler": frozenset(("resting", "self._lent", "self.offers")),
@@ -171,14 +174,17 @@ OWN: dict[str, frozenset[str]] = {
 """Objects that are not vLLM's."""
 
 OWN_ATTRIBUTES = {
-    "PlannedScheduler": frozenset(("_find", "_lent", "offers", "order", "scheduled")),
+    "PlannedScheduler": frozenset((
+        "_find", "_lent", "offers", "order", "scheduled", "step_number",
+    )),
     "Scheduler": frozenset((
         "failed", "forget_cached", "hold", "lend", "lend_prefix_hit", "offers", "order",
-        "prefix_hit", "release", "scheduled",
+        "prefix_hit", "release", "scheduled", "step_number",
     )),
     "PlannedAsyncScheduler": frozenset(("decode_stagger",)),
     "RowDrawProcessor": frozenset(("_rows",)),
     "SlotDrawProcessor": frozenset(("_slots",)),
+    "SchedulerOutput": frozenset(("step_number",)),
     "SharedGrammar": frozenset(("_matcher",)),
 }  # fmt: skip
 """What our classes have beside what they inherit; `Scheduler`: our own, as other modules see it."""
@@ -267,5 +273,8 @@ VLLM = Facts(
     option_marks=frozenset(("enforce_eager", "logits_processors")),
 )
 
-WITHOUT = frozenset(("engines.vllm.engine", "engines.vllm.kv_loads", "engines.vllm.version"))
+WITHOUT = frozenset((
+    "engines.vllm.engine", "engines.vllm.kv_loads", "engines.vllm.stage_times",
+    "engines.vllm.version",
+))  # fmt: skip
 """Modules that know vLLM only through the others: they import nothing of it."""
