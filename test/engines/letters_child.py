@@ -7,9 +7,10 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.step import SequenceProgress, StepPlan
+from timely_llm.core.step import Capacity, SequenceProgress, StepPlan
 from timely_llm.engines import registry
 from timely_llm.engines.remote_worker import main
 from timely_llm.engines.sequences import EngineLimits
@@ -34,7 +35,11 @@ class Letters(ScriptTokenizer):
 
 
 class Breakable(SimulatedEngine):
-    """Breaks down where a sequence is called so."""
+    """Breaks down where a sequence is called so; says that it has two stages."""
+
+    @property
+    def capacity(self) -> Capacity:
+        return replace(super().capacity, stages=2, micro_batches=2)
 
     def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         if "break down" in plan.keys:

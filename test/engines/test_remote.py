@@ -49,6 +49,11 @@ def gone(number: int, timeout_s: float = 10.0) -> bool:
     return False
 
 
+def test_stages_are_one_stage_while_one_step_is_in_flight(engine: RemoteEngine) -> None:
+    engine.add("a", [5, 6])
+    assert (engine.in_flight, engine.capacity.stages, engine.capacity.micro_batches) == (1, 1, 1)
+
+
 def test_close_ends_the_process(engine: RemoteEngine) -> None:
     assert not gone(pid(engine), 0.1)
     engine.close()

@@ -6,6 +6,7 @@ import pytest
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.step import StepPlan, StepResult
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine
 from timely_llm.engines.wrappers import ForwardingEngine, PacedEngine
@@ -80,3 +81,12 @@ def test_sequences_are_counted_by_the_inner_engine_alone(kind: type[ForwardingEn
     assert engine.resume("a", "b", [6]) == (4, 2, 0, 0, False)
     engine.remove("b")
     assert engine.capacity == inner.capacity
+
+
+def test_stages_are_one_stage_while_one_step_is_in_flight() -> None:
+    stage = PROFILES["millisecond"]
+    profile = PipelineProfile("two", "made up", (stage, stage), (StageLink(0.0, 0.0),))
+    staged = PipelinedEngine(profile, lambda key, prompt: "tp();", VirtualClock())
+    assert staged.capacity.stages == 2
+    paced = PacedEngine(staged, Contexts())
+    assert (paced.in_flight, paced.capacity.stages, paced.capacity.micro_batches) == (1, 1, 1)
