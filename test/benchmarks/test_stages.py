@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timely_llm.benchmarks.stages import EqualRequests, rows
+from timely_llm.benchmarks.stages import AlikeRequests, rows
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Engine
@@ -21,7 +21,7 @@ def two_stages() -> Engine:
 
 
 def test_a_row_for_each_rule_and_run() -> None:
-    found = rows(two_stages(), 100, [Mode.OFF, Mode.CYCLE], EqualRequests(6, 8, 4), repetitions=2)
+    found = rows(two_stages(), 100, [Mode.OFF, Mode.CYCLE], AlikeRequests(6, 8, 4), repetitions=2)
     assert [(row["micro_batching"], row["seed"]) for row in found] == [
         ("off", 1), ("cycle", 1), ("off", 2), ("cycle", 2),
     ]  # fmt: skip
@@ -36,4 +36,4 @@ def test_a_row_for_each_rule_and_run() -> None:
 def test_one_stage_is_refused() -> None:
     engine = SimulatedEngine(STAGE, lambda key, prompt: "a", VirtualClock())
     with pytest.raises(EngineError, match="the engine has one stage"):
-        rows(engine, 100, [Mode.OFF], EqualRequests(2, 8, 4))
+        rows(engine, 100, [Mode.OFF], AlikeRequests(2, 8, 4))

@@ -22,7 +22,7 @@ from timely_llm.serving.loop import Loop
 
 
 @dataclass(frozen=True)
-class EqualRequests:
+class AlikeRequests:
     """Requests of one length that come at once.
 
     Attributes:
@@ -48,7 +48,7 @@ def rows(
     engine: Engine,
     vocabulary: int,
     modes: Sequence[Mode],
-    requests: EqualRequests,
+    requests: AlikeRequests,
     policy: str = "fcfs",
     repetitions: int = 5,
     progress: Callable[[float, float], None] = lambda done, total: None,
@@ -92,7 +92,7 @@ def rows(
     return found
 
 
-def _run(loop: Loop, requests: EqualRequests) -> dict[str, float]:
+def _run(loop: Loop, requests: AlikeRequests) -> dict[str, float]:
     """Serve all requests; return what their steps took."""
     clock = WallClock()
     begin_s = clock.now()

@@ -133,13 +133,13 @@ def stages(
 
     Means, and beside them (_ci) half the width of the 95 % confidence interval over the runs.
     """
-    from timely_llm.benchmarks.stages import EqualRequests, rows
+    from timely_llm.benchmarks.stages import AlikeRequests, rows
     from timely_llm.engines.registry import make_engine, parse_engine_args
     from timely_llm.engines.tokenizer import HubTokenizer
     from timely_llm.experiments.results.metrics import summary
     from timely_llm.resources import EMBEDDED_MODEL, resource
 
-    asked = EqualRequests(requests, prompt, answer)
+    asked = AlikeRequests(requests, prompt, answer)
     folder = model or resource(EMBEDDED_MODEL)
     options = {"pipeline_parallel_size": number, **parse_engine_args(engine_args)}
     made = make_engine("vllm", model=folder, engine_args=options, micro_batches=micro_batches)
