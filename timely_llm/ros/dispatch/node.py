@@ -72,8 +72,12 @@ class DispatchNode(ServingNode):
         self._relay = self._discovery = None
 
     def destroy_node(self) -> None:
-        """End the thread of deliveries, and free the node."""
-        self._deliveries.close()
+        """End the thread of deliveries, and free the node.
+
+        rclpy of Kilted also frees a node of which the constructor has failed.
+        """
+        if hasattr(self, "_deliveries"):
+            self._deliveries.close()
         super().destroy_node()
 
     def _relay_tick(self) -> None:
