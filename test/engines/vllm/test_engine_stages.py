@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ SLOW = 1_000_000
 """Bytes a second of the link: a token of the tests' model takes a fraction of a millisecond."""
 
 on_cpu = pytest.mark.skipif(not ON_CPU, reason="times of stages are measured on a CPU")
+compiled = pytest.mark.skipif(
+    bool(os.environ.get("TRITON_INTERPRET")), reason="Model Runner V1 takes no interpreted Triton"
+)
 
 
 def serve(engine: VllmEngine, mode: Mode) -> tuple[dict[str, list[int]], list[StageTimes | None]]:
@@ -52,6 +56,7 @@ def serve(engine: VllmEngine, mode: Mode) -> tuple[dict[str, list[int]], list[St
     return made, times
 
 
+@compiled
 @on_cpu
 def test_each_rule_gives_the_same_tokens_and_a_dead_stage_ends_the_engine(llama: Path) -> None:
     args: dict[str, Any] = {**TWO, "model_runner": "v1", "slow_link_for_tests": SLOW}
