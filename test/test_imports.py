@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -142,3 +143,13 @@ def test_one_module_knows_ray() -> None:
 
 def _outside(module: str) -> set[str]:
     return {other.split(".")[0] for other in imported(module)} - {PACKAGE}
+
+
+def test_no_folder_of_the_package_has_more_than_16_modules() -> None:
+    folders = Counter(path.parent for path in (ROOT / PACKAGE).rglob("*.py"))
+    crowded = {
+        str(folder.relative_to(ROOT)): files
+        for folder, files in folders.items()
+        if files > 16 and folder.name not in GENERATED
+    }
+    assert not crowded

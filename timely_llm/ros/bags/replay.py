@@ -30,9 +30,9 @@ from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.bags.replayed import ReplayedJob, ReplayedTalk
+from timely_llm.ros.client.goal_client import GoalClient
 from timely_llm.ros.client.node import POLL_S, ClientNode, ResultListener
 from timely_llm.ros.conversions import stamped
-from timely_llm.ros.goal_client import GoalClient
 from timely_llm.traces.lines import header_line
 from timely_llm.traces.recordings.bags import LINE_TOPIC
 from timely_llm.traces.streams import request_of as talk_request_of

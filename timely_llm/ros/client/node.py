@@ -31,6 +31,7 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.core.text import quoted
 from timely_llm.ros import conversions, qos
+from timely_llm.ros.client.goal_client import RequestClient, SentGoal
 from timely_llm.ros.client.inquiries import Inquiries
 from timely_llm.ros.client.server_watch import ServerWatch, not_found
 from timely_llm.ros.conversions import (
@@ -39,7 +40,6 @@ from timely_llm.ros.conversions import (
     STREAM_CHUNK,
     stamped,
 )
-from timely_llm.ros.goal_client import RequestClient, SentGoal
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.process import reason
 from timely_llm.ros.simulation import Simulation

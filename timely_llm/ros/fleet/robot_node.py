@@ -39,9 +39,9 @@ from timely_llm.robots.execution import PlanExecution
 from timely_llm.robots.plan_follower import PlanFollower
 from timely_llm.robots.tasks import Task
 from timely_llm.ros import conversions, qos
+from timely_llm.ros.client.goal_client import RequestClient
 from timely_llm.ros.conversions import stamped
 from timely_llm.ros.fleet.agents import ALIVE_PERIOD_S
-from timely_llm.ros.goal_client import RequestClient
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.simulation import Simulation
 from timely_llm.skills.skill_set import SkillSet

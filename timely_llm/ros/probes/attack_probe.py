@@ -23,8 +23,8 @@ from timely_llm.core.events.probe_events import (
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import URGENT
 from timely_llm.ros import qos
+from timely_llm.ros.client.goal_client import GoalClient, SentGoal
 from timely_llm.ros.conversions import TIME_UTILITY
-from timely_llm.ros.goal_client import GoalClient, SentGoal
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import SERVER, NodeParameter, declare
 from timely_llm.ros.process import executor_of, exit_status, ros, spin

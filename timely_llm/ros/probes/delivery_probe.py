@@ -12,7 +12,7 @@ from timely_llm.benchmarks.delivery import COUNTED
 from timely_llm.core.events.log import FileEventLog
 from timely_llm.core.events.probe_events import DirectEvent, FeedbackEvent, TopicEvent
 from timely_llm.ros import qos
-from timely_llm.ros.goal_client import GoalClient
+from timely_llm.ros.client.goal_client import GoalClient
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import SERVER, NodeParameter, declare
 from timely_llm.ros.process import executor_of, exit_status, ros, spin

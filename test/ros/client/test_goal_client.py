@@ -9,7 +9,7 @@ import pytest
 from action_msgs.msg import GoalStatus
 from rclpy.task import Future
 
-from timely_llm.ros.goal_client import SentGoal
+from timely_llm.ros.client.goal_client import SentGoal
 
 
 class Server:
