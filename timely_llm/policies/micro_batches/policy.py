@@ -123,14 +123,15 @@ class MicroBatches:
         with _as_collected(flying):
             cycle = self._plan_cycle(now, generations, step_time, capacity)
             work = _work(cycle, generations, capacity)
-        number = self._number(work, step_time, capacity)
+        shop = _shop(step_time, work)
+        number = self._number(work, shop, capacity)
         if isinstance(step_time, PipelineTime):
             step_time.micro_batches = number
         # A column says nothing of the next ones, which other stages can begin.
         most = max(number, capacity.stages) if self._counts_steps else number
         if capacity.steps_in_flight >= most:
             return StepPlan()
-        budget = self._budget(work, number, step_time, capacity)
+        budget = self._budget(work, number, shop, capacity)
         out = {g.key for g in flying}
         left = {g.key: g for g in generations if g.key not in out}
         entries = _cut(cycle, left, budget, capacity)
@@ -165,17 +166,12 @@ class MicroBatches:
         self._cycle, self._taken = cycle, Counter()
         return cycle
 
-    def _number(self, work: Work, step_time: StepTime, capacity: Capacity) -> int:
+    def _number(self, work: Work, shop: FlowShop | None, capacity: Capacity) -> int:
         """Return how many micro-batches a cycle has."""
         stages, most = capacity.stages, capacity.micro_batches
-        if self.mode in (Mode.BUDGET_ONLY, Mode.THROTTLE) or not isinstance(
-            step_time, PipelineTime
-        ):
+        if shop is None or self.mode in (Mode.BUDGET_ONLY, Mode.THROTTLE):
             return stages
         tokens = work.decoding + work.prompts
-        if not tokens:
-            return stages
-        shop = _shop(step_time, work)
         if self.mode is Mode.CYCLE:
             return shortest_cycle(shop.rounded(), tokens, most)
         return smallest_gap(
@@ -183,7 +179,7 @@ class MicroBatches:
         )
 
     def _budget(
-        self, work: Work, number: int, step_time: StepTime, capacity: Capacity
+        self, work: Work, number: int, shop: FlowShop | None, capacity: Capacity
     ) -> TokenBudget:
         """Return the budget of the next micro-batch."""
         if self.mode is Mode.THROTTLE:
@@ -193,8 +189,8 @@ class MicroBatches:
         if self.mode is Mode.CYCLE:
             decode = -(-work.decoding // number)
             prefill = -(-work.prompts // number)
-            if work.prompts and isinstance(step_time, PipelineTime):
-                prefill = soonest_chunk(_shop(step_time, work), work.prompts)
+            if work.prompts and shop is not None:
+                prefill = soonest_chunk(shop, work.prompts)
             return TokenBudget(decode + prefill, decode + prefill, decode)
         new = max(work.prompts - sum(self._queue.budgets), 0)
         budget, self._queue = self._queue.take(number, work.decoding, new)
@@ -254,9 +250,11 @@ def _work(cycle: StepPlan, generations: Collection[Generation], capacity: Capaci
     return Work(decoding, context, prompts, waiting, waiting_prompts, kv_free)
 
 
-def _shop(step_time: PipelineTime, work: Work) -> FlowShop:
-    """Return the pipeline for steps with the mix of a cycle's work."""
+def _shop(step_time: StepTime, work: Work) -> FlowShop | None:
+    """Return the pipeline for steps with the mix of a cycle's work; None: no work, or no times."""
     tokens = work.decoding + work.prompts
+    if not (tokens and isinstance(step_time, PipelineTime)):
+        return None
 
     def affine(coefficients: tuple[float, float, float, float]) -> Affine:
         base, row, prefill, context = coefficients
