@@ -43,6 +43,13 @@ def test_a_node_that_is_still_importing_says_that_it_ends(module: str, name: str
     assert (status, errors) == (0, f"plan_server: ended by {name}; nothing is left running\n")
 
 
+def test_a_node_that_is_run_as_a_module_says_that_it_ends_while_it_is_importing() -> None:
+    for name in NODES:
+        begun = f"import runpy; runpy.run_module('timely_llm.ros.{name}', run_name='__main__')"
+        status, errors = run("rclpy", ["x"], begun)
+        assert (status, errors) == (0, f"{name}: ended by SIGINT; nothing is left running\n")
+
+
 @pytest.mark.parametrize(
     ("module", "words"),
     [

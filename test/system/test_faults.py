@@ -69,13 +69,15 @@ def test_a_parameter_of_no_type_is_refused(client: Client) -> None:
 
 def test_other_nodes_live_on_too(start: Start, client: Client, tmp_path: Path) -> None:
     recorder = start("recorder", output=str(tmp_path / "bag"))
-    set_parameters: Any = client.node.create_client(SetParameters, "recorder/set_parameters")
-    assert set_parameters.wait_for_service(30)
-    for _ in range(2):
-        sent = set_parameters.call_async(SetParameters.Request(parameters=[ODD]))
-        assert not client.result(sent).results[0].successful
-    client.node.destroy_client(set_parameters)
-    recorder.stop()
+    try:
+        set_parameters: Any = client.node.create_client(SetParameters, "recorder/set_parameters")
+        assert set_parameters.wait_for_service(30)
+        for _ in range(2):
+            sent = set_parameters.call_async(SetParameters.Request(parameters=[ODD]))
+            assert not client.result(sent).results[0].successful
+        client.node.destroy_client(set_parameters)
+    finally:  # it would answer for the recorder of the next test
+        recorder.stop()
     assert "Traceback" not in recorder.output
     assert "a call of recorder/set_parameters failed: ValueError" in recorder.output
 

@@ -43,7 +43,7 @@ def main_of(name: str) -> Callable[[list[str] | None], int]:
     def main(args: list[str] | None = None) -> int:
         collector = EventCollector()
         run: Callable[[list[str] | None, EventLog], int]
-        run = import_module(f"timely_llm.ros.{name}").main
+        run = import_module(f"timely_llm.ros.fleet.{name}").main
         status = run(args, collector)
         show(name, collector.history)
         return status

@@ -1,10 +1,8 @@
-"""`python -m timely_llm.ros.dispatcher`: the node of `timely_llm.ros.dispatch.node`."""
+"""`python -m timely_llm.ros.dispatcher`: the executable `dispatcher`."""
 
 import sys
 
-from timely_llm.ros.dispatch.node import main
-
-__all__ = ["main"]
+from timely_llm import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry.node("dispatcher"))

@@ -1,10 +1,8 @@
-"""`python -m timely_llm.ros.plan_server`: the node of `timely_llm.ros.server.node`."""
+"""`python -m timely_llm.ros.plan_server`: the executable `plan_server`."""
 
 import sys
 
-from timely_llm.ros.server.node import main
-
-__all__ = ["main"]
+from timely_llm import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry.node("plan_server"))

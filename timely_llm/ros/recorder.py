@@ -1,10 +1,8 @@
-"""`python -m timely_llm.ros.recorder`: the node of `timely_llm.ros.bags.recorder`."""
+"""`python -m timely_llm.ros.recorder`: the executable `recorder`."""
 
 import sys
 
-from timely_llm.ros.bags.recorder import main
-
-__all__ = ["main"]
+from timely_llm import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry.node("recorder"))

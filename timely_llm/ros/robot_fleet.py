@@ -1,10 +1,8 @@
-"""`python -m timely_llm.ros.robot_fleet`: the node of `timely_llm.ros.fleet.robot_fleet`."""
+"""`python -m timely_llm.ros.robot_fleet`: the executable `robot_fleet`."""
 
 import sys
 
-from timely_llm.ros.fleet.robot_fleet import main
-
-__all__ = ["main"]
+from timely_llm import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry.node("robot_fleet"))

@@ -1,10 +1,8 @@
-"""`python -m timely_llm.ros.talkers`: the node of `timely_llm.ros.fleet.talkers`."""
+"""`python -m timely_llm.ros.talkers`: the executable `talkers`."""
 
 import sys
 
-from timely_llm.ros.fleet.talkers import main
-
-__all__ = ["main"]
+from timely_llm import entry
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(entry.node("talkers"))
