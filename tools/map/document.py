@@ -18,12 +18,13 @@ from tools.map.code import (
 )
 
 ORDER = (
-    "core <- processes <- skills <- policies <- engines <- serving <- dispatch <- cluster <- robots"
-    " <- traces <- profiling, benchmarks, conformance <- experiments <- report, ros <- demo <- cli"
+    "core <- processes <- skills <- policies <- engines, cloud <- serving <- dispatch"
+    " <- progressive <- cluster <- robots <- traces <- profiling, benchmarks, conformance"
+    " <- experiments <- report, ros <- demo <- cli"
 )
 """A room imports only rooms to its left; test/test_imports.py reads it in the document."""
 TOOLS = ROOT / "tools"
-PURE = ("core", "skills", "policies", "serving", "dispatch")
+PURE = ("core", "skills", "policies", "cloud", "serving", "dispatch", "progressive")
 
 HEAD = """# Map
 
