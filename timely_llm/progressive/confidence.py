@@ -1,0 +1,91 @@
+"""Which of several expansions is shown: the confidence of Zhan et al. 2025 (PICE), Eq. 3."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.progressive.rouge import rouge_1
+
+
+class Candidate(NamedTuple):
+    """An expansion of a sketch by some model.
+
+    Attributes:
+        model: name of the model.
+        text: the answer.
+        logprobs: natural logarithm of the probability of each chosen token.
+    """
+
+    model: str
+    text: str
+    logprobs: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of Eq. 3; the paper names none.
+
+    Attributes:
+        probability: a1: of the geometric mean of the tokens' probabilities.
+        length: a2: of the normalized length; the rest is the weight of the likeness to the sketch.
+
+    Raises:
+        ConfigurationError: a weight is below 0, or both are more than 1.
+    """
+
+    probability: float = 0.5
+    length: float = 0.2
+
+    def __post_init__(self) -> None:
+        if min(self.probability, self.length) < 0.0 or self.probability + self.length > 1.0:
+            raise ConfigurationError(
+                "weights of a confidence must be from 0 on and at most 1 together, not"
+                f" {self.probability} and {self.length}"
+            )
+
+
+DEFAULT_WEIGHTS = Weights()
+
+
+def confidence(
+    one: Candidate, sketch: str, answer_tokens: float, weights: Weights = DEFAULT_WEIGHTS
+) -> float:
+    """Return the confidence in an expansion, from 0 to 1: Eq. 3.
+
+    The paper does not say how a length is normalized. Here it is the number of tokens over the
+    expected ones, at most 1. Rouge-1 is its F1.
+
+    Args:
+        one: the expansion; without a token its confidence is 0.
+        sketch: the text that it expands.
+        answer_tokens: expected tokens of the answer, above 0.
+        weights: of the three terms.
+    """
+    if not one.logprobs:
+        return 0.0
+    probability = math.exp(math.fsum(one.logprobs) / len(one.logprobs))
+    length = min(len(one.logprobs) / answer_tokens, 1.0)
+    likeness = rouge_1(one.text, sketch).f1
+    rest = 1.0 - weights.probability - weights.length
+    return weights.probability * probability + weights.length * length + rest * likeness
+
+
+def most_confident(
+    candidates: Iterable[Candidate],
+    sketch: str,
+    answer_tokens: float,
+    weights: Weights = DEFAULT_WEIGHTS,
+) -> Candidate:
+    """Return the expansion with the largest confidence, of equal ones the first.
+
+    Args:
+        candidates: at least one.
+        sketch: the text that they expand.
+        answer_tokens: expected tokens of the answer, above 0.
+        weights: of the three terms.
+    """
+    return max(candidates, key=lambda one: confidence(one, sketch, answer_tokens, weights))
