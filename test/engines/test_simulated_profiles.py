@@ -125,3 +125,24 @@ def test_llama_3_8b_on_an_h100_as_measured(
 ) -> None:
     profile = PROFILES["h100-llama3-8b"]
     assert profile.step_s(rows, prompt, context) == pytest.approx(measured_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "seconds"),
+    [
+        ("a100x4-llama3-70b", 1, 500 / 18.82), ("a100x4-llama3-70b", 20, 20 * 60 / 16.33),
+        ("a100x4-qwen2.5-1.5b", 1, 500 / 183.33), ("a100x4-llama3-8b", 36, 28.57),
+        ("orin-llama3-8b", 1, 39.8), ("orin-qwen2.5-7b", 1, 35.9), ("orin-qwen2.5-1.5b", 1, 11.3),
+    ],
+)  # fmt: skip
+def test_an_answer_of_500_tokens_takes_what_the_tables_of_pice_say(
+    name: str, rows: int, seconds: float
+) -> None:
+    assert 500 * PROFILES[name].step_s(rows) == pytest.approx(seconds, rel=0.003)
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "qwen2.5-7b"])
+def test_an_orin_takes_about_as_long_as_its_memory_for_the_weights(model: str) -> None:
+    billions = {"llama3-8b": 8.0, "qwen2.5-7b": 7.6}[model]
+    step_s = PROFILES[f"orin-{model}"].step_s(1)
+    assert step_s == pytest.approx(2e9 * billions / 204.8e9, rel=0.05)

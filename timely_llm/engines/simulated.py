@@ -109,6 +109,64 @@ SWAP_TOKEN_S = 0.0095 / (170.35e6 / LLAMA3_KV_BYTES)
 """Seconds for the KV of one token from host memory to an RTX 4090: 170.35 MB take 9.5 ms (Ling et
 al. 2024, §4.1), which are 1,300 tokens. The way back is taken to be as fast."""
 
+ZHAN_ANSWER = 500
+"""Tokens of an answer in the mean (Zhan et al. 2025, §II-B)."""
+
+
+def _far(
+    model: str, billions: float, tokens_per_s: float, rows: int, answer_s: float, derived: str
+) -> Profile:
+    """Return the step times of a model in the cloud of Zhan et al. 2025: a line through two points.
+
+    Args:
+        model: name.
+        billions: parameters.
+        tokens_per_s: with one row.
+        rows: of the second point.
+        answer_s: seconds of an answer with as many rows.
+        derived: how the second point is derived from Table III.
+    """
+    one_s, all_s = 1.0 / tokens_per_s, answer_s / ZHAN_ANSWER
+    row_s = (all_s - one_s) / (rows - 1)
+    return Profile(
+        f"a100x4-{model}",
+        f"Zhan et al. 2025 (PICE), {model} in vLLM: one row read ({tokens_per_s:g} tokens/s on two"
+        f" A100, Table I); {rows} rows derived from Table III: {derived}, with {ZHAN_ANSWER} tokens"
+        " an answer (§II-B); prompt tokens by arithmetic, a quarter of the peak of two A100"
+        " (Table II)",
+        one_s - row_s, row_s, 2e9 * billions / (2 * 624e12 / 4),
+    )  # fmt: skip
+
+
+def _near(model: str, billions: float, kv_kb: float, queries_per_min: float) -> Profile:
+    """Return the step times of a model on an edge of Zhan et al. 2025.
+
+    Args:
+        model: name.
+        billions: parameters.
+        kv_kb: KV of a token, kB.
+        queries_per_min: of four edges, one query at a time each.
+    """
+    token_s = 4 * 60 / queries_per_min / ZHAN_ANSWER
+    prompt_token_s = 2e9 * billions / (137.5e12 / 4)
+    row_s = prompt_token_s + 700 * kv_kb * 1e3 / 204.8e9
+    weights_s = 2e9 * billions / 204.8e9
+    return Profile(
+        f"orin-{model}",
+        f"Zhan et al. 2025 (PICE), {model} on a Jetson AGX Orin: one row derived from Table III,"
+        f" where four of them are read to serve {queries_per_min:g} queries a minute of"
+        f" {ZHAN_ANSWER} tokens, one at a time each ({1e3 * token_s:.1f} ms a token; its weights"
+        f" alone take {1e3 * weights_s:.1f} ms at Table II's 204.8 GB/s); a further row, of which"
+        " the paper gives no time, is this package's: KV of 700 tokens at that bandwidth and the"
+        " arithmetic of a token; prompt tokens by arithmetic, a quarter of Table II's peak",
+        token_s - row_s, row_s, prompt_token_s,
+    )  # fmt: skip
+
+
+_FULL = "as many rows at the throughput of a full batch"
+_LITTLE = "as many rows by Little's law, since the batch is not full"
+
+
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
@@ -186,6 +244,15 @@ PROFILES: dict[str, Profile] = {
             prefill_s=0.00076,
             long_prefill_token_s=0.0000167,
         ),
+        _far("qwen2.5-72b", 72.7, 18.19, 20, 20 * 60 / 14.891, _FULL),
+        _far("llama3-70b", 70.6, 18.82, 20, 20 * 60 / 16.33, _FULL),
+        _far("qwen2.5-32b", 32.5, 22.13, 31, 31 * 60 / 32.13, f"{_FULL} that has its latency"),
+        _far("llama3-8b", 8.0, 76.5, 36, 28.57, _LITTLE),
+        _far("qwen2.5-7b", 7.6, 84.28, 45, 30.88, _LITTLE),
+        _far("qwen2.5-1.5b", 1.54, 183.33, 58, 23.71, _LITTLE),
+        _near("llama3-8b", 8.0, 131.1, 6.03),
+        _near("qwen2.5-7b", 7.6, 57.3, 6.68),
+        _near("qwen2.5-1.5b", 1.54, 28.7, 21.20),
         Profile("millisecond", "made up, for tests: every step takes 1 ms", 0.001, 0.0, 0.0),
     )
 }
