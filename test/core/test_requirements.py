@@ -54,7 +54,7 @@ def test_the_tables_are_those_of_pyproject() -> None:
     extras = PYPROJECT["project"]["optional-dependencies"]
     assert {name: bounds(extras[name]) for name in EXTRAS} == EXTRAS
     assert set(extras) == {*EXTRAS, "all", "test", "lint"}
-    assert extras["all"] == ["timely_llm[bags,conformance,reports,server]"]
+    assert extras["all"] == ["timely_llm[bags,cloud,conformance,reports,server]"]
     assert "timely_llm[all]" in extras["test"]
 
 

@@ -32,7 +32,8 @@ class CloudWords:
 
     Attributes:
         key: of the question.
-        text: the words; not empty.
+        text: the words; not empty, and without control characters but tabs and line ends. They may
+            spell anything else, such as a control token of a model.
         at_s: when they arrived, on the clock of `poll`, seconds.
     """
 
@@ -49,8 +50,8 @@ class CloudEnd:
         key: of the question.
         at_s: when it ended, on the clock of `poll`, seconds.
         prompt_tokens: tokens of the question, as the cloud counts them; 0: it did not say.
-        tokens: tokens of the answer, as the cloud counts them; as they were counted here if it did
-            not say.
+        tokens: tokens of the answer, as the cloud counts them; the number of its `CloudWords` if it
+            did not say.
         error: why there is no whole answer, in one sentence; empty: there is one.
     """
 
@@ -77,6 +78,9 @@ class Cloud(Protocol):
         Args:
             question: to be answered.
             now: seconds on the caller's clock.
+
+        Raises:
+            ValueError: a question with its key has not ended.
         """
         ...
 
@@ -96,5 +100,5 @@ class Cloud(Protocol):
         ...
 
     def close(self) -> None:
-        """Cancel all questions and free what is held."""
+        """Cancel all questions and free what is held; a later question ends with an error."""
         ...

@@ -96,6 +96,7 @@ EXTRAS = {
     "vllm": {"vllm": "0.26"},
     "ray": {"ray": "2.60"},
     "reports": {"jinja2": "3.1", "matplotlib": "3.8"},
+    "cloud": {"httpx2": "2.10"},
     "bags": {"rosbags": "0.11.7"},
     "conformance": {"hypothesis": "6.100"},
 }
