@@ -17,6 +17,8 @@ from timely_llm.traces.recordings.messages import stamp, type_store
 
 BEGIN_S = 1_000.0
 STARTED, FINISHED, FAILED = ReportState.STARTED, ReportState.FINISHED, ReportState.FAILED
+ALONE: dict[str, Any] = {"mode_used": 0, "cloud_tokens": 0, "cloud_time": 0.0, "fallback": ""}
+"""What the result of a request without a cloud says of it."""
 
 
 class Bag:
@@ -59,7 +61,7 @@ class Bag:
         self.say(
             at_s, topic, "PlanRequest", request_id=name, agent=agent, skill_set="drone",
             task="Go.", given_plan="", time_utility=worth, max_tokens=0, temperature=0.0, seed=0,
-            closed_loop=True, epoch=epoch, dispatcher=dispatcher,
+            mode=0, closed_loop=True, epoch=epoch, dispatcher=dispatcher,
         )  # fmt: skip
 
     def segment(
@@ -90,7 +92,7 @@ class Bag:
             at_s, "results", "PlanResult", error_code=int(code), error_msg="", retry_after=0.0,
             request_id=name, agent="r", plan="", given=False, segments=0, epoch=epoch,
             response_time=0.0, waiting_time=0.0, utility=0.0, prompt_tokens=100, generated_tokens=9,
-            recomputed_tokens=0,
+            recomputed_tokens=0, **ALONE,
         )  # fmt: skip
 
     def step(
@@ -123,7 +125,7 @@ class TalkBag(Bag):
             "agent": "p", "messages": [said], "prompt": "", "slo_class": "", "ttft": 1.0,
             "tpot": 0.1, "deadline": math.inf, "weight": 1.0, "conversation": "", "turn": 0,
             "words_per_s": 5.0, "max_tokens": 100, "temperature": 0.0, "seed": 0,
-            "first_token": 0, "dispatcher": "",
+            "mode": 0, "first_token": 0, "dispatcher": "",
         }  # fmt: skip
         self.say(at_s, topic, "StreamRequest", request_id=name, **{**values, **fields})
 
@@ -132,7 +134,7 @@ class TalkBag(Bag):
     ) -> None:
         self.say(
             at_s, "stream_chunks", "StreamChunk", request_id=name, agent="p", index=index,
-            text=text, final=final,
+            text=text, final=final, part=0,
         )  # fmt: skip
 
     def ended(
@@ -142,7 +144,7 @@ class TalkBag(Bag):
             at_s, "stream_results", "StreamResult", error_code=int(code), error_msg="",
             retry_after=0.0, request_id=name, agent="p", text="", cut=False, ttft=0.0, tpot=0.0,
             largest_gap=0.0, completion=0.0, stalled=0.0, slo_met=False, prompt_tokens=40,
-            generated_tokens=tokens, recomputed_tokens=0, kept_tokens=10,
+            generated_tokens=tokens, recomputed_tokens=0, kept_tokens=10, **ALONE,
         )  # fmt: skip
 
     def answer(self, at_s: float, name: str, text: str, gap_s: float = 0.1) -> None:

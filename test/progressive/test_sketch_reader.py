@@ -91,6 +91,9 @@ def test_what_is_too_much_is_left_out() -> None:
     for _ in range(1000):
         endless.feed("a" * 1000)
     assert [part.text for part in endless.end()] == []
+    nested = read("1. turn left " + "</" * 25_000 + "s>" * 25_000)
+    assert [part.text[:9] for part in nested.parts] == ["turn left"]
+    assert len(read("1. " + "So be it. " * 5_000).parts) == 1
     assert [part.text for part in read("1. " + "a" * 50, most_characters=10).parts] == ["a" * 10]
 
 

@@ -103,6 +103,7 @@ def test_a_command_that_lacks_its_extra_names_it_in_one_sentence(run: Run, tmp_p
         "benchmark record": "bags",
         "benchmark attack": "server",
         "benchmark soak": "server",
+        "cloud-stand-in": "server",
     }
     ends = run([words.split() for words in cases])
     for (words, extra), (status, output, errors) in zip(cases.items(), ends, strict=True):

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from timely_llm.cli.options import (
     DRAWN,
+    MODE,
     TEMPERATURE,
     WAIT,
     Option,
@@ -66,13 +67,14 @@ class Canceled(click.ClickException):
 @WAIT
 @TEMPERATURE
 @DRAWN
+@MODE
 @click.option("--json-lines", "as_json", cls=Option, formerly=["--json"], is_flag=True,
               help="Print a JSON object a line, for other programs.")  # fmt: skip
 @at_server
 def ask(
     task: str, plan: str | None, skill_set: str, scene: str, agent: str, urgent: bool,
     pretend: bool, value: str, timeout_s: float, wait_s: float, temperature: float, seed: int,
-    as_json: bool, server: str, namespace: str, domain: int | None,
+    mode: str, as_json: bool, server: str, namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Ask a running server for a plan and show its segments as they come; nothing is executed."""
     need_ros()
@@ -82,7 +84,7 @@ def ask(
     with PlanClient(agent, skill_set, server, namespace, domain=domain, find_s=wait_s) as client:
         asked = client.submit(
             "" if plan and not task else worded(task, scene, urgent), URGENT if urgent else NORMAL,
-            temperature=temperature, seed=seed, plan=plan,
+            temperature=temperature, seed=seed, plan=plan, mode=mode,
         )  # fmt: skip
         began_s = time.monotonic()
         try:
@@ -158,6 +160,8 @@ class Lines:
             f"complete: {count}, the first after {result.response_s:.2f} s, {made}",
             style="green",
         )
+        if result.help_words:
+            self._console.print(result.help_words, style="dim", markup=False)
 
 
 class JsonLines:

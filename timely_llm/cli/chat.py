@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from timely_llm.cli.options import DRAWN, TEMPERATURE, WAIT, at_server, need_ros
+from timely_llm.cli.options import DRAWN, MODE, TEMPERATURE, WAIT, at_server, need_ros
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import MAX_TOKENS, ErrorCode, StreamResult
 
@@ -37,6 +37,7 @@ HELP = f"Ctrl-C stops an answer, {NEW} begins anew, {QUIT} or Ctrl-D ends"
 )  # fmt: skip
 @TEMPERATURE
 @DRAWN
+@MODE
 @click.option("--agent", default="", help="Your name; one is made if not given.")
 @click.option(
     "--timeout",
@@ -48,7 +49,7 @@ HELP = f"Ctrl-C stops an answer, {NEW} begins anew, {QUIT} or Ctrl-D ends"
 @WAIT
 def chat(
     server: str, slo_class: str, system: str, max_tokens: int, temperature: float, seed: int,
-    agent: str, timeout_s: float, wait_s: float, namespace: str, domain: int | None,
+    mode: str, agent: str, timeout_s: float, wait_s: float, namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Talk with the model of a running server; without a terminal each line is a question."""
     need_ros()
@@ -60,7 +61,7 @@ def chat(
         client.wait_for_server(wait_s)
         ask = partial(
             client.converse, slo_class=slo_class, max_tokens=max_tokens, temperature=temperature,
-            seed=seed,
+            seed=seed, mode=mode,
         )  # fmt: skip
         Chat(client, Dialogue(ask, system), timeout_s, wait_s).run()
 
@@ -173,4 +174,6 @@ def summary(result: StreamResult) -> str:
         words.append("SLO met" if result.slo_met else "SLO missed")
     if result.cut:
         words.append(f"cut after {result.generated_tokens} tokens")
+    if result.help_words:
+        words.append(result.help_words)
     return ", ".join(words)

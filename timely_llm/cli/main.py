@@ -33,6 +33,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fleet": ("nodes", "Run simulated robots against a plan server."),
         "talkers": ("nodes", "Run simulated people who talk with a plan server."),
+        "cloud-stand-in": (
+            "cloud.stand_in",
+            "Run a cloud of this machine until Ctrl-C: an engine with OpenAI's HTTP interface.",
+        ),
     },
     "Ask a running server": {
         "ask": (
@@ -107,7 +111,7 @@ class Commands(Group):
 
 @click.group(
     cls=Commands,
-    places={name: f"{module}:{name}" for name, module in COMMANDS.items()},
+    places={name: f"{module}:{name.replace('-', '_')}" for name, module in COMMANDS.items()},
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(__version__, prog_name="timely-llm")

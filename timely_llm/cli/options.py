@@ -16,6 +16,7 @@ from timely_llm.completion import shipped_skill_sets
 from timely_llm.core.errors import EngineError, TimelyError
 from timely_llm.core.object_reference import is_reference
 from timely_llm.core.output_file import JSON, Kind, OutputFileError, check
+from timely_llm.core.request import RequestMode
 from timely_llm.engines.paces import PACES, pace_profile
 from timely_llm.engines.simulated import MEASURED
 from timely_llm.policies.registry import POLICIES
@@ -143,6 +144,11 @@ TEMPERATURE = click.option(
 DRAWN = click.option(
     "--seed", type=SEED, default=0, help="Seed of sampling; without effect at temperature 0."
 )
+MODE = click.option(
+    "--mode", type=click.Choice([mode.name.lower() for mode in RequestMode]), default="direct",
+    help="The author. direct: the server alone. progressive: a cloud writes a short sketch, and the"
+    " server expands it. auto: the server chooses.",
+)  # fmt: skip
 PARAMS_FILE = click.option(
     "--params-file", type=EXISTING_FILE,
     help="File with ROS parameters of the node; options of this command override it.",

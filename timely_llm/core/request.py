@@ -60,6 +60,17 @@ class ReportState(IntEnum):
     RETURNED = 4
 
 
+class RequestMode(IntEnum):
+    """The author of an answer or a plan; the constants of the actions have the same numbers."""
+
+    DIRECT = 0
+    """The server alone: nothing of the request leaves it."""
+    PROGRESSIVE = 1
+    """A cloud writes a short sketch, and the server expands its parts."""
+    AUTO = 2
+    """The server chooses."""
+
+
 class Rejected(RequestError):
     """A request is refused.
 
@@ -138,6 +149,7 @@ class Request:
         max_tokens: most tokens to generate.
         temperature: 0 for the most likely token at each step, up to 2 for more variety.
         seed: seed of the sampling; the same seed gives the same text.
+        mode: its author.
         dispatcher: full name of the dispatcher that sent it; empty: its client did.
 
     Raises:
@@ -146,6 +158,7 @@ class Request:
 
     request_id: str
     agent: str
+    mode: RequestMode = field(default=RequestMode.DIRECT, kw_only=True)
     max_tokens: int = field(default=256, kw_only=True)
     temperature: float = field(default=0.0, kw_only=True)
     seed: int = field(default=0, kw_only=True)
@@ -154,6 +167,7 @@ class Request:
     def __post_init__(self) -> None:
         check_name("request_id", self.request_id)
         check_name("agent", self.agent)
+        kind("mode", self.mode, RequestMode)
         whole("max_tokens", self.max_tokens, 1, MAX_TOKENS)
         number("temperature", self.temperature, 0, 2)
         if self.dispatcher:
@@ -171,6 +185,11 @@ class Result:
     Attributes:
         error_msg: one sentence, empty without an error; clipped and made printable.
         retry_after_s: seconds after which a refused request may be taken; 0: nothing is known.
+        mode_used: its author: `DIRECT` or `PROGRESSIVE`.
+        cloud_tokens: tokens that a cloud generated for it; all other counts are the server's own.
+        cloud_time_s: time in which a cloud worked on it, seconds.
+        fallback: why a cloud that was asked for did not help, or not to the end, in one sentence;
+            empty: it did.
     """
 
     request_id: str
@@ -178,9 +197,23 @@ class Result:
     error_code: ErrorCode
     error_msg: str
     retry_after_s: float = field(default=0.0, kw_only=True)
+    mode_used: RequestMode = field(default=RequestMode.DIRECT, kw_only=True)
+    cloud_tokens: int = field(default=0, kw_only=True)
+    cloud_time_s: float = field(default=0.0, kw_only=True)
+    fallback: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "error_msg", sentence(self.error_msg))
+        object.__setattr__(self, "fallback", sentence(self.fallback))
+
+    @property
+    def help_words(self) -> str:
+        """How a cloud helped, or why not; empty: none was asked for."""
+        words = self.fallback and f"without the cloud's help: {self.fallback}"
+        if self.mode_used is RequestMode.PROGRESSIVE:
+            words = f"with {self.cloud_tokens} tokens of the cloud in {self.cloud_time_s:.1f} s"
+            words += f" ({self.fallback})" if self.fallback else ""
+        return words
 
 
 @dataclass(frozen=True)
@@ -401,6 +434,7 @@ class StreamChunk:
         index: number of the token, from 0, without gaps.
         text: whole characters; empty while a character is incomplete.
         final: the answer is complete.
+        part: number of the sketch's part that it expands, from 1; 0: it expands none.
     """
 
     request_id: str
@@ -408,6 +442,7 @@ class StreamChunk:
     index: int
     text: str
     final: bool = False
+    part: int = 0
 
 
 @dataclass(frozen=True)

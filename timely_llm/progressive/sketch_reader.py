@@ -33,6 +33,8 @@ _CONTROL = re.compile(
     r"|<\||\|>|\*\*|`",
     re.IGNORECASE,
 )
+_RAW = 4
+"""Characters that are read for one of a part: what is left out takes some."""
 _JOINERS = "\u200c\u200d"  # between letters of Persian and of Indic scripts
 
 
@@ -57,10 +59,10 @@ class SketchReader:
     ) -> None:
         self._most_parts = most_parts
         self._most_characters = most_characters
-        self._room = 4 * (most_parts + 2) * most_characters
+        self._room = _RAW * (most_parts + 2) * most_characters
         self._checker = SentenceChecker(1.0)
         self._text: list[str] = []
-        self._prose = False  # a sentence of this line was read already
+        self._prose: bool | None = None  # whether this line is read by sentences; None: not known
         self._list = False  # an item was read already
         self._parts: list[Part] = []
         self._expected_tokens = 0
@@ -87,10 +89,12 @@ class SketchReader:
             sentence = bool(self._checker.feed(char))
             if char == "\n":
                 self._take()
-                self._prose = False
-            elif sentence and (self._prose or not _ITEM.match("".join(self._text))):
-                self._take()
-                self._prose = True
+                self._prose = None
+            elif sentence:
+                if self._prose is None:
+                    self._prose = _ITEM.match("".join(self._text)) is None
+                if self._prose:
+                    self._take()
         return tuple(self._parts[known:])
 
     def end(self) -> tuple[Part, ...]:
@@ -103,7 +107,8 @@ class SketchReader:
 
     def _take(self) -> None:
         """Take what was read as a part, as a length, or not at all."""
-        raw, self._text = "".join(self._text), []
+        raw = "".join(self._text)[: _RAW * self._most_characters]
+        self._text = []
         item = None if self._prose else _ITEM.match(raw)
         text = clean(raw[item.end() :] if item else raw)
         length = _LENGTH.fullmatch(text)

@@ -22,6 +22,7 @@ from timely_llm.core.request import (
     PlanRequest,
     PlanResult,
     ReportState,
+    RequestMode,
     Result,
     StreamChunk,
     StreamRequest,
@@ -287,6 +288,19 @@ def error_code(number: int) -> ErrorCode:
     return ErrorCode(number) if number in frozenset(ErrorCode) else ErrorCode.ENGINE_FAILED
 
 
+def request_mode(number: int) -> RequestMode:
+    """Return the mode of a number.
+
+    Raises:
+        RequestError: it is none of the constants.
+    """
+    try:
+        return RequestMode(number)
+    except ValueError as error:
+        allowed = ", ".join(f"{mode.value} ({mode.name})" for mode in RequestMode)
+        raise RequestError(f"mode must be one of {allowed}, not {number}") from error
+
+
 def step_message(result: StepResult) -> msg.EngineStep:
     """Return the result of a step as a message."""
     return msg.EngineStep(
@@ -318,18 +332,19 @@ def stats_message(values: Mapping[str, Any]) -> msg.ServerStats:
 
 
 CODE = (int, error_code)
+MODE = (int, request_mode)
 TIME_UTILITY = MessageTable(TimeUtility, msg.TimeUtility)
 SLO = MessageTable(Slo, None)
 PLAN_REQUEST = MessageTable(
     PlanRequest,
     msg.PlanRequest,
-    converted={"time_utility": (TIME_UTILITY.message, TIME_UTILITY.read)},
+    converted={"mode": MODE, "time_utility": (TIME_UTILITY.message, TIME_UTILITY.read)},
 )
 PLAN_RESULT = MessageTable(
     PlanResult,
     msg.PlanResult,
     renamed={"response_s": "response_time", "waiting_s": "waiting_time"},
-    converted={"error_code": CODE},
+    converted={"error_code": CODE, "mode_used": MODE},
 )
 SKILL_CALL = MessageTable(SkillCall, msg.SkillCall, left_out=("arguments", "parameters"))
 SEGMENT = MessageTable(
@@ -353,15 +368,18 @@ STREAM_REQUEST = MessageTable(
     msg.StreamRequest,
     renamed={"words_per_s": "words_per_s"},
     converted={
+        "mode": MODE,
         "messages": (
             lambda said: list(map(CHAT_MESSAGE.message, said)),
             lambda messages: tuple(map(CHAT_MESSAGE.read, messages)),
-        )
+        ),
     },
     left_out=("slo",),
 )
 STREAM_CHUNK = MessageTable(StreamChunk, msg.StreamChunk)
-STREAM_RESULT = MessageTable(StreamResult, msg.StreamResult, converted={"error_code": CODE})
+STREAM_RESULT = MessageTable(
+    StreamResult, msg.StreamResult, converted={"error_code": CODE, "mode_used": MODE}
+)
 
 _STATES = {
     state: getattr(msg.RequestStatus, state.name) for state in State if state is not State.ENDED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from timely_llm.core.errors import PlanError
 from timely_llm.core.events.schema import CompleteEvent, EndEvent, RunEvent
@@ -13,6 +14,8 @@ from timely_llm.serving.delivery import PlanDelivery, StreamDelivery
 from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.removals import Removals
 
+NO_CLOUD = "this server asks no cloud"
+"""Why a request for help has none. Where a cloud is asked, no such request comes to a loop."""
 Delivery = PlanDelivery | StreamDelivery
 
 
@@ -146,10 +149,13 @@ def result_of(generation: Generation, code: ErrorCode, reason: str) -> Result:
         code: how it ends.
         reason: the error's message; empty without an error.
     """
+    result: Result
     if isinstance(generation, StreamGeneration):
-        return _stream_result(generation, code, reason)
-    assert isinstance(generation, PlanGeneration)
-    return _plan_result(generation, code, reason)
+        result = _stream_result(generation, code, reason)
+    else:
+        assert isinstance(generation, PlanGeneration)
+        result = _plan_result(generation, code, reason)
+    return replace(result, fallback=NO_CLOUD) if generation.request.mode else result
 
 
 def _plan_result(generation: PlanGeneration, code: ErrorCode, reason: str) -> PlanResult:

@@ -114,6 +114,7 @@ def stream_message(request: StreamRequest, time_ns: int = 0) -> Any:
         max_tokens=request.max_tokens,
         temperature=request.temperature,
         seed=request.seed,
+        mode=int(request.mode),
         first_token=request.first_token,
         dispatcher=request.dispatcher,
     )

@@ -82,7 +82,7 @@ def each_junk(call: Callable[..., object], **valid: object) -> None:
 def test_a_plan_is_asked_for(client: PlanClient) -> None:
     each_junk(
         client.submit, task="x", time_utility=NORMAL, max_tokens=0, temperature=0.0, seed=0,
-        request_id="", closed_loop=None, plan="",
+        request_id="", closed_loop=None, plan="", mode="direct",
     )  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_a_plan_is_executed(client: PlanClient) -> None:
     each_junk(
         client.execute, task="x", skills={}, time_utility=NORMAL, on_progress=None, absent=(),
         otherwise=repr, skill_set=file, timeout_s=1.0, max_tokens=0, temperature=0.0, seed=0,
-        plan="", log=None,
+        plan="", log=None, mode="direct",
         request_id="",
     )  # fmt: skip
 
@@ -115,6 +115,7 @@ def test_an_answer_is_asked_for(talker: TalkClient) -> None:
     each_junk(
         talker.converse, said="x", slo_class="", slo=None, weight=0.0, conversation="", turn=0,
         words_per_s=0.0, max_tokens=0, temperature=0.0, seed=0, request_id="",
+        mode="direct",
     )  # fmt: skip
     each_junk(talker.result_of, request_id="x", timeout_s=0.02)
     with pytest.raises(PlanTimeout):

@@ -32,7 +32,7 @@ from timely_llm.robots.client.pending import PlanClientError, PlanTimeout, Serve
 from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import ClientNode
-from timely_llm.ros.client.session import ServerClient, check_sampling
+from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
 
 if TYPE_CHECKING:  # its import takes a while, and only an execution needs it
     from timely_llm.skills.skill_set import SkillSet
@@ -100,6 +100,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         request_id: str = "",
         closed_loop: bool | None = None,
         plan: str | None = None,
+        mode: str = "direct",
     ) -> PlanTask:
         """Ask for a plan and return at once; a refusal comes with its segments or its result.
 
@@ -120,6 +121,9 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
                 model; the task may be empty then. None: the model makes the plan. The server needs
                 `accept_plans`. A failed segment ends the request with EXECUTION_FAILED: the model
                 does not continue such a plan.
+            mode: the plan's author: `direct`: the server alone; `progressive`: a cloud names the
+                steps, and the server plans them; `auto`: the server chooses. Without a cloud the
+                server writes all alone, and `fallback` of the result says why.
 
         Raises:
             RequestError: a field is empty, too large or not a sane number.
@@ -134,7 +138,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         request = PlanRequest(
             text("request_id", request_id) or uuid.uuid4().hex, self.agent, self._skill_set, task,
             time_utility, closed_loop is not False, plan or "", max_tokens=max_tokens or 1,
-            temperature=temperature, seed=seed,
+            temperature=temperature, seed=seed, mode=check_mode(mode),
         )  # fmt: skip
         if self._use_sim_time:
             self._node.simulation.await_clock(HEAR_S)
@@ -162,6 +166,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         request_id: str = "",
         plan: str | None = None,
         log: CallLog | None = None,
+        mode: str = "direct",
     ) -> Executed:
         """Ask for a plan, execute it as it comes, and return what was done: `submit` and `execute`.
 
@@ -183,6 +188,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
             request_id: unique; empty: one is made.
             plan: a plan written by hand, as in `submit`; None: the model makes the plan.
             log: keeps the calls for `resume`.
+            mode: the plan's author, as in `submit`.
 
         Raises:
             RequestError: a field is empty, too large or not a sane number.
@@ -197,7 +203,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         Callables(known, skills, absent, otherwise, PlanClientError)  # refuses what does not fit
         asked = self.submit(
             task, time_utility, max_tokens=max_tokens, temperature=temperature, seed=seed,
-            request_id=request_id, plan=plan,
+            request_id=request_id, plan=plan, mode=mode,
         )  # fmt: skip
         return asked.execute(
             skills, on_progress=on_progress, absent=absent, otherwise=otherwise,

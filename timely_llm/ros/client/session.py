@@ -19,16 +19,17 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 from timely_llm import srv
-from timely_llm.core.arguments import kind, number, seconds, whole
+from timely_llm.core.arguments import kind, number, seconds, text, whole
 from timely_llm.core.errors import ConfigurationError, RequestError, TimelyError
 from timely_llm.core.request import (
     MAX_TOKENS,
     ExecutionReport,
     ReportState,
+    RequestMode,
     check_name,
     check_text,
 )
-from timely_llm.core.text import quoted
+from timely_llm.core.text import listed, quoted
 from timely_llm.robots.client.pending import (
     AnyResult,
     Pending,
@@ -369,3 +370,15 @@ def check_sampling(max_tokens: int, temperature: float, seed: int) -> tuple[int,
         number("temperature", temperature, 0, 2),
         whole("seed", seed, 0, SEEDS - 1),
     )
+
+
+def check_mode(mode: str) -> RequestMode:
+    """Return the mode of a name: direct, progressive or auto.
+
+    Raises:
+        RequestError: it is none of them.
+    """
+    names = {one.name.lower(): one for one in RequestMode}
+    if text("mode", mode) not in names:
+        raise RequestError(f"mode must be one of {listed(list(names))}, not {quoted(mode)}")
+    return names[mode]

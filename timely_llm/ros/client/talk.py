@@ -38,7 +38,7 @@ from timely_llm.robots.client.pending import (
     failed,
 )
 from timely_llm.ros.client.node import TalkNode
-from timely_llm.ros.client.session import ServerClient, check_sampling
+from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
 from timely_llm.ros.conversions import SLO, STREAM_REQUEST
 
 
@@ -198,6 +198,7 @@ class TalkClient(ServerClient[TalkNode, Answer, StreamResult]):
         temperature: float = 0.0,
         seed: int = 0,
         request_id: str = "",
+        mode: str = "direct",
     ) -> Answer:
         """Ask for an answer and return at once; a refusal comes with its text or its result.
 
@@ -218,6 +219,9 @@ class TalkClient(ServerClient[TalkNode, Answer, StreamResult]):
             temperature: 0: always the most likely token; up to 2.
             seed: with a temperature, the same seed gives the same answer.
             request_id: unique; empty: one is made.
+            mode: the answer's author: `direct`: the server alone; `progressive`: a cloud sketches
+                it, and the server expands the parts; `auto`: the server chooses. Without a cloud
+                the server writes all alone, and `fallback` of the result says why.
 
         Raises:
             RequestError: a field is empty, too large or not a sane number.
@@ -238,6 +242,7 @@ class TalkClient(ServerClient[TalkNode, Answer, StreamResult]):
             request_id or uuid.uuid4().hex, self.agent, messages, slo or Slo(), weight,
             conversation, turn, words_per_s or READING_WORDS_PER_S,
             max_tokens=max_tokens or 1, temperature=temperature, seed=seed,
+            mode=check_mode(mode),
         )  # fmt: skip
         # The server chooses values that are not given.
         left_open = {"max_tokens": max_tokens, "words_per_s": words_per_s, "slo_class": slo_class}

@@ -152,6 +152,7 @@ class PlanServer(ServingNode):
             self._replicas.relay.close()
             self._replicas.close()
             self._replicas = None
+        self._end_help()
 
     def _beat(self) -> None:
         """Let the replicas, or the feed of the load, do what is due."""
@@ -187,7 +188,7 @@ class PlanServer(ServingNode):
         if is_cluster(values):
             return self._make_replicas()
         self._server = make_server(
-            values, read_skill_sets(values), self.interface, self._wall, self.get_logger(),
+            values, read_skill_sets(values), self._sink, self._wall, self.get_logger(),
             self._claim.check_serving, self._simulation.clock,
         )  # fmt: skip
         if values["step_timeout_s"]:
@@ -212,7 +213,7 @@ class PlanServer(ServingNode):
             )
         values = self.values
         self._replicas = make_replicas(
-            values, self.get_fully_qualified_name(), self.interface, self._wall,
+            values, self.get_fully_qualified_name(), self._sink, self._wall,
             self._say, self._wake, self._claim.check_serving,
         )  # fmt: skip
         self._health.configured(

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from diagnostic_msgs.msg import DiagnosticArray
 from rcl_interfaces.msg import SetParametersResult
@@ -29,10 +29,15 @@ from timely_llm.ros.parameters import NodeParameter, check_changes, declare, rea
 from timely_llm.ros.process import POLL_S, executor_of, ros, spin, undisturbed
 from timely_llm.ros.server.claim import Claim
 from timely_llm.ros.server.health import Health, StatsFeed
+from timely_llm.ros.server.help import make_help
 from timely_llm.ros.server.interface import ServerInterface
 from timely_llm.ros.server.setup import slo_classes
 from timely_llm.ros.simulation import Simulation
 from timely_llm.serving.server.face import RequestServer
+from timely_llm.serving.sink import ServerSink
+
+if TYPE_CHECKING:
+    from timely_llm.progressive.server import ProgressiveServer
 
 log = logging.getLogger(__name__)
 SUCCESS, FAILURE = TransitionCallbackReturn.SUCCESS, TransitionCallbackReturn.FAILURE
@@ -82,6 +87,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         super().__init__("plan_server")
         self._wall = WallClock()
         self._serves: NodeServer | None = None
+        self._help: ProgressiveServer | None = None
         self._starting = self._observing = False
         self._problem = ""
         declare_number(self)
@@ -98,6 +104,11 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         self._claim = Claim(self, self._wall)
         self._feed = StatsFeed(self._stats.publish, lambda: self.get_clock().now().to_msg())
         self._health_s = 0.0
+
+    @property
+    def _sink(self) -> ServerSink:
+        """What takes the requests, segments, tokens and results of the server."""
+        return self._help or self.interface
 
     @abstractmethod
     def _make(self) -> NodeServer:
@@ -171,6 +182,8 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         now = self._wall.now()
         self.interface.notices.flush()
         self._simulation.log_changes(now)
+        if self._help is not None:
+            self._help.tick()
         if self._serves is not None:
             self._feed.tick(now, self.values["stats_period_s"], self._observe)
         if now >= self._health_s + HEALTH_PERIOD_S:
@@ -187,7 +200,11 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         waits = self.interface.waiting > 0
         if (waits or self.interface.reading) and self.values["executor"] == "events":
             time.sleep(NAP_S)  # this executor does not wait while a coroutine waits
-        return NAP_S if waits else min(POLL_S, self._feed.wait_s(self._wall.now()))
+        if waits:
+            return NAP_S
+        now = self._wall.now()
+        help_s = math.inf if self._help is None else max(self._help.wake_s() - now, 0.0)
+        return min(POLL_S, self._feed.wait_s(now), help_s)
 
     def drain(self, timeout_s: float) -> Callable[[], bool]:
         """Finish open requests within `timeout_s`; return a function: whether it goes on."""
@@ -201,6 +218,13 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         server, self._serves = self._serves, None
         if server is not None:
             server.close()
+        self._end_help()
+
+    def _end_help(self) -> None:
+        """Ask no cloud any more."""
+        helps, self._help = self._help, None
+        if helps is not None:
+            helps.close()
 
     def _look_for_others(self, executor: Executor, limit_s: float = math.inf) -> None:
         """Look for other servers in the ROS graph until the claim is old enough, at most `limit_s`.
@@ -229,17 +253,22 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         try:
             self.values = values = read(self, self.TABLE)
             self.interface.streams.slo_classes = slo_classes(values)
+            self._help = make_help(values, self.interface, self._wall, self._wake)
             server = self._make()
         except TimelyError as error:
+            self._end_help()
             return self._refuse(str(error))
         except Exception as error:
+            self._end_help()
             log.debug("the server cannot be configured", exc_info=True)
             return self._refuse(f"cannot be configured: {type(error).__name__}: {error}")
         self._serves = server
         server.accept(False)
         self.interface.plans.max_tokens = values["max_tokens"]
         self.interface.streams.max_tokens = values["max_answer_tokens"]
-        self.interface.serve(server)
+        if self._help is not None:
+            self._help.attach(server)
+        self.interface.serve(self._help or server)
         self._feed.restart()
         self._observing = False
         self._log_state("configured", "accepts no requests until it is activated")

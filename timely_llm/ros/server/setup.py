@@ -15,6 +15,7 @@ from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
 from timely_llm.ros.parameters import NodeParameter
 from timely_llm.ros.process import EXECUTOR
 from timely_llm.ros.server.claim import FIND_S
+from timely_llm.ros.server.help import CLOUD
 from timely_llm.serving.busy import GATES
 
 DEFAULT_LEAD_S = 0.5
@@ -159,7 +160,7 @@ FIXED = (
 )  # fmt: skip
 """Parameters that are read once, at the start. All that name a file, a model or an option of the
 engine are among them, because any node can set a parameter of any other."""
-PARAMETERS = tuple(replace(parameter, fixed=False) for parameter in CONFIGURED) + FIXED
+PARAMETERS = tuple(replace(parameter, fixed=False) for parameter in CONFIGURED) + FIXED + CLOUD
 
 
 def slo_classes(values: dict[str, Any]) -> dict[str, SloClass]:

@@ -208,6 +208,7 @@ def _plan_request(job: Job, time_ns: int) -> Any:
         max_tokens=0,
         temperature=0.0,
         seed=0,
+        mode=0,
         closed_loop=False,
         epoch=0,
         dispatcher="",

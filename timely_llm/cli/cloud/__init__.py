@@ -1,0 +1,1 @@
+"""`timely-llm cloud-...`: help from a cloud, on one machine."""

@@ -1,0 +1,277 @@
+"""One answer with help: a cloud writes its sketch, and the edge expands each part."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from timely_llm.cloud.prompts import answer_sketch, expansion
+from timely_llm.core.generation import StreamGeneration
+from timely_llm.core.request import (
+    ErrorCode,
+    Rejected,
+    RequestMode,
+    StreamChunk,
+    StreamRequest,
+    StreamResult,
+)
+from timely_llm.core.slo import LONGEST_S, Listener, Slo
+from timely_llm.progressive.helped import HelpedRequest, Outlets
+from timely_llm.progressive.settings import HelpSettings
+from timely_llm.serving.pool import result_of
+
+LEAST_TOKENS = 16
+"""Least tokens of a part, if the answer has them left."""
+_SENTENCE_ENDS = re.compile(r"[.!?:;][\"')\]]*\s*$")
+
+
+@dataclass(eq=False)
+class _Section:
+    """A text of the edge: the opening, or the expansion of a part.
+
+    Attributes:
+        request_id: at the edge.
+        part: number of the part, from 1; 0: the opening.
+        budget: most tokens that it may have.
+        made: tokens so far.
+        text: of these tokens.
+        waiting: texts of tokens that an earlier section keeps from the listener.
+        complete: the edge is through with it.
+        said: the listener has words of it.
+    """
+
+    request_id: str
+    part: int
+    budget: int
+    made: int = 0
+    text: str = ""
+    waiting: list[str] = field(default_factory=list)
+    complete: bool = False
+    said: bool = False
+
+
+class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
+    """One answer for which a cloud writes a sketch.
+
+    The opening ends with its sentence when the first part of a sketch is there; without a sketch it
+    goes on to the end. A part is expanded when the listener will need it: one at a time, and
+    several at a time only while the listener has words for less than `lead_s`. A chunk is passed on
+    when all before it have been.
+
+    Args:
+        request: of the client, with all messages of its conversation.
+        outlets: take what is to be done.
+        settings: of the help.
+        now: seconds on the clock of all calls.
+    """
+
+    def __init__(
+        self, request: StreamRequest, outlets: Outlets, settings: HelpSettings, now: float
+    ) -> None:
+        chat = answer_sketch(request.messages, settings.sketch_words)
+        super().__init__(request, outlets, settings, chat, now)
+        self._record = StreamGeneration(
+            self.key, request, now, 0, 0, listener=Listener(request.words_per_s)
+        )
+        self._sections = [_Section(self.key, 0, request.max_tokens)]
+        self._at = 0  # the section that the listener gets now
+        self._left = request.max_tokens  # tokens that no section of a part may have yet
+        self._expanded = 0  # parts that were given to the edge
+
+    @property
+    def opening(self) -> StreamRequest:
+        """The request that begins at the edge, without a mode."""
+        return replace(self.request, mode=RequestMode.DIRECT, conversation="", turn=0)
+
+    @property
+    def made_so_far(self) -> tuple[int, str]:
+        """Chunks that were delivered, and their text."""
+        return self.delivered, "".join(self._record.pieces)
+
+    @property
+    def delivered(self) -> int:
+        """Chunks that were delivered."""
+        return len(self._record.token_ids)
+
+    def due_in_s(self, now: float) -> float:
+        """Return the seconds until the next token is needed."""
+        return self._record.due_s - now
+
+    def wake_s(self, now: float) -> float:
+        """Return when `tick` is needed at the latest."""
+        if self.result is not None or not self._has_more:
+            return math.inf
+        return max(now + self._spare_s(now), self._again_s)
+
+    def tick(self, now: float) -> None:
+        """Expand the parts that the listener will need."""
+        while self._is_due(now):
+            self._expand(now)
+
+    def made(self, what: StreamChunk, now: float) -> None:
+        """Take a token of a section."""
+        section = self._section(what.request_id)
+        if self.result is not None or section is None or section.complete:
+            return
+        section.made += 1
+        section.text += what.text
+        section.waiting.append(what.text)
+        self._record.tally.generated_tokens += 1
+        self._end_opening(now)
+        self._pass_on(now)
+
+    def piece_ended(self, result: StreamResult, now: float) -> None:
+        """Take the end of a section."""
+        section = self._section(result.request_id)
+        if self.result is not None or section is None:
+            return
+        record = self._record
+        record.tally.prompt_tokens += result.prompt_tokens
+        record.tally.recomputed_tokens += result.recomputed_tokens
+        record.kept_tokens += result.kept_tokens
+        if section.complete:
+            return
+        if result.error_code is not ErrorCode.NONE:
+            self.cancel(result.error_code, result.error_msg, now)
+            return
+        record.cut = result.cut and not section.part
+        self._complete(section)
+        self._pass_on(now)
+
+    def refused(self, request_id: str, error: Rejected, now: float) -> None:
+        """Take the refusal of a section: it is tried again, but not for ever."""
+        section = self._section(request_id)
+        if self.result is not None or section is None or not self._tries_again(error, now):
+            return
+        place = self._sections.index(section)
+        for later in self._sections[place + 1 :]:  # asked for together with this one
+            self._outlets.end_part(later.request_id)
+        self._left += sum(one.budget for one in self._sections[place:])
+        del self._sections[place:]
+        self._expanded = section.part - 1
+
+    def cancel(self, code: ErrorCode, reason: str, now: float) -> None:
+        """End all sections, and the answer."""
+        if self.result is not None:
+            return
+        for section in self._sections:
+            if not section.complete:
+                self._outlets.end_part(section.request_id)
+        self._end(result_of(self._record, code, reason), self._expanded > 0, now)
+
+    def _sketched(self, now: float) -> None:
+        self._end_opening(now)
+        self._pass_on(now)
+
+    def _sketch_over(self, now: float) -> None:
+        if self._problem and self.parts:
+            self._problem += f"; parts of its sketch that were expanded: {len(self.parts)}"
+        self._pass_on(now)
+
+    def _section(self, request_id: str) -> _Section | None:
+        found = (section for section in self._sections if section.request_id == request_id)
+        return next(found, None)
+
+    def _complete(self, section: _Section) -> None:
+        section.complete = True
+        self._left += (section.budget if section.part else 0) - section.made
+
+    def _end_opening(self, now: float) -> None:
+        """End the opening with its sentence if parts follow."""
+        opening = self._sections[0]
+        if opening.complete or not self.parts or not opening.made:
+            return
+        if opening.made >= self._settings.opening_tokens or _SENTENCE_ENDS.search(opening.text):
+            self._complete(opening)
+            self._outlets.end_part(opening.request_id)
+
+    @property
+    def _has_more(self) -> bool:
+        """Whether a part waits for its expansion, and may have tokens."""
+        return self._expanded < len(self.parts) and self._left > 0
+
+    def _spare_s(self, now: float) -> float:
+        """Return the seconds until the listener has words for less than the lead."""
+        return self._record.listener.credit_s(now) - self._settings.lead_s
+
+    def _is_due(self, now: float) -> bool:
+        """Return whether one more part is to be expanded."""
+        if self.result is not None or not self._has_more or now < self._again_s:
+            return False
+        running = sum(not section.complete for section in self._sections)
+        if not running:
+            return True
+        return running < self._settings.most_parallel and self._spare_s(now) <= 0.0
+
+    def _expand(self, now: float) -> None:
+        """Give the next part to the edge."""
+        part, request = self.parts[self._expanded], self.request
+        share = max(self._left // (len(self.parts) - self._expanded), LEAST_TOKENS)
+        budget = min(self._left, self._settings.part_tokens, share)
+        query, sketch = request.messages[-1].content, " ".join(one.text for one in self.parts)
+        child = StreamRequest(
+            f"{self.key[:80]}~{part.index + 1}-{uuid4().hex[:12]}",
+            request.agent,
+            (*request.messages[:-1], *expansion(query, sketch, part.text)),
+            self._slo(now),
+            request.weight,
+            words_per_s=request.words_per_s,
+            max_tokens=budget,
+            temperature=request.temperature,
+            seed=request.seed,
+        )
+        self._left -= budget
+        self._expanded += 1
+        self._sections.append(_Section(child.request_id, part.index + 1, budget))
+        self._outlets.ask_edge(self.key, child)
+
+    def _slo(self, now: float) -> Slo:
+        """Return the service level of a part: its first token is due when the words run out."""
+        slo, record = self.request.slo, self._record
+        credit_s = record.listener.credit_s(now)
+        left_s = record.arrival_s + slo.deadline_s - now
+        return replace(
+            slo,
+            ttft_s=min(max(credit_s, slo.ttft_s), LONGEST_S),
+            deadline_s=max(left_s, slo.tpot_s) if slo.real_time else math.inf,
+        )
+
+    def _pass_on(self, now: float) -> None:
+        """Deliver what the listener may have, expand what is due, and end what is through."""
+        while self._at < len(self._sections):
+            section = self._sections[self._at]
+            for text in section.waiting:
+                self._say(section, text, now)
+            section.waiting.clear()
+            if not section.complete:
+                break
+            self._at += 1
+        self.tick(now)
+        if self.result is not None or self._at < len(self._sections) or self._has_more:
+            return
+        if self.parts and self._cloud_open and self._left > 0:
+            return  # more parts come
+        self._record.cut |= self._expanded < len(self.parts)
+        self._deliver("", self._sections[-1].part, now, final=True)
+        self._end(result_of(self._record, ErrorCode.NONE, ""), self._expanded > 0, now)
+
+    def _say(self, section: _Section, text: str, now: float) -> None:
+        """Deliver the text of a token; a space keeps sections apart."""
+        if section.part and not section.said:
+            text = text.lstrip()
+            if text and not "".join(self._record.pieces)[-1:].isspace():
+                text = f" {text}"
+        if text:
+            section.said = True
+            self._deliver(text, section.part, now)
+
+    def _deliver(self, text: str, part: int, now: float, final: bool = False) -> None:
+        record = self._record
+        index = self.request.first_token + len(record.token_ids)
+        record.token_ids.append(0)  # of a listener that counts chunks
+        record.pieces.append(text)
+        record.token_arrived(now)
+        record.listener.receive(text, now)
+        self._outlets.deliver(StreamChunk(record.key, self.request.agent, index, text, final, part))

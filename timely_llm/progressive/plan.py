@@ -1,0 +1,351 @@
+"""One plan with help: the edge begins it, a cloud names its steps, and the edge plans them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from timely_llm.cloud.prompts import plan_sketch
+from timely_llm.core.generation import PlanGeneration, PlanTally
+from timely_llm.core.request import (
+    MAX_TASK_CHARACTERS,
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    PlanResult,
+    Rejected,
+    ReportState,
+    RequestMode,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.progressive.helped import HelpedRequest, Outlets
+from timely_llm.progressive.settings import HelpSettings
+from timely_llm.serving.delivery import account, correct
+from timely_llm.serving.pool import result_of
+
+SOON_S = 0.1
+"""The first segment of a plan for which a robot waits is due after this time, seconds."""
+_WORD = re.compile(r"[^\W_]+")
+
+
+def grounded(step: str, task: str, least: float = 0.5) -> bool:
+    """Return whether at least this share of the words of a step stands in the task.
+
+    The edge plans no step of which the client did not speak, whatever a cloud writes.
+    """
+    known = {word.casefold() for word in _WORD.findall(task)}
+    words = [word.casefold() for word in _WORD.findall(step)]
+    return bool(words) and sum(word in known for word in words) >= least * len(words)
+
+
+def guided_task(task: str, steps: Sequence[str]) -> str:
+    """Return a task with the steps in which it is to be done."""
+    return "\n".join([task, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
+
+
+@dataclass(eq=False)
+class _EdgePlan:
+    """A plan that the edge makes.
+
+    Attributes:
+        request_id: at the edge.
+        segments: of its newest epoch.
+        passed: those of them that the robot has.
+        epoch: its newest epoch.
+        complete: its text is complete.
+        over: its request has ended at the edge.
+    """
+
+    request_id: str
+    segments: list[Segment] = field(default_factory=list)
+    passed: int = 0
+    epoch: int = 0
+    complete: bool = False
+    over: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the robot does not have all of its segments."""
+        return self.passed < len(self.segments)
+
+    def take(self, segment: Segment) -> bool:
+        """Take a segment; return whether the robot has it, since the last one may come twice."""
+        if segment.epoch > self.epoch:
+            self.segments.clear()
+            self.passed, self.epoch, self.complete = 0, segment.epoch, False
+        if segment.epoch == self.epoch:
+            self.segments[segment.index :] = [segment]
+            self.complete = self.complete or segment.final
+        return segment.index < self.passed
+
+
+class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
+    """One plan of which a cloud writes the steps.
+
+    The robot gets the first segment of the edge's own plan at once, and each further one when it
+    needs it. When the steps are there, the edge plans the task anew with them: no word of the cloud
+    reaches a robot but through the grammar and the checks of its skill set. What both plans have in
+    common stands. From the first difference on the new plan takes the place of what the robot has
+    not begun, as a new epoch.
+
+    Args:
+        request: of the client.
+        outlets: take what is to be done.
+        settings: of the help.
+        skills: what the robot can do, in words for the cloud.
+        now: seconds on the clock of all calls.
+    """
+
+    def __init__(
+        self,
+        request: PlanRequest,
+        outlets: Outlets,
+        settings: HelpSettings,
+        skills: str,
+        now: float,
+    ) -> None:
+        super().__init__(request, outlets, settings, plan_sketch(request.task, skills), now)
+        self._record = PlanGeneration(
+            self.key, request, now, 0, 0, epoch=request.epoch, tally=PlanTally(task=request.task)
+        )
+        self._opening = _EdgePlan(self.key, epoch=request.epoch)
+        self._guided: _EdgePlan | None = None
+        self._origins: list[tuple[_EdgePlan, Segment]] = []  # of the segments of this epoch
+        self._reports: dict[int, list[ExecutionReport]] = {}  # about these segments
+        self._compared = 0.0  # segments of the opening that the new plan has, too; inf: all
+
+    @property
+    def opening(self) -> PlanRequest:
+        """The request that begins at the edge, without a mode."""
+        return replace(self.request, mode=RequestMode.DIRECT)
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """What was delivered in the newest epoch."""
+        return self._record.segments
+
+    @property
+    def made_so_far(self) -> tuple[int, str]:
+        """Nothing: a dispatcher asks for a plan's segments."""
+        return 0, ""
+
+    @property
+    def delivered(self) -> int:
+        """Segments of the newest epoch that were delivered."""
+        return len(self._record.segments)
+
+    def due_in_s(self, now: float) -> float:
+        """Return the seconds until the next segment is needed."""
+        return self._record.due_s - now
+
+    def wake_s(self, now: float) -> float:
+        """Return when `tick` is needed at the latest."""
+        if self.result is not None:
+            return math.inf
+        if self._guided is None and self._has_steps:
+            return self._again_s
+        if self._guided is None and self._opening.waits:
+            return self._record.due_s - self._settings.plan_lead_s
+        return math.inf
+
+    def tick(self, now: float) -> None:
+        """Pass on what the robot needs now; plan with the steps if they are there."""
+        if self.result is None:
+            self._record.overrun(now)
+            self._pass_on(now)
+
+    def made(self, what: Segment, now: float) -> None:
+        """Take a segment of one of the two plans."""
+        plan = self._plan(what.request_id)
+        if self.result is not None or plan is None:
+            return
+        if what.epoch > plan.epoch:
+            self._begin_epoch(now)
+        if plan.take(what):
+            self._repeat(plan, what)
+        self._pass_on(now)
+
+    def piece_ended(self, result: PlanResult, now: float) -> None:
+        """Take the end of one of the two requests."""
+        tally = self._record.tally
+        tally.prompt_tokens += result.prompt_tokens
+        tally.generated_tokens += result.generated_tokens
+        tally.recomputed_tokens += result.recomputed_tokens
+        plan = self._plan(result.request_id)
+        if plan is None:
+            return
+        plan.over = True
+        if self.result is None and result.error_code is not ErrorCode.NONE:
+            self.cancel(result.error_code, result.error_msg, now)
+        elif self.result is None:
+            self._pass_on(now)
+
+    def refused(self, request_id: str, error: Rejected, now: float) -> None:
+        """Take the refusal of the new plan: it is asked for again, but not for ever."""
+        if self.result is None and self._tries_again(error, now):
+            self._guided = None
+
+    def report(self, report: ExecutionReport, now: float) -> None:
+        """Take a robot's report about a segment, and pass it on as one about the edge's."""
+        known = report.epoch == self._record.epoch and report.index < len(self._origins)
+        if report.state is ReportState.ALIVE or not known:
+            self._outlets.pass_report(replace(report, state=ReportState.ALIVE, request_id=""))
+            return
+        correct(self._record, report, now)
+        self._reports.setdefault(report.index, []).append(report)
+        self._forward(report)
+        if report.state is ReportState.RETURNED:
+            self.cancel(ErrorCode.NONE, "", now)
+
+    def cancel(self, code: ErrorCode, reason: str, now: float) -> None:
+        """End what is open, and the plan."""
+        for plan in (self._opening, self._guided):
+            if plan is not None and not plan.over:
+                self._outlets.end_part(plan.request_id)
+        self._end(result_of(self._record, code, reason), self._guided is not None, now)
+
+    # The sketch.
+
+    def _sketched(self, now: float) -> None:
+        if not all(grounded(part.text, self.request.task) for part in self.parts):
+            self.parts.clear()
+            self._stop_asking("the cloud names a step of which the task does not speak", now)
+            self._pass_on(now)
+
+    def _sketch_over(self, now: float) -> None:
+        if len(self.parts) == 1 and not self._problem:
+            self._problem = "the cloud sees one step: the edge's own plan stands"
+        self._pass_on(now)
+
+    @property
+    def _has_steps(self) -> bool:
+        """Whether the steps are there, and the edge's own plan has neither failed nor ended."""
+        return (
+            len(self.parts) > 1
+            and not self._cloud_open
+            and not self._problem
+            and bool(self._origins)
+            and self._record.epoch == self.request.epoch
+            and not self._record.segments[-1].final
+        )
+
+    def _ask_for_guided(self, now: float) -> None:
+        """Give the task with its steps to the edge, in place of the opening."""
+        request = self.request
+        task = guided_task(request.task, [part.text for part in self.parts])
+        if len(task) > MAX_TASK_CHARACTERS:
+            self._problem = "the task with the cloud's steps is too long"
+            return
+        due_in_s = max(self._record.due_s - now, SOON_S)
+        child = replace(
+            request,
+            request_id=f"{self.key[:80]}~{uuid4().hex[:12]}",
+            mode=RequestMode.DIRECT,
+            task=task,
+            epoch=0,
+            dispatcher="",
+            time_utility=replace(request.time_utility, ert_s=due_in_s),
+        )
+        if not self._opening.over:
+            self._outlets.end_part(self.key)
+        self._guided = _EdgePlan(child.request_id)
+        self._outlets.ask_edge(self.key, child)
+
+    # Segments.
+
+    def _plan(self, request_id: str) -> _EdgePlan | None:
+        """Return the plan of a request that counts now."""
+        now = self._guided or self._opening
+        return now if now.request_id == request_id else None
+
+    def _pass_on(self, now: float) -> None:
+        """Give the robot what it may have, in order; end what is through."""
+        if self._guided is None and self._has_steps and now >= self._again_s:
+            self._ask_for_guided(now)
+        plan = self._guided or self._opening
+        while plan.waits and (plan is self._guided or self._needs_more(now)):
+            plan.passed += 1
+            segment = plan.segments[plan.passed - 1]
+            if plan is self._opening or not self._stands(plan, segment, now):
+                self._deliver(plan, segment, now)
+        if plan.over and not plan.waits:
+            self._end(result_of(self._record, ErrorCode.NONE, ""), plan is self._guided, now)
+
+    def _needs_more(self, now: float) -> bool:
+        """Return whether the robot gets the next segment of the opening now."""
+        if not self._cloud_open or not self._origins:
+            return True
+        return now >= self._record.due_s - self._settings.plan_lead_s
+
+    def _deliver(self, plan: _EdgePlan, segment: Segment, now: float) -> None:
+        record = self._record
+        made = replace(segment, request_id=self.key, index=len(record.segments), epoch=record.epoch)
+        self._origins.append((plan, segment))
+        account(record, made, now)
+        self._outlets.deliver(made)
+
+    def _repeat(self, plan: _EdgePlan, segment: Segment) -> None:
+        """Pass on a segment once more: it is final, and may have closing brackets now."""
+        for index, (origin, former) in enumerate(self._origins):
+            if origin is plan and former.index == segment.index:
+                self._origins[index] = plan, segment
+                made = replace(self._record.segments[index], text=segment.text, final=segment.final)
+                self._record.segments[index] = made
+                self._outlets.deliver(made)
+
+    def _stands(self, plan: _EdgePlan, segment: Segment, now: float) -> bool:
+        """Return whether the robot has a segment of the new plan already, from the opening.
+
+        If it has another one in its place, what it has not begun is taken back: a new epoch.
+        """
+        if self._compared >= len(self._origins):
+            return False
+        place = int(self._compared)
+        same = self._origins[place][1].text.strip() == segment.text.strip()
+        if same and (not segment.final or place == len(self._origins) - 1):
+            self._compared += 1
+            self._origins[place] = plan, segment
+            for report in self._reports.get(place, ()):
+                self._forward(report)
+            if segment.final:
+                self._repeat(plan, segment)
+            return True
+        kept = self._origins[self._begun(now) : place]
+        self._begin_epoch(now)
+        for origin, former in kept:
+            self._deliver(origin, former, now)
+        return False
+
+    def _begun(self, now: float) -> int:
+        """Return how many of the delivered segments the robot has begun, as far as is known."""
+        record = self._record
+        if self.request.closed_loop:
+            return record.started + 1
+        begins_s, begun = record.robot_free_s, len(record.segments)
+        for segment in reversed(record.segments):
+            begins_s -= segment.predicted_s
+            if begins_s <= now:
+                return begun
+            begun -= 1
+        return begun
+
+    def _begin_epoch(self, now: float) -> None:
+        """Make void what the robot has not executed."""
+        record = self._record
+        record.epoch += 1
+        record.started = record.finished = -1
+        record.asked_s = now
+        record.segments.clear()
+        self._origins.clear()
+        self._reports.clear()
+        self._compared = math.inf
+
+    def _forward(self, report: ExecutionReport) -> None:
+        """Pass a report on as one about the edge's segment."""
+        plan, segment = self._origins[report.index]
+        self._outlets.pass_report(
+            replace(report, request_id=plan.request_id, index=segment.index, epoch=segment.epoch)
+        )

@@ -1,0 +1,429 @@
+"""A server that asks a cloud for help, with the face of the server that does the work."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TypeVar
+
+from timely_llm.cloud.contract import Cloud, CloudWords
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import State
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    Rejected,
+    Request,
+    RequestMode,
+    Result,
+    StreamChunk,
+    StreamRequest,
+    StreamResult,
+    goes_on,
+    served_already,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.step import StepResult
+from timely_llm.dispatch.conversations import DispatchedConversations
+from timely_llm.progressive.answer import HelpedAnswer
+from timely_llm.progressive.plan import HelpedPlan
+from timely_llm.progressive.settings import HelpSettings
+from timely_llm.serving.server.face import (
+    RequestServer,
+    RequestStatus,
+    RunningRequest,
+    SkillSetStore,
+)
+from timely_llm.serving.server.inbox import settle
+from timely_llm.serving.server.results import check_asked
+from timely_llm.serving.sink import ServerSink
+from timely_llm.skills.skill_set import parse_skill_set
+
+T = TypeVar("T")
+Helped = HelpedAnswer | HelpedPlan
+_EDGE = "edge"
+
+
+class ProgressiveServer:
+    """Serves requests by a server at the edge, some of them with the help of a cloud.
+
+    It is the sink of that server, and its face for clients. What comes of the edge is taken in any
+    thread and passed on at once. The edge is called by `submit`, `cancel`, `report` and `tick`
+    alone, in the thread that calls these.
+
+    Args:
+        cloud: is asked for sketches; owned from now on.
+        sink: takes what the clients get.
+        settings: when the cloud is asked.
+        clock: of all times.
+        wake: asks for a `tick`, from any thread.
+        most_conversations: conversations that are remembered.
+    """
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        sink: ServerSink,
+        settings: HelpSettings,
+        clock: Clock,
+        wake: Callable[[], None],
+        most_conversations: int = 64,
+    ) -> None:
+        self._cloud = cloud
+        self._sink = sink
+        self._settings = settings
+        self._clock = clock
+        self._wake = wake
+        self._edge: RequestServer
+        self._lock = threading.RLock()
+        self._helped: dict[str, Helped] = {}
+        self._parents: dict[str, str] = {}  # of all requests at the edge that belong to one
+        self._actions: deque[Callable[[], None]] = deque()
+        self._conversations = DispatchedConversations(most_conversations)
+        self._turns: dict[str, tuple[StreamRequest, StreamRequest]] = {}  # as asked, as sent
+        self._alone: dict[str, str] = {}  # why a request that asked for help has none
+        self._failed_s = float("-inf")
+        self._summaries: dict[str, str] = {}  # of skill sets, by their texts
+
+    def attach(self, edge: RequestServer) -> None:
+        """Pass requests to a server from now on; its sink must be this object."""
+        self._edge = edge
+
+    @property
+    def skill_sets(self) -> SkillSetStore:
+        """The registered skill sets."""
+        return self._edge.skill_sets
+
+    # The clients' calls.
+
+    def submit(self, request: Request) -> None:
+        """Accept a request.
+
+        Raises:
+            Rejected: the server does not take it, and why.
+        """
+        now = self._clock.now()
+        with self._lock:
+            self._act()
+            if request.request_id in self._parents:
+                raise served_already(request.request_id)
+            if isinstance(request, StreamRequest):
+                request = self._conversations.whole(request)
+            why = self._settings.refusal(request, now, self._failed_s)
+            if isinstance(request, PlanRequest) and request.given_plan and why is None:
+                why = "a plan written by hand needs no help"
+            if why is None:
+                self._begin(request, now)
+            else:
+                self._send(request, why)
+
+    def _send(self, request: Request, why: str) -> None:
+        """Pass a request to the edge alone."""
+        key, sent = request.request_id, replace(request, mode=RequestMode.DIRECT)
+        if isinstance(request, StreamRequest) and isinstance(sent, StreamRequest):
+            sent = self._conversations.for_server(sent, _EDGE)
+            if request.conversation:
+                self._turns[key] = request, sent
+        if why:
+            self._alone[key] = why
+        try:
+            self._edge.submit(sent)
+        except BaseException:
+            self._turns.pop(key, None)
+            self._alone.pop(key, None)
+            raise
+
+    def _begin(self, request: Request, now: float) -> None:
+        """Begin a request with help."""
+        key = request.request_id
+        helped: Helped
+        if isinstance(request, StreamRequest):
+            helped = HelpedAnswer(request, self, self._settings, now)
+        elif isinstance(request, PlanRequest):
+            helped = HelpedPlan(request, self, self._settings, self._summary(request), now)
+        else:
+            raise RequestError(f"a server cannot serve a {type(request).__name__}")
+        self._helped[key], self._parents[key] = helped, key
+        try:
+            self._edge.submit(helped.opening)
+        except BaseException:
+            del self._helped[key], self._parents[key]
+            raise
+        self._cloud.ask(helped.question, now)
+        self._wake()
+
+    def _summary(self, request: PlanRequest) -> str:
+        """Return what a robot can do, a skill a line.
+
+        Raises:
+            Rejected: its skill set is not registered.
+        """
+        text = self._edge.skill_sets.text(request.skill_set)
+        if text not in self._summaries:
+            skills = parse_skill_set(text).skills.items()
+            self._summaries[text] = "\n".join(f"{name}: {one.description}" for name, one in skills)
+        return self._summaries[text]
+
+    def report(self, report: ExecutionReport) -> None:
+        """Take a robot's word about a segment."""
+        with self._lock:
+            helped = self._helped.get(report.request_id)
+            if isinstance(helped, HelpedPlan) and helped.request.agent == report.agent:
+                helped.report(report, self._clock.now())
+            else:
+                self._edge.report(report)
+        self._wake()
+
+    def cancel(self, request_id: str, *, unless_begun: bool = False) -> Future[bool]:
+        """End a request; the future says whether it was there.
+
+        Args:
+            request_id: the request.
+            unless_begun: only if it had no step yet; else the future raises a `RequestError`.
+        """
+        with self._lock:
+            helped = self._helped.get(request_id)
+            if helped is None:
+                return self._edge.cancel(request_id, unless_begun=unless_begun)
+            if unless_begun and not helped.begun:
+                return self._edge.cancel(request_id, unless_begun=True)  # its end is ours
+            done: Future[bool] = Future()
+            if unless_begun:
+                settle(done, error=goes_on(request_id))
+            else:
+                helped.cancel(ErrorCode.CANCELED, "canceled by a client", self._clock.now())
+                settle(done, True)
+        self.tick()
+        return done
+
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request was let in and has not ended."""
+        return request_id in self._helped or self._edge.serves(request_id)
+
+    def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
+        """Return the requests that a dispatcher sent and that are served, in order of arrival."""
+
+        def with_helped(found: list[RunningRequest]) -> list[RunningRequest]:
+            mine = [
+                RunningRequest(one.request, *one.made_so_far)
+                for one in self._helped.values()
+                if dispatcher and one.request.dispatcher == dispatcher
+            ]
+            return [*self._others(found, lambda one: one.request.request_id), *mine]
+
+        return self._after(self._edge.requests_of(dispatcher), with_helped)
+
+    def result(self, request_id: str) -> Future[Result | None]:
+        """Return how a request ended of which the sink got no end; None: that is not known."""
+        return self._edge.result(request_id)
+
+    def unregister(self, name: str) -> Future[None]:
+        """Forget a skill set that no request uses; the future says why it cannot be."""
+        return self._edge.unregister(name)
+
+    def statuses(self) -> Future[list[RequestStatus]]:
+        """Return the states of the requests being served; those with help come last."""
+
+        def with_helped(found: list[RequestStatus]) -> list[RequestStatus]:
+            now = self._clock.now()
+            mine = [
+                RequestStatus(
+                    key, one.request.agent, isinstance(one, HelpedPlan),
+                    State.RUNNING if one.begun else State.QUEUED, one.delivered, one.due_in_s(now),
+                )
+                for key, one in self._helped.items()
+            ]  # fmt: skip
+            return [*self._others(found, lambda one: one.request_id), *mine]
+
+        return self._after(self._edge.statuses(), with_helped)
+
+    def segments(self, agent: str, request_id: str = "") -> Future[list[Segment]]:
+        """Return delivered segments of plans being served; see `results.segments_of`."""
+        with self._lock:
+            helped = self._helped.get(request_id)
+            if helped is not None:
+                done: Future[list[Segment]] = Future()
+                try:
+                    check_asked(agent, request_id, helped.request)
+                    settle(done, list(helped.segments) if isinstance(helped, HelpedPlan) else [])
+                except RequestError as error:
+                    settle(done, error=error)
+                return done
+
+        def with_helped(found: list[Segment]) -> list[Segment]:
+            plans = (one for one in self._helped.values() if isinstance(one, HelpedPlan))
+            mine = [
+                segment for one in plans if one.request.agent == agent for segment in one.segments
+            ]
+            return [*self._others(found, lambda one: one.request_id), *mine]
+
+        asked = self._edge.segments(agent, request_id)
+        return asked if request_id else self._after(asked, with_helped)
+
+    def _others(self, found: list[T], key: Callable[[T], str]) -> list[T]:
+        """Return what belongs to no request with help."""
+        return [one for one in found if key(one) not in self._parents]
+
+    def _after(
+        self, future: Future[list[T]], change: Callable[[list[T]], list[T]]
+    ) -> Future[list[T]]:
+        """Return a future with the changed result of another."""
+        changed: Future[list[T]] = Future()
+
+        def done(asked: Future[list[T]]) -> None:
+            try:
+                with self._lock:
+                    result = change(asked.result())
+            except BaseException as error:
+                settle(changed, error=error)
+            else:
+                settle(changed, result)
+
+        future.add_done_callback(done)
+        return changed
+
+    # The cloud, and time.
+
+    def tick(self) -> None:
+        """Take what the cloud says, do what is due, and call the edge."""
+        now = self._clock.now()
+        with self._lock:
+            for event in self._cloud.poll(now):
+                helped = self._helped.get(event.key)
+                if isinstance(event, CloudWords):
+                    if helped is not None:
+                        helped.cloud_words(event.text, now)
+                    continue
+                if event.error:
+                    self._failed_s = now
+                if helped is not None:
+                    helped.cloud_ended(event, now)
+            for helped in list(self._helped.values()):
+                if now >= helped.wake_s(now):
+                    helped.tick(now)
+            self._act()
+
+    def _act(self) -> None:
+        """Call the edge and the cloud."""
+        while self._actions:
+            self._actions.popleft()()
+
+    def wake_s(self) -> float:
+        """Return when `tick` is needed at the latest, on the clock."""
+        now = self._clock.now()
+        with self._lock:
+            if self._actions:
+                return now
+            waits = (helped.wake_s(now) for helped in self._helped.values())
+            return min(self._cloud.next_s(), *waits) if self._helped else float("inf")
+
+    def close(self) -> None:
+        """End the requests with help that the edge has not ended, and the cloud's questions."""
+        now = self._clock.now()
+        with self._lock:
+            self._cloud.close()
+            for helped in list(self._helped.values()):
+                helped.cancel(ErrorCode.SHUTTING_DOWN, "the server stops", now)
+            self._actions.clear()
+
+    # The outlets of requests with help.
+
+    def ask_edge(self, parent: str, request: Request) -> None:
+        """Submit the request of a part to the edge; a refusal comes back by `refused`."""
+        self._parents[request.request_id] = parent
+
+        def submit() -> None:
+            try:
+                self._edge.submit(request)
+            except Rejected as error:
+                del self._parents[request.request_id]
+                if (helped := self._helped.get(parent)) is not None:
+                    helped.refused(request.request_id, error, self._clock.now())
+
+        self._later(submit)
+
+    def end_part(self, request_id: str) -> None:
+        """End a request at the edge."""
+        self._later(lambda: self._edge.cancel(request_id))
+
+    def pass_report(self, report: ExecutionReport) -> None:
+        """Pass a robot's report on to the edge."""
+        self._later(lambda: self._edge.report(report))
+
+    def forget(self, key: str) -> None:
+        """Give up the question to the cloud."""
+        self._later(lambda: self._cloud.cancel(key))
+
+    def deliver(self, made: StreamChunk | Segment) -> None:
+        """Pass a chunk or a segment on to the client."""
+        if isinstance(made, StreamChunk):
+            self._sink.chunk(made)
+        else:
+            self._sink.segment(made)
+
+    def finish(self, result: Result) -> None:
+        """Pass on how a request ended."""
+        helped = self._helped.pop(result.request_id)
+        if isinstance(helped, HelpedAnswer) and isinstance(result, StreamResult):
+            self._conversations.ended(helped.request, helped.opening, "", result)
+        self._sink.ended(result)
+
+    def _later(self, action: Callable[[], object]) -> None:
+        self._actions.append(action)  # type: ignore[arg-type]
+        self._wake()
+
+    # The sink of the edge.
+
+    def accepted(self, request: Request) -> None:
+        """Publish a request of a client."""
+        parent = self._parents.get(request.request_id)
+        if parent is None:
+            self._sink.accepted(request)
+        elif parent == request.request_id and (helped := self._helped.get(parent)) is not None:
+            self._sink.accepted(helped.request)
+
+    def segment(self, segment: Segment) -> None:
+        """Take a segment."""
+        if segment.request_id not in self._parents:
+            self._sink.segment(segment)
+            return
+        with self._lock:
+            helped = self._helped.get(self._parents.get(segment.request_id, ""))
+            if isinstance(helped, HelpedPlan):
+                helped.made(segment, self._clock.now())
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        """Take a piece of an answer."""
+        if chunk.request_id not in self._parents:
+            self._sink.chunk(chunk)
+            return
+        with self._lock:
+            helped = self._helped.get(self._parents.get(chunk.request_id, ""))
+            if isinstance(helped, HelpedAnswer):
+                helped.made(chunk, self._clock.now())
+
+    def ended(self, result: Result) -> None:
+        """Take the end of a request; that of a part is not the end of its request."""
+        with self._lock:
+            key = result.request_id
+            parent = self._parents.pop(key, None)
+            if parent is not None:
+                helped = self._helped.get(parent)
+                if helped is not None:
+                    helped.piece_ended(result, self._clock.now())  # type: ignore[arg-type]
+                return
+            turn = self._turns.pop(key, None)
+            if turn is not None and isinstance(result, StreamResult):
+                self._conversations.ended(*turn, _EDGE, result)
+            if why := self._alone.pop(key, ""):
+                result = replace(result, fallback=why)
+        self._sink.ended(result)
+
+    def stepped(self, result: StepResult) -> None:
+        """Pass a step on."""
+        self._sink.stepped(result)

@@ -1,0 +1,80 @@
+"""The parameters of a cloud that helps, and the server with help that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from timely_llm.cloud.settings import MOST_QUESTIONS, CloudSettings, open_cloud
+from timely_llm.core.clock import Clock
+from timely_llm.core.request import MAX_TOKENS
+from timely_llm.ros.parameters import NodeParameter
+from timely_llm.serving.sink import ServerSink
+
+if TYPE_CHECKING:
+    from timely_llm.progressive.server import ProgressiveServer
+
+CLOUD = (
+    NodeParameter("cloud_url", "",
+              "base of an OpenAI-compatible API of a cloud that helps with requests of mode"
+              " PROGRESSIVE or AUTO, such as https://api.example.com/v1; empty: no cloud is asked"),
+    NodeParameter("cloud_model", "", "name of the cloud's model, as the cloud lists it"),
+    NodeParameter("cloud_key_variable", "",
+              "name of the environment variable with the cloud's key; empty: no key is sent"),
+    NodeParameter("cloud_plain_key", False,
+              "send the key over plain HTTP to another machine, too"),
+    NodeParameter("cloud_timeout_s", 20.0,
+              "longest time for a whole sketch, retries included, seconds", 0.1, 3600.0),
+    NodeParameter("cloud_first_token_s", 10.0,
+              "longest time to the first word of a sketch, seconds", 0.1, 3600.0),
+    NodeParameter("cloud_silence_s", 5.0,
+              "longest time between two words of a sketch, seconds", 0.1, 3600.0),
+    NodeParameter("cloud_connect_s", 3.0,
+              "longest time to open a connection, seconds", 0.1, 3600.0),
+    NodeParameter("cloud_max_questions", 64, "most open questions to the cloud", 1, MOST_QUESTIONS),
+    NodeParameter("cloud_never_for", [""],
+              "agents; nothing of their requests is sent to the cloud, whatever the mode"),
+    NodeParameter("cloud_sketch_tokens", 256, "most tokens of a sketch", 16, MAX_TOKENS),
+    NodeParameter("cloud_auto_tokens", 200,
+              "AUTO: answers that may have at least this many tokens get help", 1, MAX_TOKENS),
+    NodeParameter("cloud_auto_words", 16,
+              "AUTO: plans for tasks of at least this many words get help", 1, 10_000),
+)  # fmt: skip
+"""Parameters that are read once, at the start: any node can set a parameter of any other."""
+
+
+def make_help(
+    values: dict[str, Any], sink: ServerSink, clock: Clock, wake: Callable[[], None]
+) -> ProgressiveServer | None:
+    """Return a server that asks the cloud of the parameters; None: they name none.
+
+    Args:
+        values: of `CLOUD`, and `max_conversations`, by name.
+        sink: takes what clients get.
+        clock: of the server.
+        wake: lets the node tick soon; called from any thread.
+
+    Raises:
+        TimelyError: a value is impossible, or a package of the client is missing.
+    """
+    if not values.get("cloud_url"):
+        return None
+    from timely_llm.progressive.server import ProgressiveServer  # most servers have no cloud
+    from timely_llm.progressive.settings import HelpSettings
+
+    never_for = frozenset(filter(None, values["cloud_never_for"]))
+    settings = CloudSettings(
+        values["cloud_url"], values["cloud_model"], values["cloud_key_variable"],
+        values["cloud_timeout_s"], values["cloud_first_token_s"], values["cloud_silence_s"],
+        values["cloud_connect_s"], values["cloud_max_questions"], never_for,
+        values["cloud_plain_key"],
+    )  # fmt: skip
+    helps = HelpSettings(
+        timeout_s=values["cloud_timeout_s"],
+        sketch_tokens=values["cloud_sketch_tokens"],
+        auto_tokens=values["cloud_auto_tokens"],
+        auto_words=values["cloud_auto_words"],
+        never_for=never_for,
+    )
+    cloud = open_cloud(settings, wake, clock)
+    return ProgressiveServer(cloud, sink, helps, clock, wake, values["max_conversations"])
