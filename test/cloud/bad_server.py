@@ -67,8 +67,9 @@ class Visit:
         self.events(*events, *(["[DONE]"] if end else []))
 
     def events(self, *events: object) -> None:
-        for event in events:
-            self.send(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n")
+        """Send events in one piece."""
+        data = (event if isinstance(event, str) else json.dumps(event) for event in events)
+        self.send("".join(f"data: {each}\n\n" for each in data))
 
     def hang(self) -> None:
         """Send nothing until the server closes."""

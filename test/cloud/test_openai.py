@@ -40,12 +40,10 @@ def threads() -> Iterator[None]:
 
 
 @contextmanager
-def site(
-    behaviour: Behaviour, tls: ssl.SSLContext | None = None, **more: Any
-) -> Iterator[tuple[BadServer, Asking]]:
+def site(behaviour: Behaviour, **more: Any) -> Iterator[tuple[BadServer, Asking]]:
     """A server of one behaviour, and a client of it."""
-    host = "http://127.0.0.1" if tls is None else "https://localhost"
-    with BadServer(behaviour, tls) as server, Asking(f"{host}:{server.port}", **more) as asking:
+    host = "http://127.0.0.1"
+    with BadServer(behaviour) as server, Asking(f"{host}:{server.port}", **more) as asking:
         yield server, asking
 
 
@@ -322,14 +320,15 @@ def test_words_have_no_control_characters() -> None:
     assert (said, problem) == ("Tee [1m für\n\ufffd", "")
 
 
-def test_an_end_that_was_announced_is_the_end() -> None:
-    """A stream that stays open, or breaks, after the reason of its end."""
+@pytest.mark.parametrize("end", [True, False])
+def test_an_end_that_was_announced_is_the_end(end: bool) -> None:
+    """A stream that stays open after the reason of its end."""
 
     def behaviour(visit: Visit) -> None:
-        visit.stream(*WHOLE, end=bool(visit.number))
+        visit.stream(*WHOLE, end=end)
         visit.hang()
 
-    assert answer(behaviour, silence_s=0.1) == ("Tea cools.", "")
+    assert answer(behaviour, silence_s=0.2) == ("Tea cools.", "")
 
 
 def test_a_stream_to_its_end_keeps_the_connection() -> None:
@@ -428,20 +427,50 @@ def test_plain_text_where_tls_was_expected() -> None:
     assert "cannot be trusted: " in end.error and "asked" not in end.error
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl for a certificate")
-def test_a_certificate_that_signs_itself_is_refused(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A certificate of cloud.test that signs itself, with its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl for a certificate")
+    made = tmp_path / "certificate.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost"],
+         "-nodes", "-keyout", made, "-out", tmp_path / "public.pem", "-days", "2",
+         "-subj", "/CN=cloud.test", "-addext", "subjectAltName=DNS:cloud.test"],
         check=True, capture_output=True,
     )  # fmt: skip
+    made.write_text(made.read_text() + (tmp_path / "public.pem").read_text())
+    return made
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_a_certificate_is_trusted_or_the_question_is_not_sent(
+    certificate: Path, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate, key)
-    with site(lambda visit: visit.stream(*WHOLE), tls) as (server, asking):
-        _, end = asking.answer()
-    assert "cannot be trusted: " in end.error and "asked" not in end.error
-    assert not server.visits
+    tls.load_cert_chain(certificate)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    resolve = socket.getaddrinfo
+
+    def here(host: Any, *args: Any, **options: Any) -> Any:
+        return resolve("127.0.0.1" if host == b"cloud.test" else host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    server = BadServer(lambda visit: visit.stream(*WHOLE), tls)
+    with server, Asking(f"https://cloud.test:{server.port}") as asking:
+        said, end = asking.answer()
+    if trusted:
+        assert (said, end.error) == ("Tea cools.", "")
+    else:
+        assert "cannot be trusted: " in end.error and "asked" not in end.error
+        assert not server.visits
+
+
+def test_a_proxy_is_not_used_on_the_same_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert answer(lambda visit: visit.stream(*WHOLE)) == ("Tea cools.", "")
 
 
 def test_cancel_closes_the_connection_and_says_nothing_more() -> None:

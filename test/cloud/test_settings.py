@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from timely_llm.cloud.settings import CloudSettings
+from timely_llm.cloud.settings import CloudSettings, open_cloud
+from timely_llm.core import requirements
+from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ConfigurationError
 
 
@@ -92,6 +94,15 @@ def test_the_key_is_read_from_its_variable_alone() -> None:
 def test_nothing_is_asked_for_some_agents() -> None:
     some = settings(never_for=frozenset({"nurse"}))
     assert not some.may_ask_for("nurse") and some.may_ask_for("drone")
+
+
+def test_a_cloud_is_opened_if_its_packages_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_cloud(settings(), lambda: None, WallClock())
+    assert not opened.poll(0.0)
+    opened.close()
+    monkeypatch.setitem(requirements.EXTRAS, "cloud", {"no-such-distribution": "1.0"})
+    with pytest.raises(requirements.RequirementError, match=r"^a cloud needs no-such-dist.*cloud"):
+        open_cloud(settings(), lambda: None, WallClock())
 
 
 def test_without_a_cloud_no_http_client_is_imported() -> None:
