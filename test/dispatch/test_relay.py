@@ -13,6 +13,7 @@ import pytest
 
 from test.dispatch.local import NAME, YAML, LocalServer, Servers
 from test.serving.scripted import request
+from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.generation import State
 from timely_llm.core.request import (
@@ -181,6 +182,21 @@ def test_requests_wait_for_a_server_and_expire() -> None:
         made.servers["a"].alive = False
         made.servers["a"].kill()
         assert made.result("r").error_code is ErrorCode.EXPIRED
+
+
+def test_an_old_request_that_loses_its_server_waits_for_another() -> None:
+    class Later(WallClock):
+        def now(self) -> float:
+            return super().now() + 1000.0
+
+    with servers("a", script=lambda key, prompt: LOOKS) as made:
+        made.relay.submit(request("r"))
+        made.until(lambda: bool(made.clients.segments))
+        made.relay._clock = Later()
+        made.servers["a"].kill()
+        made.until(lambda: not made.relay.servers)
+        made.start("b")
+        assert made.result("r").error_code is ErrorCode.NONE
 
 
 def test_a_conversation_returns_to_the_server_with_its_kv() -> None:
@@ -499,7 +515,7 @@ def kept(made: Servers) -> dict[str, int]:
     """Return how much the relay keeps of requests."""
     relay = made.relay
     parts: dict[str, Sized] = {
-        "sent": relay._sent, "asked": relay._asked_s, "cancels": relay._cancels,
+        "sent": relay._sent, "waits": relay._waits_s, "cancels": relay._cancels,
         "early": relay._early._waiting, "open": relay._front.open, "gate": relay._gate,
         "ends": relay._ends._open,
     }  # fmt: skip

@@ -10,6 +10,7 @@ from timely_llm.core.generation import State
 from timely_llm.core.request import PlanRequest, Request
 from timely_llm.core.segment import Segment
 from timely_llm.dispatch.alone import Alone, alone
+from timely_llm.dispatch.contract import ServerView
 from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
 from timely_llm.dispatch.front.front import Front
 from timely_llm.serving.limits import RequestGate
@@ -31,6 +32,25 @@ class RelayQuestions(Alone):
         self._gate = gate
         self._front = front
         self._clock = clock
+
+    @property
+    def serving(self) -> int:
+        """How many requests are being served."""
+        return len(self._gate)
+
+    @alone
+    def views(self) -> list[ServerView]:
+        """Return what is known of each server that takes requests."""
+        return self._front.views(self._clock.now())
+
+    @alone
+    def server_of(self, request_id: str) -> str | None:
+        """Return the server that has a request; None: no server has it."""
+        return self._front.server_of(request_id)
+
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request was let in and has not ended."""
+        return request_id in self._gate
 
     def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
         """Return no requests: those of a relay are its clients'."""

@@ -60,6 +60,10 @@ LOOK_S = 0.02
 LONGEST_READING_S = 5.0
 """A server joins after this time though its skill sets are not all read, seconds."""
 
+UNHEARD_S = 10.0
+"""Time in which a server that was found says what skill sets it has, seconds: until then, none is
+unknown."""
+
 
 @dataclass(eq=False)
 class _ServerState:
@@ -121,7 +125,7 @@ class Relay(RelayQuestions):
         self._early = EarlyResults()
         self._unclaimed = Unclaimed()
         self._cancels: dict[str, Future[bool]] = {}
-        self._asked_s: dict[str, float] = {}
+        self._waits_s: dict[str, float] = {}  # since when requests have no server
         self._expected = ExpectedLengths()
         self._ends = EndQuestions()
         self._look_s = -math.inf
@@ -131,25 +135,10 @@ class Relay(RelayQuestions):
     # As a server.
 
     @property
-    def serving(self) -> int:
-        """How many requests are being served."""
-        return len(self._gate)
-
-    @property
     @alone
     def servers(self) -> list[str]:
         """The names of the servers that are there, in alphabetical order."""
         return sorted(name for name, server in self._servers.items() if server.shown)
-
-    @alone
-    def views(self) -> list[ServerView]:
-        """Return what is known of each server that takes requests."""
-        return self._front.views(self._clock.now())
-
-    @alone
-    def server_of(self, request_id: str) -> str | None:
-        """Return the server that has a request; None: no server has it."""
-        return self._front.server_of(request_id)
 
     @alone
     def accept(self, accepting: bool) -> None:
@@ -168,17 +157,17 @@ class Relay(RelayQuestions):
         if not self.servers:
             raise Rejected(ErrorCode.INACTIVE, self._settings.none_there)
         request = replace(request, dispatcher=self._settings.name)
+        now = self._clock.now()
         if isinstance(request, StreamRequest):
             request = self._conversations.whole(request)
+        elif isinstance(request, PlanRequest):
+            self.skill_sets.expect(request.skill_set, now)
         self._gate.enter(request)
-        now = self._clock.now()
         try:
             self._sink.accepted(request)
-            self._asked_s[request.request_id] = now
             self._act(self._front.asked(self._waiting(request, now), now))
         except BaseException:  # its client hears of it, and a server that has it ends it
             self._gate.leave(request.request_id)
-            self._asked_s.pop(request.request_id, None)
             self._front.end(request.request_id, ErrorCode.ENGINE_FAILED, "", now)
             raise
 
@@ -212,10 +201,6 @@ class Relay(RelayQuestions):
         self._cancels[request_id] = future
         self._act(self._front.cancel(request_id, self._clock.now()))
         return future
-
-    def serves(self, request_id: str) -> bool:
-        """Return whether a request was let in and has not ended."""
-        return request_id in self._gate
 
     @alone
     def unregister(self, name: str) -> Future[None]:
@@ -281,9 +266,7 @@ class Relay(RelayQuestions):
         for name, server in list(self._servers.items()):
             if server.shown and now - server.heard_s > self._settings.silence_s:
                 self.lost(name, f"it has not said anything for {now - server.heard_s:.0f} s")
-        for key in self._front.waiting:
-            if now - self._asked_s.get(key, now) > self._settings.queue_timeout_s:
-                self._end(key, ErrorCode.EXPIRED, "no server could take it in time")
+        self._end_waiting(now)
         for early in self._early.due(now):
             self.ended(early.server, early.result)
         self._ends.tick(now)
@@ -292,12 +275,26 @@ class Relay(RelayQuestions):
             self._end_all("the dispatcher stops serving")
             self._drains.let_go()
 
+    def _end_waiting(self, now: float) -> None:
+        """End requests that wait too long for a server, or for a skill set that none has."""
+        self._waits_s = {key: self._waits_s.get(key, now) for key in self._front.waiting}
+        for key, since_s in self._waits_s.items():
+            delivered = self._front.delivered(key)
+            request = delivered.waiting.request if delivered is not None else None
+            if now - since_s > self._settings.queue_timeout_s:
+                self._end(key, ErrorCode.EXPIRED, "no server could take it in time")
+            elif isinstance(request, PlanRequest):
+                refusal = self.skill_sets.refusal(request.skill_set, now)
+                if refusal is not None:
+                    self._end(key, refusal.code, str(refusal))
+
     # Servers.
 
     @alone
     def joined(self, name: str, link: Link) -> None:
         """Take a server that was found; its requests begin with its first view."""
         self._servers[name] = _ServerState(link)
+        self.skill_sets.found(name, self._clock.now() + UNHEARD_S)
 
     @alone
     def heard(self, view: ServerView, life: str) -> None:
@@ -314,7 +311,7 @@ class Relay(RelayQuestions):
             self.lost(name, "it was started again")
         if server.life != life or math.isinf(server.met_s):
             server.met_s = now
-            self.skill_sets.joined(name, server.link)
+            self.skill_sets.joined(name, server.link, view.skill_sets)
         server.life, server.heard_s = life, now
         self.skill_sets.seen(name, view.skill_sets)
         if not server.shown:
@@ -452,7 +449,6 @@ class Relay(RelayQuestions):
         key = result.request_id
         self._unclaimed.over(key)
         request = next((one for one in self._gate.requests if one.request_id == key), None)
-        self._asked_s.pop(key, None)
         sent, server = self._sent.pop(key, (None, ""))
         if isinstance(result, StreamResult) and isinstance(request, StreamRequest) and sent:
             there = server if server in self.servers else ""

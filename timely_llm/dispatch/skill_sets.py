@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -45,8 +46,9 @@ class _ServerAnswers:
 class DispatchedSkillSets:
     """The skill sets that clients can name: each is at one server at least.
 
-    A name stands for one text: the first that came, as long as a server has it. A server with
-    another text of this name gets no request that names it.
+    A name stands for one text: the first that was read, as long as a server has it. A server with
+    another text of this name gets no request that names it. A server that is started again gets
+    what it had before, so that a skill set survives the restart of all servers and of dispatchers.
 
     Args:
         gate: lets requests in that name a known skill set.
@@ -69,13 +71,16 @@ class DispatchedSkillSets:
         self._post = post
         self._read = read
         self._say = say
-        self._reading = Reading()
+        self._of_clients, self._of_servers = Reading(), Reading()
         self._links: dict[str, Link] = {}
         self._texts: dict[str, str] = {}
         self._parsed: dict[str, SkillSet] = {}
         self._mine: dict[str, str] = {}  # texts that clients registered here
-        self._same: dict[str, dict[str, bool]] = {}  # by server and name; false: another text
+        self._has: dict[str, dict[str, str]] = {}  # texts by server and name
+        self._had: dict[str, dict[str, str]] = {}  # the same, of their earlier lives
         self._asked: dict[str, set[str]] = {}
+        self._unread: dict[str, str] = {}  # names by text; the first is being read
+        self._unknown_s: dict[str, float] = {}  # until when a server may have unknown ones
         self._open: list[_ServerAnswers] = []
 
     @property
@@ -105,73 +110,119 @@ class DispatchedSkillSets:
 
     def usable(self, server: str, names: Collection[str]) -> list[str]:
         """Return those skill sets of a server that have the known text of their names."""
-        same = self._same.get(server, {})
-        return [name for name in names if same.get(name)]
+        has = self._has.get(server, {})
+        return [name for name in names if name in has and has[name] == self._texts.get(name)]
 
     def has_read(self, server: str, names: Collection[str]) -> bool:
         """Return whether it is known of each skill set of a server if requests may name it."""
-        return all(name in self._same.get(server, {}) for name in names)
+        has = self._has.get(server, {})
+        return all(name in has and has[name] not in self._unread for name in names)
+
+    def expect(self, name: str, now: float) -> None:
+        """Let requests in that name a skill set which a server may have; see `refusal`."""
+        if name not in self._texts:
+            change = self._gate.know if self._learns(now) else self._gate.forget
+            change(name)
+
+    def refusal(self, name: str, now: float) -> Rejected | None:
+        """Return why no server gets a request that names a skill set; None: one may."""
+        if name in self._texts or self._learns(now):
+            return None
+        return unknown_skill_set(name, self._texts)
+
+    def _learns(self, now: float) -> bool:
+        """Return whether a server may have a skill set that is not known."""
+        return any(now < until_s for until_s in self._unknown_s.values())
 
     # What servers have.
 
-    def joined(self, server: str, link: Link) -> None:
-        """Give a new server the skill sets that clients registered here."""
+    def found(self, server: str, until_s: float) -> None:
+        """Take a server of which it is not known, until a time, what skill sets it has."""
+        self._unknown_s[server] = until_s
+
+    def joined(self, server: str, link: Link, names: Collection[str]) -> None:
+        """Give a new server what clients registered here, and what its earlier life had.
+
+        Args:
+            server: its name.
+            link: the way to it.
+            names: of the skill sets that it has.
+        """
         self._links[server] = link
-        self._same[server], self._asked[server] = {}, set()
-        for text in self._mine.values():
-            link.register(text, partial(self._said, server))
+        self._has[server], self._asked[server] = {}, set()
+        for name, text in {**self._had.setdefault(server, {}), **self._mine}.items():
+            if name not in names and self._texts.get(name) == text:
+                link.register(text, partial(self._said, server))
 
     def left(self, server: str) -> None:
         """Forget a server; questions to it are answered: it does not have a skill set any more."""
-        for known in (self._links, self._same, self._asked):
+        for known in (self._links, self._asked, self._unknown_s):
             known.pop(server, None)
+        if server in self._has:
+            self._had[server].update(self._has.pop(server))
         for answers in self._open:
             answers.take(server, "it was lost")
 
     def seen(self, server: str, names: Collection[str]) -> None:
         """Take the names of a server's skill sets; texts that are not known are asked for."""
-        asked, same = self._asked[server], self._same[server]
-        for name in [name for name in same if name not in names]:
-            del same[name]
+        asked, has = self._asked[server], self._has[server]
+        for name in [name for name in has if name not in names]:
+            del has[name]
             asked.discard(name)
+            self._had[server].pop(name, None)
         for name in names:
-            if name not in same and name not in asked:
+            if name not in has and name not in asked:
                 asked.add(name)
-                self._links[server].skill_set(name, partial(self._has, server, name))
+                self._links[server].skill_set(name, partial(self._tells, server, name))
+        self._unknown_s[server] = -math.inf if self.has_read(server, names) else math.inf
 
-    def _has(self, server: str, name: str, text: str) -> None:
+    def _tells(self, server: str, name: str, text: str) -> None:
         """Take the text of a server's skill set."""
-        if server not in self._same:
+        if server not in self._has:
             return
         if not text:
             self._asked[server].discard(name)
-        elif name not in self._texts or (self._texts[name] != text and not self._in_use(name)):
-            self._texts[name] = text
-            self._read_then(text, partial(self._is_read, server, name))
-        else:
-            self._same[server][name] = same = self._texts[name] == text
-            if not same:
-                self._say(
-                    f"server {server} has another skill set by the name {quoted(name)}: it gets no"
-                    " requests that name it"
-                )
-
-    def _in_use(self, name: str) -> bool:
-        """Return whether a client registered a skill set here, or a server has its text."""
-        return name in self._mine or any(same.get(name) for same in self._same.values())
-
-    def _is_read(self, server: str, name: str, done: Future[SkillSet]) -> None:
-        error = done.exception()
-        if error is not None:
-            self._texts.pop(name, None)
-            self._say(f"the skill set {quoted(name)} of server {server} cannot be read: {error}")
-            if server in self._same:
-                self._same[server][name] = False
             return
-        self._parsed[name] = done.result()
-        self._gate.know(name)
-        if server in self._same:
-            self._same[server][name] = True
+        self._has[server][name] = text
+        if text == self._texts.get(name) or text in self._unread:
+            return
+        if self._is_taken(name):
+            self._say_other(server, name)
+            return
+        self._unread[text] = name
+        if len(self._unread) == 1:
+            self._read_next()
+
+    def _say_other(self, server: str, name: str) -> None:
+        self._say(
+            f"server {server} has another skill set by the name {quoted(name)}: it gets no requests"
+            " that name it"
+        )
+
+    def _is_taken(self, name: str) -> bool:
+        """Return whether a client registered a skill set here, or a server has its text."""
+        return name in self._mine or (
+            name in self._texts
+            and any(has.get(name) == self._texts[name] for has in self._has.values())
+        )
+
+    def _read_next(self) -> None:
+        """Read the first text of servers, one after the other: servers may have many."""
+        for text in self._unread:
+            self._read_then(self._of_servers, text, partial(self._is_read, text))
+            return
+
+    def _is_read(self, text: str, done: Future[SkillSet]) -> None:
+        name, error = self._unread.pop(text), done.exception()
+        if error is not None:
+            self._say(f"the skill set {quoted(name)} of a server cannot be read: {error}")
+        elif not self._is_taken(name):
+            self._texts[name], self._parsed[name] = text, done.result()
+            self._gate.know(name)
+        elif self._texts[name] != text:
+            for server in [one for one, has in self._has.items() if has.get(name) == text]:
+                self._say_other(server, name)
+        self._read_next()
 
     # What clients do.
 
@@ -182,7 +233,7 @@ class DispatchedSkillSets:
         Without servers there are no tokens: those that join get it.
         """
         future: Registered = self._promises.make()
-        self._read_then(text, partial(self._register, text, future))
+        self._read_then(self._of_clients, text, partial(self._register, text, future))
         return future
 
     def _register(self, text: str, future: Registered, done: Future[SkillSet]) -> None:
@@ -226,8 +277,8 @@ class DispatchedSkillSets:
         """Take a server's answer to a skill set of this dispatcher."""
         if error:
             self._say(f"server {server} does not take a skill set: {error}")
-        elif server in self._same:
-            self._same[server][name] = True
+        elif server in self._has and name in self._texts:
+            self._has[server][name] = self._texts[name]
             self._asked[server].add(name)
 
     def unregister(self, name: str) -> Future[None]:
@@ -237,7 +288,7 @@ class DispatchedSkillSets:
             settle(future, error=unknown_skill_set(name, self._texts))
             return future
         self._forget(name)
-        having = [one for one in self._links if name in self._same[one]]
+        having = [one for one in self._links if name in self._has[one]]
 
         def over(errors: Sequence[str]) -> None:
             if errors:
@@ -263,17 +314,20 @@ class DispatchedSkillSets:
 
     def close(self) -> None:
         """Refuse all skill sets for ever."""
-        self._reading.close(ErrorCode.SHUTTING_DOWN, "the dispatcher stops")
+        for reading in (self._of_clients, self._of_servers):
+            reading.close(ErrorCode.SHUTTING_DOWN, "the dispatcher stops")
 
     def _forget(self, name: str) -> None:
         self._gate.forget(name)
         for known in (self._texts, self._mine, self._parsed):
             known.pop(name, None)
 
-    def _read_then(self, text: str, take: Callable[[Future[SkillSet]], None]) -> None:
+    def _read_then(
+        self, reading: Reading, text: str, take: Callable[[Future[SkillSet]], None]
+    ) -> None:
         """Read a text in a thread of its own; `take` gets the outcome in the relay's thread."""
         try:
-            self._reading.begin(
+            reading.begin(
                 lambda: self._read(text, "skill set"),
                 lambda done: self._post(lambda: take(done)),
             )

@@ -40,7 +40,6 @@ ELSEWHERE = frozenset(
     {
         ErrorCode.DUPLICATE_REQUEST, ErrorCode.QUEUE_FULL, ErrorCode.AGENT_LIMIT, ErrorCode.BUSY,
         ErrorCode.INACTIVE, ErrorCode.SHUTTING_DOWN, ErrorCode.ENGINE_FAILED, ErrorCode.NO_MEMORY,
-        ErrorCode.UNKNOWN_SKILL_SET,
     }
 )  # fmt: skip
 """Ends with which a request is sent to another server."""
@@ -276,11 +275,13 @@ class Front:
             self._forget(key)
             self._executions.leave(delivered, result)
             return actions + self._go_on_executed(key, now)
+        if code is ErrorCode.UNKNOWN_SKILL_SET:  # the server was started again since its last view
+            self._ledger.lacks(server, sent.waiting.plan.skill_set)
+            return [*actions, *self.forgotten(key, server, now)]
         if code not in ELSEWHERE:
             return [*actions, self._finish(key, result)]
         self._forget(key)
-        refusals = self._refused.setdefault(key, {})
-        refusals[server] = code
+        self._refused[key] = refusals = self._refused.get(key, {}) | {server: code}
         failures = list(refusals.values()).count(ErrorCode.ENGINE_FAILED)
         last = failures >= MOST_FAILURES or not self._others(sent.waiting, now)
         if last and not delivered.whole:

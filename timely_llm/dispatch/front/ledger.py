@@ -64,6 +64,12 @@ class Ledger:
         else:
             self._servers[view.name] = _Record(view, made_s)
 
+    def lacks(self, server: str, skill_set: str) -> None:
+        """Record that a server does not have a skill set, until its next view."""
+        known = self._servers[server]
+        left = {name: size for name, size in known.view.skill_sets.items() if name != skill_set}
+        known.view = replace(known.view, skill_sets=left)
+
     def reaches(self, server: str) -> bool:
         """Return whether a server said something of itself and was not lost since."""
         return server in self._servers
