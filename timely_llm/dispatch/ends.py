@@ -14,7 +14,7 @@ from timely_llm.serving.server.inbox import settle
 ANSWER_S = 2.0
 """Seconds in which servers answer."""
 
-NO_ENDS = ELSEWHERE | {ErrorCode.CANCELED}
+NO_ENDS = ELSEWHERE | {ErrorCode.CANCELED, ErrorCode.UNKNOWN_SKILL_SET}
 """Results of servers that do not know the end: the request was withdrawn, or sent elsewhere."""
 
 
