@@ -82,6 +82,20 @@ def test_servers_know_requests_by_the_dispatcher() -> None:
         made.result("r")
 
 
+def test_a_dispatcher_before_the_relay_can_ask_for_its_requests() -> None:
+    with servers("a", script=lambda key, prompt: LOOKS) as made:
+        made.relay.submit(replace(request("r"), dispatcher="/front"))
+        made.relay.submit(replace(question(), dispatcher="/front"))
+        made.relay.submit(request("client's", agent="other"))
+        made.until(lambda: bool(made.clients.chunks))
+        plan, answer = made.relay.requests_of("/front").result()
+        assert (plan.request.request_id, plan.request.dispatcher) == ("r", "/front")
+        assert answer.text == "".join(one.text for one in made.clients.chunks)
+        assert answer.made == len(made.clients.chunks)
+        assert not made.relay.requests_of("").result()
+        assert {one.dispatcher for one in made.servers["a"].sent} == {NAME}
+
+
 def test_without_a_server_a_request_is_refused() -> None:
     with servers() as made, pytest.raises(Rejected, match="no plan server has joined") as refused:
         made.relay.submit(request("r"))

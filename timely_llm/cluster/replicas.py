@@ -13,13 +13,16 @@ from typing import Any
 from uuid import uuid4
 
 from timely_llm.cluster.connection import Connection, Door
+from timely_llm.cluster.joint_view import joint_view
 from timely_llm.cluster.messages import Beat, Failed, Pong, Ready, ReplicaTask, Reply, Stop
 from timely_llm.cluster.place import Place, Started
 from timely_llm.cluster.replica_link import ReplicaLink
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError, TimelyError
+from timely_llm.core.generation import State
 from timely_llm.core.request import Result, StreamChunk
 from timely_llm.core.segment import Segment
+from timely_llm.dispatch.contract import ServerView
 from timely_llm.dispatch.relay import Relay
 
 CONNECT_S = 60.0
@@ -144,6 +147,7 @@ class Replicas:
         self._pauses_s: dict[str, float] = {}
         self._ticked_s = clock.now()
         self._beginning = True
+        self._views: list[ServerView] = []
         try:
             for number in range(1, count + 1):
                 self._start(f"replica-{number}")
@@ -166,6 +170,20 @@ class Replicas:
         """When to call `tick`, on the clock."""
         again_s = min(self._again_s.values(), default=math.inf)
         return min(self.relay.wake_s(), again_s, self._ticked_s + SILENT_S / 4)
+
+    def view(self, name: str) -> ServerView:
+        """Return what the replicas say of themselves, as one server of a name.
+
+        While none is there, it is what they said last.
+        """
+        self._views = self.relay.views() or self._views
+        served = self.relay.statuses().result()
+        return replace(
+            joint_view(name, self._views),
+            requests=len(served),
+            served=tuple(one.request_id for one in served),
+            unstarted=frozenset(one.request_id for one in served if one.state is State.QUEUED),
+        )
 
     def wait_ready(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until all replicas serve.

@@ -11,6 +11,7 @@ from timely_llm.core.request import PlanRequest, Request
 from timely_llm.core.segment import Segment
 from timely_llm.dispatch.alone import Alone, alone
 from timely_llm.dispatch.contract import ServerView
+from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
 from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
 from timely_llm.dispatch.front.front import Front
 from timely_llm.serving.limits import RequestGate
@@ -34,6 +35,11 @@ class RelayQuestions(Alone):
         self._clock = clock
 
     @property
+    def accepting(self) -> bool:
+        """Whether it takes requests, if a server is there."""
+        return self._gate.is_open
+
+    @property
     def serving(self) -> int:
         """How many requests are being served."""
         return len(self._gate)
@@ -52,10 +58,12 @@ class RelayQuestions(Alone):
         """Return whether a request was let in and has not ended."""
         return request_id in self._gate
 
+    @alone
     def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
-        """Return no requests: those of a relay are its clients'."""
+        """Return the requests of a dispatcher that are being served, in order of arrival."""
+        sent = (one for one in self._gate.requests if dispatcher and one.dispatcher == dispatcher)
         future: Future[list[RunningRequest]] = Future()
-        future.set_result([])
+        future.set_result([self._with_text(one) for one in sent])
         return future
 
     @alone
@@ -74,6 +82,12 @@ class RelayQuestions(Alone):
         except RequestError as error:
             future.set_exception(error)
         return future
+
+    def _with_text(self, request: Request) -> RunningRequest:
+        answer = self._front.delivered(request.request_id)
+        if isinstance(answer, DeliveredAnswer):
+            return RunningRequest(request, answer.count, answer.text)
+        return RunningRequest(request)
 
     def _status(self, request: Request) -> RequestStatus:
         key, delivered = request.request_id, self._front.delivered(request.request_id)

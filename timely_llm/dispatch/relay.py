@@ -156,13 +156,13 @@ class Relay(RelayQuestions):
         """
         if not self.servers:
             raise Rejected(ErrorCode.INACTIVE, self._settings.none_there)
-        request = replace(request, dispatcher=self._settings.name)
         now = self._clock.now()
         if isinstance(request, StreamRequest):
             request = self._conversations.whole(request)
         elif isinstance(request, PlanRequest):
             self.skill_sets.expect(request.skill_set, now)
-        self._gate.enter(request)
+        self._gate.enter(request)  # with the name of the dispatcher before this one
+        request = replace(request, dispatcher=self._settings.name)
         try:
             self._sink.accepted(request)
             self._act(self._front.asked(self._waiting(request, now), now))

@@ -21,6 +21,7 @@ from timely_llm.cluster.setup import NONE_THERE, is_cluster, make_replicas
 from timely_llm.core.errors import ConfigurationError, EngineLost
 from timely_llm.core.object_reference import is_reference
 from timely_llm.core.text import echoed
+from timely_llm.dispatch.contract import ServerView
 from timely_llm.dispatch.load import Load
 from timely_llm.dispatch.relay import Relay
 from timely_llm.engines.registry import check_packages
@@ -123,11 +124,12 @@ class PlanServer(ServingNode):
     def pause_s(self) -> float:
         """Return the longest wait of the executor for messages, seconds."""
         pause_s = super().pause_s()
-        if self._replicas is not None:
-            return max(min(pause_s, self._replicas.wake_s - self._wall.now()), 0.0)
-        if self._server is None:
+        if self._serves is None:
             return pause_s
-        return min(pause_s, self._load_feed.wait_s)
+        pause_s = min(pause_s, self._load_feed.wait_s)
+        if self._replicas is not None:
+            pause_s = min(pause_s, self._replicas.wake_s - self._wall.now())
+        return max(pause_s, 0.0)
 
     def drain(self, timeout_s: float) -> Callable[[], bool]:
         """Finish open requests within `timeout_s`; return a function: whether it goes on."""
@@ -155,10 +157,10 @@ class PlanServer(ServingNode):
         self._end_help()
 
     def _beat(self) -> None:
-        """Let the replicas, or the feed of the load, do what is due."""
+        """Let the replicas and the feed of the load do what is due."""
         if self._replicas is not None:
             self._replicas.tick()
-        elif self._server is not None:
+        if self._replicas is not None or self._server is not None:
             self._load_feed.tick(self._view)
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -196,10 +198,15 @@ class PlanServer(ServingNode):
         self._health.configured(
             values["engine"], values["max_requests"], values["kv_tokens"], self._wall.now()
         )
-        self._load_feed.restart()
+        self._begin_life()
         name = self.get_fully_qualified_name()
-        self._views, self._life = self._server.call(lambda loop: Load(loop, name)), uuid4().hex
+        self._views = self._server.call(lambda loop: Load(loop, name))
         return self._server
+
+    def _begin_life(self) -> None:
+        """Let dispatchers know that this server has none of the earlier requests."""
+        self._load_feed.restart()
+        self._life = uuid4().hex
 
     def _make_replicas(self) -> Relay:
         """Return a relay to replicas that serve.
@@ -220,6 +227,7 @@ class PlanServer(ServingNode):
             values["engine"], values["replicas"] * values["max_requests"],
             values["replicas"] * values["kv_tokens"], self._wall.now(),
         )  # fmt: skip
+        self._begin_life()
         return self._replicas.relay
 
     def _brief(self) -> str:
@@ -264,18 +272,21 @@ class PlanServer(ServingNode):
 
     @property
     def _accepting(self) -> bool:
+        if self._replicas is not None:
+            return self._replicas.relay.accepting and bool(self._replicas.relay.servers)
         return self._server is not None and self._server.accepting
 
     def _view(self, take: Callable[[msg.ServerLoad], None]) -> None:
-        """Make the load's message in the engine's thread, between two steps."""
+        """Make the load's message: of the replicas, or in the engine's thread between two steps."""
         views, life = self._views, self._life
 
-        def work(_: Loop) -> None:
-            view = views.result().view(self._wall.now())
+        def made(view: ServerView) -> None:
             take(stamped(self, load_message(view, life, self._accepting)))
 
-        if self._server is not None:
-            self._server.post(work, must=True)
+        if self._replicas is not None:
+            made(self._replicas.view(self.get_fully_qualified_name()))
+        elif self._server is not None:
+            self._server.post(lambda _: made(views.result().view(self._wall.now())), must=True)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -47,6 +47,11 @@ class DeliveredAnswer:
         return len(self._texts)
 
     @property
+    def text(self) -> str:
+        """Text of these tokens."""
+        return "".join(self._texts)
+
+    @property
     def due_s(self) -> float:
         """When the client needs the next token, on the dispatcher's clock."""
         slo = self.waiting.stream.slo
@@ -85,7 +90,7 @@ class DeliveredAnswer:
             RequestError: no server admits such a request.
         """
         self._before = tokens = len(self._texts)
-        request = recovery.answer(self.waiting.stream, "".join(self._texts), tokens)
+        request = recovery.answer(self.waiting.stream, self.text, tokens)
         left = max(self.waiting.answer_tokens - tokens, 1.0)
         first = self.waiting.stream.first_token + tokens
         return replace(
@@ -107,7 +112,7 @@ class DeliveredAnswer:
         completion_s = self._last_s - self.asked_s if complete else -1.0
         return replace(
             result,
-            text="".join(self._texts),
+            text=self.text,
             ttft_s=ttft_s,
             tpot_s=tpot_s,
             largest_gap_s=self._gap_s,
