@@ -30,21 +30,25 @@ def test_a_broken_rule_is_named_and_makes_the_exit_status_1(
 ) -> None:
     pytest.importorskip("rclpy")
     from timely_llm.benchmarks.kills import run as kills
-    from timely_llm.benchmarks.kills.findings import Fault
+    from timely_llm.benchmarks.kills.findings import BOUNDED, Fault
     from timely_llm.benchmarks.kills.schedule import Kills
 
     asked: list[Kills] = []
+    faults = [Fault("no twins", "r has two")]
 
     def broken(what: Kills, *_: object) -> kills.KillsOutcome:
         asked.append(what)
         return kills.KillsOutcome(
-            [{"what": "plans", "number": 1}], [Fault("no twins", "r has two")]
+            [{"what": "plans", "number": 1}], faults, [Fault(BOUNDED, "r took 100 s")]
         )
 
     monkeypatch.setattr(kills, "run", broken)
     assert run(monkeypatch, "kills", "--kills", "3", "--hedge") == 1
     assert asked == [Kills(3, hedge=True)]
     assert "no twins: r has two" in capsys.readouterr().err
+    faults.clear()
+    assert run(monkeypatch, "kills") == 0, "what is late on a busy machine is no fault"
+    assert "late on a busy machine: requests end in bounded time" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

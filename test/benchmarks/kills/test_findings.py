@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from timely_llm.benchmarks.kills.findings import Logs, codes, faults, table
+from timely_llm.benchmarks.kills.findings import KNOWN, Logs, codes, faults, late_apart, table
 from timely_llm.core.events.probe_events import (
     AcceptedEvent,
     KillEvent,
@@ -146,7 +146,8 @@ def test_what_a_new_dispatcher_takes_over_may_begin_in_the_midst() -> None:
 def test_what_a_server_still_has_must_be_taken_over() -> None:
     words = "no dispatcher knows this request any more"
     robots = [ask("a", 40.0), done("a", 65.0, "error", ErrorCode.SHUTTING_DOWN, words)]
-    servers = {"s1-1": [PlanRequestEvent(40.0, "a", "robot", "go", 1.0, 1.0, 1.0)]}
+    asked = PlanRequestEvent(40.0, "a", "robot", "go", 1.0, 1.0, 1.0)
+    servers: dict[str, list[RunEvent]] = {"s1-1": [asked]}
     started = [KillEvent(0.0, "s1", "started"), *KILLED]
     assert broken(kills=started, robots=robots, servers=servers) == [
         "what servers have is taken over"
@@ -154,6 +155,17 @@ def test_what_a_server_still_has_must_be_taken_over() -> None:
     for end in ("killed", "stopped"):
         kills = [*started, KillEvent(60.0, "s1", end)]
         assert not broken(kills=kills, robots=robots, servers=servers)
+    servers["s1-1"].append(EndEvent(49.0, "a", "canceled", ""))
+    assert not broken(kills=started, robots=robots, servers=servers), "its robot had all of it"
+
+
+def test_what_came_late_is_a_fault_unless_processes_waited_for_a_processor() -> None:
+    lost = done("a", 9.0, "error", ErrorCode.SHUTTING_DOWN, DIED)
+    twice = started((0, 0), (0, 0))
+    found = faults(replace(NOTHING, robots=[*twice, ask("b"), replace(lost, id="b")]))
+    assert [one.check for one in found] == [KNOWN, "no segment is executed twice"]
+    assert late_apart(found, starved=False) == (found, [])
+    assert late_apart(found, starved=True) == (found[1:], found[:1])
 
 
 def test_what_it_repeats_is_found() -> None:

@@ -48,6 +48,12 @@ UNREADABLE = re.compile(r"differs|cannot be read|does not begin|not a plan|expec
 TROUBLE = re.compile(r"Traceback|Error: |\bfailed: |\[ERROR\].*failed|\[FATAL\]")
 """Lines of processes that show a fault of their code."""
 
+BOUNDED = "requests end in bounded time"
+KNOWN = "clients know soon that their dispatcher died"
+TAKEN = "what servers have is taken over"
+TIMED = frozenset({BOUNDED, KNOWN, TAKEN})
+"""Rules about time: processes that wait for a processor break them too."""
+
 Events = Sequence[RunEvent]
 
 
@@ -133,6 +139,17 @@ def faults(logs: Logs) -> list[Fault]:
     ]
 
 
+def late_apart(found: Sequence[Fault], starved: bool) -> tuple[Sequence[Fault], Sequence[Fault]]:
+    """Return the faults, and what is none because processes waited long for a processor.
+
+    Args:
+        found: all broken rules.
+        starved: whether processes waited.
+    """
+    late = [one for one in found if starved and one.check in TIMED]
+    return [one for one in found if one not in late], late
+
+
 def _of(events: Events, kind: type[Any]) -> Iterator[Any]:
     return (event for event in events if isinstance(event, kind))
 
@@ -155,7 +172,7 @@ def _silences(events: Events, asked: type[Any], ended: type[Any]) -> Iterator[Fa
         elif key in last_s:
             if event.t - last_s[key] > SILENT_S:
                 evidence = f"nothing happened to {key} for {event.t - last_s[key]:.0f} s"
-                yield Fault("requests end in bounded time", evidence)
+                yield Fault(BOUNDED, evidence)
             last_s[key] = event.t
             if isinstance(event, ended):
                 del last_s[key]
@@ -176,7 +193,7 @@ def _losses(events: Events, lives: Lives) -> Iterator[Fault]:
     for event in (*_of(events, DoneEvent), *_of(events, AnsweredEvent)):
         if is_lost(event) and not lives.since_harm_s(event.t) <= KNOWN_S + _away_s(event):
             evidence = f"{event.id}, {lives.since_harm_s(event.t):.1f} s later: {event.error_msg}"
-            yield Fault("clients know soon that their dispatcher died", evidence)
+            yield Fault(KNOWN, evidence)
 
 
 def _away_s(event: Any) -> float:
@@ -293,8 +310,10 @@ def _takeovers(logs: Logs) -> Iterator[Fault]:
     stopped_s = [(e.process, e.t) for e in _of(logs.kills, KillEvent) if e.kind == "stopped"]
     had: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
     for life, events in logs.servers.items():
+        ended = {event.id for event in _of(events, EndEvent) if event.code == "canceled"}
         for event in _of(events, PlanRequestEvent):
-            had[event.id].append((life, event.t))
+            if event.id not in ended:  # else its robot executes it, and no server has it
+                had[event.id].append((life, event.t))
     for lost in _of(logs.robots, DoneEvent):
         if not is_lost(lost) or not _away_s(lost):
             continue
@@ -302,7 +321,7 @@ def _takeovers(logs: Logs) -> Iterator[Fault]:
             name, begins_s = life.partition("-")[0], lost.t - TAKEN_S
             stopped = any(one == name and begins_s < t < lost.t for one, t in stopped_s)
             if begun_s < begins_s and gone_s.get(life, lost.t) >= lost.t and not stopped:
-                yield Fault("what servers have is taken over", f"{lost.id}, which {life} had")
+                yield Fault(TAKEN, f"{lost.id}, which {life} had")
 
 
 def _gone_s(kills: Events) -> dict[str, float]:

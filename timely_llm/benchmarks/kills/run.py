@@ -12,7 +12,8 @@ from typing import Any
 
 import psutil
 
-from timely_llm.benchmarks.kills.findings import Fault, Logs, faults, table
+from timely_llm.benchmarks.kills.findings import Fault, Logs, faults, late_apart, table
+from timely_llm.benchmarks.kills.machine import Machine
 from timely_llm.benchmarks.kills.schedule import Kill, Kills, schedule
 from timely_llm.benchmarks.kills.site import Site
 from timely_llm.core.events.log import FileEventLog
@@ -53,10 +54,12 @@ class KillsOutcome:
     Attributes:
         rows: the table.
         faults: what must not be.
+        late: broken rules about time, on a machine whose processes waited for a processor.
     """
 
     rows: Sequence[dict[str, Any]]
     faults: Sequence[Fault]
+    late: Sequence[Fault]
 
 
 def run(
@@ -79,20 +82,21 @@ def run(
     """
     mark = secrets.token_hex(8)
     environment = {**local_environment(domain or random_domain()), MARK: mark}
-    event_log = FileEventLog(folder / "kills.jsonl")
+    event_log, machine = FileEventLog(folder / "kills.jsonl"), Machine()
     with Interrupts() as interrupts, Children(interrupts) as children:
         site = Site(children, environment, folder, event_log, kills.hedge)
-        _work(kills, site, children, interrupts, environment, folder, event_log, progress)
+        _work(kills, site, children, interrupts, environment, folder, event_log, machine, progress)
     event_log.close()
     logs = _logs(folder)
     left = [Fault("process left", f"process {pid}") for pid in _left(mark)]
-    rows = [*table(logs), *_memory(site)]
-    return KillsOutcome(rows, [*faults(logs), *left])
+    rows = [*table(logs), *_memory(site), *machine.rows()]
+    return KillsOutcome(rows, *late_apart([*faults(logs), *left], machine.starved))
 
 
 def _work(
     kills: Kills, site: Site, children: Children, interrupts: Interrupts,
-    environment: dict[str, str], folder: Path, event_log: FileEventLog, progress: Progress,
+    environment: dict[str, str], folder: Path, event_log: FileEventLog, machine: Machine,
+    progress: Progress,
 ) -> None:  # fmt: skip
     """Start all, do what is scheduled, and wait for the end of the clients and the probe."""
     plan = schedule(kills, site.servers)
@@ -139,11 +143,12 @@ def _work(
         if now >= sampled_s + SAMPLE_S:
             sampled_s = now
             site.look()
+            machine.look()
             progress(min(now - began_s, duration_s), duration_s)
         for one in (*clients, probe):
             if one.status is not None and (one.status != 0 or now > end_s):
                 wait(one, lambda: False, interrupts, 0.0, "")
-        time.sleep(POLL_S)
+        machine.nap(POLL_S)
     event_log.write(OverEvent(time.monotonic()))
     _wait_for(probe, lambda: probe.status == 0, interrupts)
     site.look()

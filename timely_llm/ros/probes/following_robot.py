@@ -22,7 +22,36 @@ PATIENCE_S = 3.0
 """Longest time that a question is on its way, seconds."""
 LOST_S = 8.0
 """A request that a dispatcher does not know for this time is lost, seconds: it may take it over."""
+HOPE_S = 30.0
+"""A request that no dispatcher has known for this time is lost, seconds."""
 FORGOTTEN = "no dispatcher knows this request any more"
+
+
+class Hope:
+    """Decides when a request is lost. Pure logic.
+
+    Args:
+        now: when it was sent, seconds on the clock of the other calls.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._known_s, self._unknown_s = now, math.inf
+
+    def known(self, now: float) -> None:
+        """Record that a dispatcher knows the request."""
+        self._known_s, self._unknown_s = now, math.inf
+
+    def unknown(self, now: float) -> None:
+        """Record that a dispatcher does not know the request."""
+        self._unknown_s = min(self._unknown_s, now)
+
+    def away(self) -> None:
+        """Record that the dispatcher was lost: the next one may take the request over."""
+        self._unknown_s = math.inf
+
+    def lost(self, now: float) -> bool:
+        """Return whether the request is lost."""
+        return now > min(self._unknown_s + LOST_S, self._known_s + HOPE_S)
 
 
 class TopicSender:
@@ -56,7 +85,8 @@ class TopicSender:
         self._finish: Callable[[Any], None] = lambda result: None
         self._lose: Callable[[str], None] = lambda reason: None
         self._feedback: Callable[[Any], None] = lambda feedback: None
-        self._asked_s, self._unknown_s = 0.0, math.inf
+        self._asked_s = 0.0
+        self._hope = Hope(0.0)
         self._question: Any = None
         self._away = False
         self.accepted = False
@@ -73,7 +103,8 @@ class TopicSender:
         """Send a request; see `RequestClient.send_request`."""
         self._request_id = request.request_id
         self._finish, self._lose, self._feedback = finish, lose, on_feedback
-        self._asked_s, self._unknown_s = time.monotonic(), math.inf
+        self._asked_s = time.monotonic()
+        self._hope = Hope(self._asked_s)
         self._question, self._away, self.accepted = None, False, False
         message = msg.PlanRequest()
         for name in goal.get_fields_and_field_types():
@@ -88,11 +119,16 @@ class TopicSender:
 
     def away(self) -> None:
         """Record that the server was lost: what it said meanwhile did not come."""
-        self._away, self._unknown_s = True, math.inf
+        self._away = True
+        self._hope.away()
 
     def tick(self) -> None:
         """Ask how the request ended, if that is due."""
         now = time.monotonic()
+        if self._request_id and self._hope.lost(now):
+            self._withdraw()
+            lose, self._request_id = self._lose, ""
+            lose(FORGOTTEN)
         if not self._request_id or now < self._asked_s + ASK_S:
             return
         if self._question is not None and now < self._asked_s + PATIENCE_S:
@@ -120,12 +156,10 @@ class TopicSender:
             self._end(result)
         elif response.state == response.UNKNOWN:
             self._away = self._away or self.accepted
-            self._unknown_s = min(self._unknown_s, now)
-            if now > self._unknown_s + LOST_S:
-                lose, self._request_id = self._lose, ""
-                lose(FORGOTTEN)
+            self._hope.unknown(now)
         else:
-            self._unknown_s, self.accepted = math.inf, True
+            self._hope.known(now)
+            self.accepted = True
             if self._away and self._segments.service_is_ready():
                 self._away = False
                 self._resume(request_id)
@@ -144,6 +178,7 @@ class TopicSender:
 
     def _on_segment(self, message: msg.Segment) -> None:
         if self._request_id and message.request_id == self._request_id:
+            self._hope.known(time.monotonic())
             self._feedback(SimpleNamespace(segment=message))
 
     def _on_result(self, message: msg.PlanResult) -> None:
