@@ -24,7 +24,7 @@ GLIDER = replace(request("r"), skill_set="glider")
 
 
 class Telling(LocalServer):
-    """A server that tells what its skill sets are when the test lets it."""
+    """A server that answers what its skill sets are when the test lets it."""
 
     def skill_set(self, name: str, answered: Callable[[str], None]) -> None:
         self.late.append(lambda: super(Telling, self).skill_set(name, answered))

@@ -1,4 +1,4 @@
-"""A server in stages whose engine dies by itself, behind a dispatcher: nothing is lost."""
+"""The engine of a server in stages dies by itself, behind a dispatcher: nothing is lost."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def faults(logs: Logs) -> list[Fault]:
 
 
 def late_apart(found: Sequence[Fault], starved: bool) -> tuple[Sequence[Fault], Sequence[Fault]]:
-    """Return the faults, and what is none because processes waited long for a processor.
+    """Return the faults, and what came late because processes waited for a processor.
 
     Args:
         found: all broken rules.

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 STARVED_S = 0.5
-"""A process that waits this long for a processor is starved, seconds: leases of 2 s run out soon."""
+"""A process that waits this long for a processor is starved, seconds: leases run out soon."""
 
 
 class Machine:

@@ -54,7 +54,7 @@ class KillsOutcome:
     Attributes:
         rows: the table.
         faults: what must not be.
-        late: broken rules about time, on a machine whose processes waited for a processor.
+        late: broken rules about time, while processes waited for a processor.
     """
 
     rows: Sequence[dict[str, Any]]
