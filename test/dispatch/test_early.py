@@ -25,5 +25,12 @@ def test_the_result_of_another_server_takes_its_place() -> None:
     early = EarlyResults()
     early.waits("a", RESULT, 1.0)
     assert early.waits("b", RESULT, 1.0 + OVERTAKEN_S)
-    (one,) = early.due(3.0)
+    (one,) = early.due(1.0 + 2.0 * OVERTAKEN_S)
     assert one.server == "b"
+
+
+def test_a_result_waits_until_dds_has_repeated_what_was_lost() -> None:
+    heartbeat_s = 3.0
+    early = EarlyResults()
+    early.waits("a", RESULT, 1.0)
+    assert not early.due(1.0 + heartbeat_s)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from timely_llm.core.request import Result
 
-OVERTAKEN_S = 1.0
-"""Seconds in which a result waits for segments and tokens that it has overtaken."""
+OVERTAKEN_S = 5.0
+"""Seconds in which a result waits for segments and tokens that it has overtaken. DDS repeats a lost
+message after the next heartbeat of its writer, by default up to 3 s later."""
 
 
 @dataclass(frozen=True)
