@@ -9,14 +9,14 @@ from timely_llm.benchmarks.kills.machine import STARVED_S, Machine
 
 def test_the_longest_wait_for_a_processor_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    waits = iter([0.25, STARVED_S, 0.0])
+    waits = iter([0.125, STARVED_S, 0.0])
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(
         time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds + next(waits))
     )
     machine = Machine()
     machine.nap(1.0)
-    assert (machine.waited_s, machine.starved) == (0.25, False)
+    assert (machine.waited_s, machine.starved) == (0.125, False)
     machine.nap(1.0)
     machine.nap(1.0)
     assert (machine.waited_s, machine.starved) == (STARVED_S, True)

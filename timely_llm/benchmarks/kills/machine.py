@@ -7,7 +7,7 @@ import time
 from statistics import fmean
 from typing import Any
 
-STARVED_S = 0.5
+STARVED_S = 0.25
 """A process that waits this long for a processor is starved, seconds: leases run out soon."""
 
 
