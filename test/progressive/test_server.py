@@ -24,6 +24,7 @@ from timely_llm.core.request import (
     ReportState,
     RequestMode,
     Result,
+    StreamChunk,
     StreamRequest,
     StreamResult,
 )
@@ -336,3 +337,22 @@ def test_auto_leaves_a_cloud_alone_that_has_just_failed(site: Any) -> None:
     one.until(lambda: one.face._failed_s > 0)
     one.converse("b", mode=RequestMode.AUTO, max_tokens=400)
     assert one.answer("b").fallback == "the cloud failed in the last 30 s"
+
+
+def test_a_client_that_cannot_be_reached_ends_its_own_request(
+    site: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = site()
+
+    def chunk(made: StreamChunk) -> None:
+        if made.part and made.request_id == "a":
+            raise OSError("no way to ann")
+        one.clients.chunks.append(made)
+
+    monkeypatch.setattr(one.clients, "chunk", chunk)
+    one.converse("a")
+    one.converse("b")
+    assert one.result("a").error_code is ErrorCode.ENGINE_FAILED
+    assert "no way to ann" in one.result("a").error_msg
+    assert one.answer("b").mode_used is RequestMode.PROGRESSIVE
+    nothing_is_left(one)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from timely_llm.cloud.contract import Cloud, CloudWords
+from timely_llm.cloud.contract import Cloud, CloudEnd, CloudEvent, CloudWords
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import RequestError
 from timely_llm.core.generation import State
@@ -33,6 +35,7 @@ from timely_llm.dispatch.conversations import DispatchedConversations
 from timely_llm.progressive.answer import HelpedAnswer
 from timely_llm.progressive.plan import HelpedPlan
 from timely_llm.progressive.settings import HelpSettings
+from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.server.face import (
     RequestServer,
     RequestStatus,
@@ -44,6 +47,7 @@ from timely_llm.serving.server.results import check_asked
 from timely_llm.serving.sink import ServerSink
 from timely_llm.skills.skill_set import parse_skill_set
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Helped = HelpedAnswer | HelpedPlan
 _EDGE = "edge"
@@ -88,6 +92,7 @@ class ProgressiveServer:
         self._turns: dict[str, tuple[StreamRequest, StreamRequest]] = {}  # as asked, as sent
         self._alone: dict[str, str] = {}  # why a request that asked for help has none
         self._failed_s = float("-inf")
+        self._failures = Failures(log, "a request with help failed")
         self._summaries: dict[str, str] = {}  # of skill sets, by their texts
 
     def attach(self, edge: RequestServer) -> None:
@@ -295,23 +300,32 @@ class ProgressiveServer:
         with self._lock:
             for event in self._cloud.poll(now):
                 helped = self._helped.get(event.key)
-                if isinstance(event, CloudWords):
-                    if helped is not None:
-                        helped.cloud_words(event.text, now)
-                    continue
-                if event.error:
+                if isinstance(event, CloudEnd) and event.error:
                     self._failed_s = now
                 if helped is not None:
-                    helped.cloud_ended(event, now)
+                    self._safely(helped, partial(_heard, helped, event, now))
             for helped in list(self._helped.values()):
                 if now >= helped.wake_s(now):
-                    helped.tick(now)
+                    self._safely(helped, partial(helped.tick, now))
             self._act()
 
+    def _safely(self, helped: Helped, work: Callable[[], None]) -> None:
+        """Do work for a request; its failure ends this request and no other."""
+        try:
+            work()
+        except Exception as error:
+            self._failures.add(error)
+            reason = f"its tokens or segments could not be delivered: {in_words(error)}"
+            if helped.result is None:
+                helped.cancel(ErrorCode.ENGINE_FAILED, reason, self._clock.now())
+
     def _act(self) -> None:
-        """Call the edge and the cloud."""
+        """Call the edge and the cloud; the failure of one call keeps no other from its turn."""
         while self._actions:
-            self._actions.popleft()()
+            try:
+                self._actions.popleft()()
+            except Exception as error:
+                self._failures.add(error)
 
     def wake_s(self) -> float:
         """Return when `tick` is needed at the latest, on the clock."""
@@ -395,7 +409,7 @@ class ProgressiveServer:
         with self._lock:
             helped = self._helped.get(self._parents.get(segment.request_id, ""))
             if isinstance(helped, HelpedPlan):
-                helped.made(segment, self._clock.now())
+                self._safely(helped, partial(helped.made, segment, self._clock.now()))
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Take a piece of an answer."""
@@ -405,7 +419,7 @@ class ProgressiveServer:
         with self._lock:
             helped = self._helped.get(self._parents.get(chunk.request_id, ""))
             if isinstance(helped, HelpedAnswer):
-                helped.made(chunk, self._clock.now())
+                self._safely(helped, partial(helped.made, chunk, self._clock.now()))
 
     def ended(self, result: Result) -> None:
         """Take the end of a request; that of a part is not the end of its request."""
@@ -415,7 +429,8 @@ class ProgressiveServer:
             if parent is not None:
                 helped = self._helped.get(parent)
                 if helped is not None:
-                    helped.piece_ended(result, self._clock.now())  # type: ignore[arg-type]
+                    ended: Callable[[Any, float], None] = helped.piece_ended
+                    self._safely(helped, partial(ended, result, self._clock.now()))
                 return
             turn = self._turns.pop(key, None)
             if turn is not None and isinstance(result, StreamResult):
@@ -427,3 +442,11 @@ class ProgressiveServer:
     def stepped(self, result: StepResult) -> None:
         """Pass a step on."""
         self._sink.stepped(result)
+
+
+def _heard(helped: Helped, event: CloudEvent, now: float) -> None:
+    """Pass on what a cloud says."""
+    if isinstance(event, CloudWords):
+        helped.cloud_words(event.text, now)
+    else:
+        helped.cloud_ended(event, now)
