@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from test.progressive.outlets import Noted
 from timely_llm.cloud.contract import CloudEnd
@@ -161,6 +163,18 @@ def test_a_plan_that_is_a_beginning_of_what_the_robot_has_replaces_it() -> None:
     assert edge.got[-1] == (1, 0, "b();", True)
 
 
+def test_what_the_robot_has_done_is_not_done_again() -> None:
+    edge = Edge()
+    edge.makes(0, "a();", "b();", "c();")
+    for now in (1.0, 3.0):
+        edge.now = now
+        edge.plan.tick(now)
+    edge.reports(ReportState.STARTED, 1)
+    edge.sketch()
+    edge.makes(1, "a();", final=True)
+    assert edge.got[3:] == [(0, 2, "c();", True)]
+
+
 def test_a_last_segment_that_stands_is_marked_final() -> None:
     edge = Edge()
     edge.makes(0, "a();", "b();")
@@ -264,3 +278,60 @@ def test_a_step_needs_words_of_its_task() -> None:
     assert grounded("find the red cup", task)
     assert not grounded("open every door now", task)
     assert not grounded("...", task)
+
+
+@given(
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=5),
+    st.lists(st.sampled_from("abcx"), min_size=1, max_size=5),
+    st.lists(st.integers(0, 5), max_size=40),
+    st.booleans(),
+)
+def test_whatever_the_order_epochs_are_whole_and_the_end_comes_once(
+    own: list[str], guided: list[str], moves: list[int], closed_loop: bool
+) -> None:
+    edge = Edge(closed_loop=closed_loop)
+    texts = [own, guided]
+    made = [0, 0]
+    ended = [False, False]
+    sketched = False
+
+    def goes_on(plan: int) -> None:
+        """Let the edge make the next segment of a plan, or end it."""
+        if plan and not edge.out.asked or ended[plan]:
+            return
+        if made[plan] == len(texts[plan]):
+            ended[plan] = True
+            edge.ends(plan)
+            return
+        made[plan] += 1
+        edge.makes(plan, f"{texts[plan][made[plan] - 1]}();", final=made[plan] == len(texts[plan]))
+
+    for move in [*moves, 2, *[5, 0, 1] * 20]:
+        if edge.out.result is not None:
+            break
+        if move in (0, 1):
+            goes_on(move)
+        elif move == 2 and not sketched:
+            sketched = True
+            edge.sketch()
+        elif move == 3 and edge.got:
+            epoch, index, _, _ = edge.got[-1]
+            edge.reports(ReportState.STARTED, index, epoch)
+        elif move == 4 and edge.got:
+            epoch, index, _, _ = edge.got[-1]
+            edge.reports(ReportState.FINISHED, index, epoch)
+        else:
+            edge.now += 1.0
+            edge.plan.tick(edge.now)
+    result = edge.result
+    assert result.error_code is ErrorCode.NONE
+    epochs: dict[int, list[tuple[str, bool]]] = {}
+    for epoch, index, text, final in edge.got:
+        assert epoch == max([epoch, *epochs]), "no epoch comes back"
+        segments = epochs.setdefault(epoch, [])
+        assert index in (len(segments), len(segments) - 1)
+        segments[index:] = [(text, final)]
+    last = epochs[result.epoch]
+    assert result.plan == "".join(text for text, _ in last)
+    assert [final for _, final in last] == [False] * (len(last) - 1) + [True]
+    assert len(epochs) <= 2

@@ -305,19 +305,26 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
             return False
         place = int(self._compared)
         same = self._origins[place][1].text.strip() == segment.text.strip()
-        if same and (not segment.final or place == len(self._origins) - 1):
+        last = len(self._origins) - 1
+        if same and (not segment.final or place == last or place < self._begun(now)):
             self._compared += 1
             self._origins[place] = plan, segment
             for report in self._reports.get(place, ()):
                 self._forward(report)
-            if segment.final:
-                self._repeat(plan, segment)
+            if segment.final:  # what the robot has begun beyond it cannot be taken back
+                self._mark_last()
             return True
         kept = self._origins[self._begun(now) : place]
         self._begin_epoch(now)
         for origin, former in kept:
             self._deliver(origin, former, now)
         return False
+
+    def _mark_last(self) -> None:
+        """Pass on the newest segment once more, marked final."""
+        segments = self._record.segments
+        segments[-1] = replace(segments[-1], final=True)
+        self._outlets.deliver(segments[-1])
 
     def _begun(self, now: float) -> int:
         """Return how many of the delivered segments the robot has begun, as far as is known."""
