@@ -13,6 +13,8 @@ from test.cli.command import error_line, run_command
 from test.engines.conftest import make_model, tokenizer  # noqa: F401
 from test.profiling.bag_writer import BagWriter
 from test.skills.plans import DRONE
+from timely_llm.engines.paces import pace_profile
+from timely_llm.engines.pipelined import PipelineProfile
 from timely_llm.engines.simulated import step_time_profile
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import load_skill_set
@@ -139,12 +141,34 @@ def test_an_engine_is_measured_and_its_profile_is_one_that_can_be_named(
     assert imread(plot).shape[1] > 800
 
 
+def test_an_engine_in_stages_gets_a_profile_of_each_stage_and_link(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, plot, steps = (tmp_path / name for name in ("two.yaml", "two.png", "steps.json"))
+    assert run(
+        monkeypatch, "--engine", "simulated", "--pace", "two-boxes", "--output", str(file),
+        "--plot", str(plot), "--json", str(steps),
+    ) == 0  # fmt: skip
+    shown = capsys.readouterr().out
+    assert ["link", "1", "0.2", "131", "131", "0.0%", "0.0%"] in map(str.split, shown.splitlines())
+    assert "A transfer keeps both its stages from computing." in shown
+    profile = pace_profile(f"measured:{file}")
+    assert isinstance(profile, PipelineProfile)
+    assert profile.name == "two-boxes, measured"
+    row = json.loads(steps.read_text())["steps"][0]
+    assert list(row["parts"]) == ["stage 1", "stage 2", "link 1", "whole step"]
+    assert imread(plot).shape[0] == 1200
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         ("", "give a FILE with executions and --skill-set, or --engine"),
         ("--engine", "--engine needs --output"),
-        ("--engine simulated --output x.yaml", "'simulated' is not one of 'transformers', 'vllm'"),
+        ("--engine none --output x.yaml", "'none' is not one of 'simulated', 'transformers'"),
+        ("--engine simulated --output x.yaml --model x", "for --engine transformers or vllm only"),
+        ("--engine --output x.yaml --pace x", "--pace is for --engine simulated only"),
+        ("FILE --skill-set SKILLS --pace x", "--pace is for --engine only"),
         ("--engine --output x.yaml --skill-set SKILLS", "takes no FILE and no --skill-set"),
         ("FILE --engine --output x.yaml", "takes no FILE and no --skill-set"),
         ("FILE --skill-set SKILLS --threads 2", "--threads is for --engine only"),

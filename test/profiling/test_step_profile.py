@@ -105,7 +105,7 @@ def test_a_written_profile_is_read_as_it_was(tmp_path: Path) -> None:
 
 def test_the_picture_shows_three_panels(tmp_path: Path) -> None:
     fit = fit_profile(steps_of(PROFILES["rtx4090-llama3-8b"]), "drawn", "test")
-    draw_steps(fit, tmp_path / "p.png")
+    draw_steps([fit], tmp_path / "p.png")
     assert imread(tmp_path / "p.png").shape[:2] == (600, 1650)
 
 

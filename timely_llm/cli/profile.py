@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from rich.text import Text
 from timely_llm import __version__
 from timely_llm.cli import progress
 from timely_llm.cli.options import EXISTING_FILE, OutputFile
+from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import PICTURE, YAML, write_json, write_text
 from timely_llm.core.requirements import need
 from timely_llm.engines.contract import Engine
-from timely_llm.engines.registry import make_engine, parse_engine_args
-from timely_llm.engines.simulated import MEASURED
+from timely_llm.engines.paces import pace_profile
+from timely_llm.engines.registry import ENGINES, make_engine, parse_engine_args
+from timely_llm.engines.simulated import DEFAULT_PROFILE, MEASURED
 from timely_llm.profiling.engine_steps import (
     KV_TOKENS,
     MOST_ROWS,
@@ -34,10 +37,12 @@ from timely_llm.profiling.engine_steps import (
 )
 from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
 from timely_llm.profiling.measurements import is_bag, read_bag, read_csv
+from timely_llm.profiling.stage_profile import WHOLE, PipelineFit, fit_pipeline, parts
 from timely_llm.profiling.step_profile import (
     StepFit,
     fit_profile,
     predicted_s,
+    profile_values,
     relative_error,
     write_profile,
 )
@@ -52,7 +57,8 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.argument("file", type=EXISTING, required=False)
 @click.option("--skill-set", "skill_file", type=EXISTING_FILE, help="File of the skill set.")
 @click.option("--engine", is_flag=False, flag_value="transformers",
-              type=click.Choice(["transformers", "vllm"]), metavar="[transformers|vllm]",
+              type=click.Choice(["simulated", "transformers", "vllm"]),
+              metavar="[simulated|transformers|vllm]",
               help="Measure the steps of this engine.")  # fmt: skip
 @click.option("--model", help="With --engine: folder or hub id; the embedded model if not given.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
@@ -63,6 +69,7 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE",
               help="With --engine vllm: option of vLLM's own; may be given several"
               " times.")  # fmt: skip
+@click.option("--pace", help="With --engine simulated: the profile that it has.")
 @click.option(
     "--output", type=OutputFile(YAML), help="Write the skill set, or the profile, to this file."
 )
@@ -74,8 +81,8 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--json", "json_file", type=OutputFile(), help="Write the fits as JSON to this file.")
 def profile(
     file: Path | None, skill_file: Path | None, engine: str | None, model: str | None,
-    dtype: str | None, threads: int | None, engine_args: tuple[str, ...], output: Path | None,
-    plot: Path | None, json_file: Path | None,
+    dtype: str | None, threads: int | None, engine_args: tuple[str, ...], pace: str | None,
+    output: Path | None, plot: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Fit the durations of skills to the executions in FILE, or measure an engine's steps.
 
@@ -90,7 +97,7 @@ def profile(
     With --engine, and without FILE, the command measures steps of a language model on this machine:
     by decode rows, prompt tokens and context tokens. It also measures prompts with and without a
     pinned prefix. The fitted profile goes to --output; measured:FILE names it wherever a profile is
-    named.
+    named. An engine in stages gets a profile of each stage and each link, from one step at a time.
     """
     if plot is not None:
         need("a picture", "reports")
@@ -99,16 +106,21 @@ def profile(
             raise click.UsageError("--engine measures steps: it takes no FILE and no --skill-set")
         if output is None:
             raise click.UsageError("--engine needs --output, the file that the profile goes to")
-        if engine == "vllm" and threads is not None:
-            raise click.UsageError("--threads is for --engine transformers only")
+        for option, engines, chosen in (
+            ("--threads", ("transformers",), threads), ("--pace", ("simulated",), pace),
+            ("--model", ENGINES[1:], model), ("--dtype", ENGINES[1:], dtype),
+        ):  # fmt: skip
+            if chosen is not None and engine not in engines:
+                raise click.UsageError(f"{option} is for --engine {' or '.join(engines)} only")
         measured = Measured(
-            engine, model or "", dtype or "float32", threads or 1, parse_engine_args(engine_args)
-        )
+            engine, model or "", dtype or "float32", threads or 1, parse_engine_args(engine_args),
+            pace or DEFAULT_PROFILE,
+        )  # fmt: skip
         profile_engine(measured, output, plot, json_file)
         return
-    for value, option in (
-        (model, "--model"), (dtype, "--dtype"), (threads, "--threads"),
-        (engine_args or None, "--engine-arg"),
+    for option, value in (
+        ("--model", model), ("--dtype", dtype), ("--threads", threads),
+        ("--engine-arg", engine_args or None), ("--pace", pace),
     ):  # fmt: skip
         if value is not None:
             raise click.UsageError(f"{option} is for --engine only")
@@ -218,6 +230,7 @@ class Measured:
         dtype: of weights and KV.
         threads: of the CPU, for the engine transformers.
         engine_args: options of vLLM's own.
+        pace: profile of the engine simulated.
     """
 
     engine: str
@@ -225,22 +238,30 @@ class Measured:
     dtype: str
     threads: int
     engine_args: Mapping[str, Any]
+    pace: str
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the engine only lets time pass."""
+        return self.engine == "simulated"
 
     @property
     def name(self) -> str:
         """What the model is called, without the folders that it is in."""
+        if self.simulated:
+            return pace_profile(self.pace).name
         local = Path(self.model or resource(EMBEDDED_MODEL))
         return local.resolve().name if local.exists() else self.model
 
     @property
     def source(self) -> str:
         """Where the numbers come from."""
-        where = _device()
+        where = "virtual time" if self.simulated else f"{self.dtype}, {_device()}"
         if self.engine == "transformers":
             where += f", {self.threads} thread{'s' if self.threads > 1 else ''}"
         given = "".join(f", {name}={value}" for name, value in self.engine_args.items())
         return (
-            f"measured by timely-llm profile --engine {self.engine}: {self.name}, {self.dtype},"
+            f"measured by timely-llm profile --engine {self.engine}: {self.name},"
             f" {where}{given}, {date.today().isoformat()}, timely_llm {__version__}"
         )
 
@@ -253,7 +274,8 @@ class Measured:
         return make_engine(
             self.engine, model=self.model or resource(EMBEDDED_MODEL), dtype=self.dtype,
             threads=self.threads, kv_tokens=KV_TOKENS, max_rows=MOST_ROWS,
-            engine_args=self.engine_args,
+            engine_args=self.engine_args, pace=self.pace if self.simulated else None,
+            clock=VirtualClock(),
         )  # fmt: skip
 
 
@@ -266,21 +288,31 @@ def profile_engine(
         TimelyError: the model cannot be loaded or run.
         OSError: a file cannot be written.
     """
-    steps, prompts = _run(measured)
-    called, source = measured.name, measured.source
-    fit = fit_profile(steps, f"{called}, measured", source)
-    write_profile(fit.profile, output)
+    steps, prompts, stages = _run(measured)
     console = Console()
-    _show_steps(fit, console)
+    name, source = f"{measured.name}, measured", measured.source
+    fit: StepFit | PipelineFit
+    if stages > 1 and all(step.stages for step in steps):
+        fit = fit_pipeline(steps, name, source)
+        _show_stages(fit, console)
+        fits = fit.stages
+    else:
+        fit = fit_profile(steps, name, source)
+        _show_steps(fit, console)
+        fits = (fit,)
+        if stages > 1:
+            console.print(Text(f"The times of its {stages} stages are not known: one profile"))
+    write_profile(fit.profile, output)
+    _show_spread(steps, console)
     _show_prompts(prompts, console)
     if plot is not None:
         # matplotlib takes a second to import: only where it is needed.
         from timely_llm.profiling.picture import draw_steps
 
-        draw_steps(fit, plot)
+        draw_steps(fits, plot)
     if json_file is not None:
         document = {
-            "profile": vars(fit.profile),
+            "profile": profile_values(fit.profile),
             "steps": [_step_row(fit, step) for step in steps],
             "prompts": [vars(prompt) for prompt in prompts],
         }
@@ -292,13 +324,13 @@ def profile_engine(
     console.print(Text(hint), soft_wrap=True)
 
 
-def _run(measured: Measured) -> tuple[list[MeasuredStep], list[MeasuredPrompt]]:
-    """Return the steps, and the prompts."""
+def _run(measured: Measured) -> tuple[list[MeasuredStep], list[MeasuredPrompt], int]:
+    """Return the steps, the prompts, and the number of stages."""
     engine = measured.make()
     try:
         with progress.bar("engine", BarColumn(), TimeRemainingColumn()) as update:
             steps = measure(engine, progress=update)
-            return steps, measure_prompts(engine)
+            return steps, measure_prompts(engine), engine.capacity.stages
     finally:
         engine.close()
 
@@ -317,17 +349,23 @@ def _device() -> str:
     return (named or [platform.processor() or platform.machine()])[0]
 
 
-def _step_row(fit: StepFit, step: MeasuredStep) -> dict[str, object]:
-    return {
+def _step_row(fit: StepFit | PipelineFit, step: MeasuredStep) -> dict[str, object]:
+    row: dict[str, object] = {
         "rows": step.setting.rows,
         "prefill_tokens": step.setting.chunk,
         "context_tokens": step.context_tokens,
         "measured_s": step.seconds,
         "spread": step.spread,
-        "profile_s": predicted_s(fit.profile, step),
-        "error": relative_error(fit.profile, step),
-        "unseen": step.setting.unseen,
     }
+    if isinstance(fit, PipelineFit):
+        row["parts"] = {
+            part: {"measured_s": measured, "profile_s": predicted}
+            for part, (measured, predicted) in parts(fit.profile, step).items()
+        }
+    else:
+        row["profile_s"] = predicted_s(fit.profile, step)
+        row["error"] = relative_error(fit.profile, step)
+    return {**row, "unseen": step.setting.unseen}
 
 
 def _show_steps(fit: StepFit, console: Console) -> None:
@@ -349,12 +387,62 @@ def _show_steps(fit: StepFit, console: Console) -> None:
         if name == "table_s":
             shown = f"{value[0]:g} to {value[-1]:g}, for 1 to {len(value)} rows"
         console.print(Text(f"{name}: {shown}"), soft_wrap=True)
-    spread = sorted(step.spread for step in fit.steps)[len(fit.steps) // 2]
     console.print(
         Text(
             f"Error on steps not seen by the fit: median {fit.median_error:.1%}, 95th percentile"
-            f" {fit.p95_error:.1%}. Half of the repeats of a step lie within {spread:.1%} of it:"
-            " where that is much, something else was running."
+            f" {fit.p95_error:.1%}."
+        ),
+        soft_wrap=True,
+    )
+
+
+def _show_stages(fit: PipelineFit, console: Console) -> None:
+    """Print every setting, each part as measured and the profile's error, and the profile."""
+    table = FittedTable(box=box.SIMPLE)
+    for head in ("rows", "prefill tokens", *(f"{part} (ms)" for part in fit.errors),
+                 "seen by the fit"):  # fmt: skip
+        table.add_column(head, justify="right")
+    for step in sorted(fit.steps, key=_step_order):
+        found = parts(fit.profile, step).values()
+        table.add_row(
+            str(step.setting.rows), str(step.setting.chunk or ""),
+            *(f"{1e3 * measured:.2f} {predicted / measured - 1.0:+.0%}"
+              for measured, predicted in found),
+            "" if step.setting.unseen else "yes",
+        )  # fmt: skip
+    console.print(table)
+    seconds = [(one.base_s, one.row_s, one.prefill_token_s) for one in fit.profile.stages]
+    seconds += [(link.message_s, link.token_s, link.token_s) for link in fit.profile.links]
+    table = FittedTable(
+        box=box.SIMPLE, caption_justify="left",
+        caption=f"error: of steps not seen by the fit; a {WHOLE} is predicted as the sum of all"
+        " stages and links",
+    )  # fmt: skip
+    for head in ("part", "constant (ms)", "a row (us)", "a prompt token (us)", "median error",
+                 "95th percentile"):  # fmt: skip
+        table.add_column(head, justify="right")
+    for (part, errors), values in zip_longest(fit.errors.items(), seconds):
+        base_s, row_s, token_s = values or (None, None, None)
+        table.add_row(
+            part, _scaled(1e3, base_s), _scaled(1e6, row_s), _scaled(1e6, token_s),
+            *(f"{error:.1%}" for error in errors),
+        )  # fmt: skip
+    console.print(table)
+    blocks = "keeps both its stages from computing" if fit.profile.blocking else "overlaps"
+    console.print(Text(f"A transfer {blocks}."))
+
+
+def _scaled(scale: float, value: float | None) -> str:
+    return "" if value is None else f"{scale * value:.3g}"
+
+
+def _show_spread(steps: Sequence[MeasuredStep], console: Console) -> None:
+    """Print how much the repeats of a step differ."""
+    spread = sorted(step.spread for step in steps)[len(steps) // 2]
+    console.print(
+        Text(
+            f"Half of the repeats of a step lie within {spread:.1%} of it: where that is much,"
+            " something else was running."
         ),
         soft_wrap=True,
     )

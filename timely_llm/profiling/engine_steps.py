@@ -9,7 +9,7 @@ from itertools import cycle, islice
 from statistics import median, quantiles
 
 from timely_llm.core.errors import EngineError
-from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.core.step import Capacity, StageTimes, StepPlan, StepResult
 from timely_llm.engines.contract import Engine, Prefix
 
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -61,12 +61,15 @@ class MeasuredStep:
         context_tokens: context tokens of all its sequences, without those that it computes.
         seconds: median of the repeats.
         spread: interquartile range, as a share of `seconds`.
+        stages: medians of the times in each stage; None: the engine has one stage, or measures
+            none.
     """
 
     setting: Setting
     context_tokens: int
     seconds: float
     spread: float
+    stages: StageTimes | None = None
 
 
 def measure(
@@ -92,7 +95,7 @@ def measure(
     rng = random.Random(seed)
     settings = settings_for(engine.capacity, rng)
     bench = _StepBench(engine, rng, [one for one in CONTEXTS if _fits(engine.capacity, one)])
-    found: dict[Setting, list[tuple[int, float]]] = {setting: [] for setting in settings}
+    found: dict[Setting, list[tuple[int, StepResult]]] = {setting: [] for setting in settings}
     for done in range(repeats + 1):
         progress(done, repeats + 1)
         for setting in rng.sample(settings, len(settings)):
@@ -159,8 +162,8 @@ class _StepBench:
             for context in contexts
         }
 
-    def step(self, setting: Setting) -> tuple[int, float]:
-        """Make a step; return its context tokens and its seconds."""
+    def step(self, setting: Setting) -> tuple[int, StepResult]:
+        """Make a step; return its context tokens and its result."""
         keys = self._rng.sample(self._waiting.get(setting.row_context, ()), setting.rows)
         entries = [(key, 1) for key in keys]
         context = sum(self._computed[key] for key in keys) + setting.chunk_context
@@ -169,11 +172,11 @@ class _StepBench:
             if setting.chunk_context:
                 self._run([("prompt", setting.chunk_context)])
             entries.append(("prompt", setting.chunk))
-        seconds = self._run(entries)
+        result = self._run(entries)
         for key in keys:
             self._computed[key] += 1
         self._engine.remove("prompt")
-        return context, seconds
+        return context, result
 
     def close(self) -> None:
         """Remove all sequences from the engine."""
@@ -192,18 +195,30 @@ class _StepBench:
         first = self._rng.randrange(len(self._words))
         self._engine.add(key, list(islice(cycle(self._words), first, first + tokens)))
 
-    def _run(self, entries: Sequence[tuple[str, int]]) -> float:
+    def _run(self, entries: Sequence[tuple[str, int]]) -> StepResult:
         self._engine.submit(StepPlan(tuple(entries)))
         result = self._engine.collect()
         if result.failures:
             raise EngineError(f"a step cannot be measured: {next(iter(result.failures.values()))}")
-        return result.duration_s
+        return result
 
 
-def _median(setting: Setting, steps: Sequence[tuple[int, float]]) -> MeasuredStep:
-    contexts, seconds = zip(*steps, strict=True)
+def _median(setting: Setting, steps: Sequence[tuple[int, StepResult]]) -> MeasuredStep:
+    contexts, results = zip(*steps, strict=True)
+    seconds = [result.duration_s for result in results]
     low, middle, high = quantiles(seconds, n=4, method="inclusive")
-    return MeasuredStep(setting, round(median(contexts)), middle, (high - low) / middle)
+    stages = [result.stages for result in results if result.stages is not None]
+    return MeasuredStep(
+        setting, round(median(contexts)), middle, (high - low) / middle,
+        _median_stages(stages) if len(stages) == len(results) else None,
+    )  # fmt: skip
+
+
+def _median_stages(stages: Sequence[StageTimes]) -> StageTimes:
+    """Return the median of each time."""
+    return StageTimes(
+        *(tuple(map(median, zip(*one, strict=True))) for one in zip(*stages, strict=True))
+    )
 
 
 LENGTHS = (256, 1024)

@@ -173,20 +173,26 @@ _KINDS = ((POINT, "o"), (FITTED, "s"), ("#009E73", "^"))
 _MS = 1e3
 
 
-def draw_steps(fit: StepFit, path: Path) -> None:
+def draw_steps(fits: Sequence[StepFit], path: Path) -> None:
     """Write a picture of three panels: decoding by rows, prompts by tokens, and all steps.
+
+    Args:
+        fits: of the stages; each has a row of panels.
+        path: the file.
 
     Raises:
         OSError: the file cannot be written.
     """
-    figure = Figure(figsize=SIZE_IN, dpi=DPI, layout="constrained")
+    width, height = SIZE_IN
+    figure = Figure(figsize=(width, height * len(fits)), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    decoding, prompts, everything = figure.subplots(1, 3)
-    seen = [step for step in fit.steps if not step.setting.unseen]
-    _draw_decoding(decoding, fit.profile, [s for s in seen if not s.setting.chunk])
-    _draw_prompts(prompts, fit.profile, [s for s in seen if not s.setting.rows])
-    _draw_everything(everything, fit)
-    figure.suptitle(fit.profile.name, fontsize=FONT_PT + 3, color=INK)
+    for fit, row in zip(fits, figure.subfigures(len(fits), squeeze=False)[:, 0], strict=True):
+        decoding, prompts, everything = row.subplots(1, 3)
+        seen = [step for step in fit.steps if not step.setting.unseen]
+        _draw_decoding(decoding, fit.profile, [s for s in seen if not s.setting.chunk])
+        _draw_prompts(prompts, fit.profile, [s for s in seen if not s.setting.rows])
+        _draw_everything(everything, fit)
+        row.suptitle(fit.profile.name, fontsize=FONT_PT + 3, color=INK)
     kind = path.suffix[1:] or "png"
     write_file(path, PICTURE, lambda file: figure.savefig(file, format=kind))
 

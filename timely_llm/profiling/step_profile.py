@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import YAML, write_text
+from timely_llm.engines.pipelined import PipelineProfile
 from timely_llm.engines.simulated import LONG_PROMPT, MEASURED, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 
@@ -58,9 +59,10 @@ def fit_profile(steps: Sequence[MeasuredStep], name: str, source: str) -> StepFi
     unseen = [step for step in steps if step.setting.unseen]
     if not seen or not unseen:
         raise ConfigurationError("a profile needs steps to fit and other steps to test it with")
-    profile = _profile(_coefficients(seen), name, source)
-    errors = np.abs([relative_error(profile, step) for step in unseen])
-    middle, high = (float(np.quantile(errors, share)) for share in (0.5, 0.95))
+    profile = _profile(
+        relative_fit([_terms(step) for step in seen], [step.seconds for step in seen]), name, source
+    )
+    middle, high = error_quantiles(relative_error(profile, step) for step in unseen)
     source += f"; error on unseen steps: median {middle:.1%}, 95th percentile {high:.1%}"
     return StepFit(replace(profile, source=source), tuple(steps), middle, high)
 
@@ -75,13 +77,34 @@ def relative_error(profile: Profile, step: MeasuredStep) -> float:
     return predicted_s(profile, step) / step.seconds - 1.0
 
 
-def write_profile(profile: Profile, path: Path) -> None:
-    """Write a profile as YAML for `engines.simulated.read_profile`.
+def error_quantiles(errors: Iterable[float]) -> tuple[float, float]:
+    """Return the median and the 95th percentile of absolute errors."""
+    median, p95 = np.quantile(np.abs(list(errors)), (0.5, 0.95))
+    return float(median), float(p95)
+
+
+def profile_values(profile: Profile | PipelineProfile) -> dict[str, object]:
+    """Return a profile as it stands in a file."""
+    if isinstance(profile, Profile):
+        return {**vars(profile), "table_s": list(profile.table_s)}
+    stages = [profile_values(stage) for stage in profile.stages]
+    for stage in stages:
+        del stage["name"], stage["source"]
+    return {
+        **vars(profile),
+        "stages": stages,
+        "links": [vars(link) for link in profile.links],
+        "kv_tokens": list(profile.kv_tokens),
+    }
+
+
+def write_profile(profile: Profile | PipelineProfile, path: Path) -> None:
+    """Write a profile as YAML for `engines.paces.pace_profile`.
 
     Raises:
         OutputFileError: the file cannot be written, or exists and is not YAML.
     """
-    values = {**vars(profile), "table_s": list(profile.table_s)}
+    values = profile_values(profile)
     text = yaml.safe_dump(
         values, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
     )
@@ -114,19 +137,16 @@ def non_negative(columns: Array, target: Array) -> Array:
     return np.asarray(x / scale, float)
 
 
-def _solved(a: Array, target: Array, free: NDArray[np.bool_]) -> Array:
-    """Return the least-squares solution with 0 for all unknowns that are not free."""
-    x: Array = np.zeros(a.shape[1])
-    x[free] = np.linalg.lstsq(a[:, free], target, rcond=None)[0]
-    return x
+def relative_fit(terms: Sequence[Sequence[float]], seconds: Sequence[float]) -> Array:
+    """Return the seconds of each term, none negative; errors are relative to the seconds.
 
-
-def _coefficients(steps: Sequence[MeasuredStep]) -> Array:
-    """Return the seconds of each term of `_terms`."""
-    seconds = np.array([step.seconds for step in steps])
-    shares = np.array([_terms(step) for step in steps]) / seconds[:, None]
-    weights = np.ones(len(steps))
-    found = non_negative(shares, np.ones(len(steps)))
+    Args:
+        terms: factors of the terms in each step.
+        seconds: of each step, above 0.
+    """
+    shares = np.array(terms) / np.array(seconds)[:, None]
+    weights = np.ones(len(shares))
+    found = non_negative(shares, np.ones(len(shares)))
     for _ in range(TURNS):
         away = np.abs(1.0 - shares @ found)
         unit = 1.4826 * float(np.median(away))
@@ -136,6 +156,13 @@ def _coefficients(steps: Sequence[MeasuredStep]) -> Array:
         root = np.sqrt(weights)
         found = non_negative(shares * root[:, None], root)
     return found
+
+
+def _solved(a: Array, target: Array, free: NDArray[np.bool_]) -> Array:
+    """Return the least-squares solution with 0 for all unknowns that are not free."""
+    x: Array = np.zeros(a.shape[1])
+    x[free] = np.linalg.lstsq(a[:, free], target, rcond=None)[0]
+    return x
 
 
 def _terms(step: MeasuredStep) -> list[float]:

@@ -1,0 +1,66 @@
+"""Engines in stages: their known times are found again by measuring them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from timely_llm.core.clock import VirtualClock
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.engines.paces import pace_profile
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
+from timely_llm.engines.sequences import EngineLimits
+from timely_llm.engines.simulated import Profile
+from timely_llm.profiling.engine_steps import KV_TOKENS, MOST_ROWS, MeasuredStep, measure
+from timely_llm.profiling.stage_profile import WHOLE, fit_pipeline, parts
+from timely_llm.profiling.step_profile import write_profile
+
+STAGES = (
+    Profile("fast", "", 0.004, 0.0002, 0.00002, 0.0000001),
+    Profile("slow", "", 0.011, 0.0009, 0.0001, 0.0, 0.003),
+    Profile("free rows", "", 0.007, 0.0, 0.00005),
+)
+LINKS = StageLink(0.002, 0.0004), StageLink(0.0, 0.00001)
+
+
+def steps_of(blocking: bool) -> list[MeasuredStep]:
+    """Return steps that take exactly as long as three stages and their links say."""
+    limits = EngineLimits(kv_tokens=KV_TOKENS, max_rows=MOST_ROWS)
+    profile = PipelineProfile("three", "", STAGES, LINKS, blocking)
+    return measure(PipelinedEngine(profile, lambda *_: "yes", VirtualClock(), limits), repeats=2)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_each_stage_and_link_is_found_again(blocking: bool, tmp_path: Path) -> None:
+    fit = fit_pipeline(steps_of(blocking), "again", "test")
+    found = fit.profile
+    assert found.blocking is blocking
+    for stage, wanted in zip(found.stages, STAGES, strict=True):
+        for rows, chunk, context in ((1, 0, 100), (9, 300, 4000), (90, 0, 9000), (0, 50, 0)):
+            wanted_s = wanted.step_s(rows, chunk, context)
+            assert stage.step_s(rows, chunk, context) == pytest.approx(wanted_s, rel=0.01)
+    for link, sent in zip(found.links, LINKS, strict=True):
+        assert link.message_s == pytest.approx(sent.message_s, rel=0.01, abs=1e-9)
+        assert link.token_s == pytest.approx(sent.token_s, rel=0.01)
+    assert list(fit.errors) == ["stage 1", "stage 2", "stage 3", "link 1", "link 2", WHOLE]
+    assert max(p95 for _, p95 in fit.errors.values()) < 0.01
+
+    write_profile(found, tmp_path / "three.yaml")
+    assert pace_profile(f"measured:{tmp_path / 'three.yaml'}") == found
+
+
+def test_what_stage_times_leave_out_shows_in_the_whole_step() -> None:
+    steps = [replace(step, seconds=step.seconds + 0.1) for step in steps_of(True)]
+    fit = fit_pipeline(steps, "with an overhead", "test")
+    assert fit.errors["stage 2"][1] < 0.01 < 0.1 < fit.errors[WHOLE][0]
+    measured_s, predicted_s = parts(fit.profile, steps[0])[WHOLE]
+    assert measured_s == pytest.approx(predicted_s + 0.1, rel=0.01)
+
+
+def test_steps_without_times_of_stages_are_refused() -> None:
+    steps = steps_of(True)
+    for given in ([], [*steps, replace(steps[0], stages=None)]):
+        with pytest.raises(ConfigurationError, match="needs steps with times of each stage"):
+            fit_pipeline(given, "some", "test")
