@@ -1,5 +1,5 @@
 # make demo | test | test-fast | test-faults | test-long | test-ros | test-launch | test-colcon |
-#      test-vllm | test-ray | check-vllm | test-lowest | wheels | footprint | release-check | lint | same | clean
+#      test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels | footprint | release-check | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
 
@@ -26,7 +26,8 @@ GENERATED_FOR := timely_llm/msg/.ros-wheels
 SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm test-ray \
+.PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm \
+	test-vllm-ray test-ray \
 	check-vllm test-lowest wheels footprint release-check lint same no-base clean install switch
 
 demo: install
@@ -80,6 +81,13 @@ test-vllm:
 	PYTHONPATH=$(abspath test/engines/interpreted_triton)$(if $(PYTHONPATH),:$(PYTHONPATH)) \
 		TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 \
 		$(VLLM_VENV)/bin/python -m pytest --hypothesis-profile=fast -k vllm test/engines
+
+# Two stages on two nodes of a Ray cluster on this machine. vLLM has no Ray on a CPU: a platform of the
+# tests names a resource of Ray for it.
+test-vllm-ray:
+	$(MAKE) $(VLLM_VENV)/.vllm $(RAY_PACKAGES)/.installed VENV=$(VLLM_VENV)
+	PYTHONPATH=$(abspath test/engines/cpu_in_ray):$(abspath $(RAY_PACKAGES)) \
+		$(VLLM_VENV)/bin/python -m pytest test/engines/vllm/test_engine_ray.py
 
 # With Ray beside the packages of the environment, in a folder of its own.
 test-ray: install $(RAY_PACKAGES)/.installed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -22,6 +23,7 @@ from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 
 from timely_llm.engines.vllm import options
 from timely_llm.engines.vllm.runner import why_not
+from timely_llm.engines.vllm.version import import_core
 
 ON_CPU = current_platform.is_cpu()
 ONE_GPU = not ON_CPU and torch.cuda.device_count() < 2
@@ -34,6 +36,20 @@ def _light_args(**given: Any) -> EngineArgs:
 
 
 vars(options)["EngineArgs"] = _light_args
+
+
+def spare_collections() -> None:
+    """Let vLLM's collections of garbage leave out what is there now.
+
+    vLLM makes ten of them for an engine, and each one would go through all modules of the tests.
+    """
+    gc.collect()
+    gc.freeze()
+    vars(gc).update(freeze=lambda: None, unfreeze=lambda: None)
+
+
+import_core()
+spare_collections()
 
 
 def need_runner(name: str) -> str:

@@ -109,7 +109,7 @@ def parts(profile: PipelineProfile, step: MeasuredStep) -> dict[str, tuple[float
 
 
 def _tokens(step: MeasuredStep) -> int:
-    """Return the tokens of a step, whose hidden states pass each link."""
+    """Return the tokens of a step; the hidden states of all of them pass each link."""
     return step.setting.rows + step.setting.chunk
 
 

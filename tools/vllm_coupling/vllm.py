@@ -71,6 +71,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     "EngineCore": {
         "batch_queue": "", "model_executor": "Executor", "scheduler": "Scheduler",
         "structured_output_manager": "StructuredOutputManager", "request_block_hasher": "",
+        "vllm_config": "VllmConfig",
     },
     "EngineCoreOutput": {"request_id": ""},
     "EngineCoreOutputs": {"outputs": "EngineCoreOutput[]"},
@@ -88,6 +89,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     "LogitsProcessors": {"non_argmax_invariant": ""},
     "LogitsContext": {"expanded_idx_mapping": "", "idx_mapping_np": "", "pos": ""},
     "ModelConfig": {"dtype": ""},
+    "ParallelConfig": {"placement_group": ""},
     "PendingRecv": {"idx_mapping_np": ""},
     "Request": {
         "request_id": "",

@@ -72,3 +72,25 @@ def test_steps_with_prompts_are_cuda_graphs_too(
 def test_flights_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) -> None:
     with pytest.raises(EngineError, match=reason):
         VllmEngine(llama, engine_args=args)
+
+
+IN_RAY = {"distributed_executor_backend": "ray", "pipeline_parallel_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "newer", "reason"),
+    [
+        ("", True, "vLLM has no Ray on the platform cpu: only mp is allowed"),
+        ("GPU", False, "it needs vLLM's RayExecutorV2: vllm 0.32, without VLLM_USE_RAY"),
+        ("GPU", True, r"it needs the package ray on each machine: pip install 'timely_llm\[ray\]'"),
+    ],
+)
+def test_workers_that_ray_cannot_start(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, key: str, newer: bool, reason: str
+) -> None:
+    platform = SimpleNamespace(ray_device_key=key, device_name="cpu")
+    monkeypatch.setattr(options, "current_platform", platform)
+    monkeypatch.setattr(options, "find_spec", lambda name: None)
+    monkeypatch.setenv("VLLM_USE_RAY_V2_EXECUTOR_BACKEND", str(int(newer)))
+    with pytest.raises(EngineError, match=f"executor_backend=ray is not possible: {reason}"):
+        VllmEngine(llama, engine_args=IN_RAY)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from math import inf
 from typing import Any
 
+from vllm import envs
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
@@ -84,6 +85,8 @@ def engine_config(
     ahead = engine_args.get("async_scheduling", False)
     stages = engine_args.get("pipeline_parallel_size", 1)
     _check_in_flight(speculative_tokens, ahead, stages)
+    if engine_args.get("distributed_executor_backend") == "ray":
+        _check_ray()
     finds = engine_args.get("enable_prefix_caching", False)
     if not isinstance(finds, bool):
         raise EngineError(
@@ -225,6 +228,28 @@ def _check_in_flight(speculative_tokens: int, ahead: object, stages: object) -> 
             f"engine_args: speculative decoding and {other} exclude each other: speculative tokens"
             " depend on the step before"
         )
+
+
+def _check_ray() -> None:
+    """Check that vLLM can start workers in a Ray cluster, before it starts Ray.
+
+    Raises:
+        EngineError: it cannot, on this platform, in this version, or without Ray.
+    """
+    if not current_platform.ray_device_key:
+        reason = (
+            f"vLLM has no Ray on the platform {current_platform.device_name}: only mp is allowed"
+        )
+    elif not getattr(envs, "VLLM_USE_RAY_V2_EXECUTOR_BACKEND", False):
+        # The older executor does not notice that a worker has ended.
+        reason = (
+            "it needs vLLM's RayExecutorV2: vllm 0.32, without VLLM_USE_RAY_V2_EXECUTOR_BACKEND=0"
+        )
+    elif find_spec("ray") is None:
+        reason = "it needs the package ray on each machine: pip install 'timely_llm[ray]'"
+    else:
+        return
+    raise EngineError(f"engine_args: distributed_executor_backend=ray is not possible: {reason}")
 
 
 def _check_finds(finds: bool, config: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -31,6 +32,17 @@ def close_core(core: EngineCore) -> None:
             torch.accelerator.empty_cache()
     else:
         core.shutdown()
+    _free_place(core)
+
+
+def _free_place(core: EngineCore) -> None:
+    """Return what Ray has reserved for the workers, so that the next engine finds it free."""
+    place = core.vllm_config.parallel_config.placement_group
+    if place is not None:
+        from ray.util import remove_placement_group
+
+        with suppress(Exception):  # the cluster may have ended
+            remove_placement_group(place)
 
 
 @cache

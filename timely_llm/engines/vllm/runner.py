@@ -160,10 +160,11 @@ class WorkerExtension:
         """Do what the runner needs before the first step.
 
         Args:
-            records: file for the times of the stages; empty: they are not measured.
+            records: file for the times of the stages; empty: they are not measured. A worker on
+                another machine does not find it and measures none.
         """
         import_module(runner_of(self.vllm_config).module).prepare(self.model_runner)
-        if records and get_tp_group().rank_in_group == 0:
+        if records and Path(records).exists() and get_tp_group().rank_in_group == 0:
             self._record_stage(Path(records))
 
     def _record_stage(self, path: Path) -> None:
