@@ -153,6 +153,10 @@ KINDS: tuple[str, ...] = (
 if "VLLM_USE_V2_MODEL_RUNNER" not in os.environ:  # otherwise it decides for all of them
     KINDS += tuple(f"v2-{kind}" for kind in KINDS if kind.startswith("vllm"))
 KINDS += ("vllm-scheduler-ahead-stages-llama",)  # V2 alone has both
+INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
+"""Whether Triton's interpreter runs the kernels: tests of a second model would only take longer."""
+if INTERPRETED:
+    KINDS = tuple(kind for kind in KINDS if kind != "vllm-qwen3")
 FLIGHTS = {"simulated-flights": 2, "simulated-ahead": 3}
 """Steps in flight of the kinds that have more than one."""
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from timely_llm import __version__
 from timely_llm.cli import progress
-from timely_llm.cli.options import EXISTING_FILE, OutputFile
+from timely_llm.cli.options import EXISTING_FILE, OutputFile, Pace
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import PICTURE, YAML, write_json, write_text
@@ -69,7 +69,8 @@ EXISTING = click.Path(exists=True, path_type=Path)
 @click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE",
               help="With --engine vllm: option of vLLM's own; may be given several"
               " times.")  # fmt: skip
-@click.option("--pace", help="With --engine simulated: the profile that it has.")
+@click.option("--pace", type=Pace(),
+              help="With --engine simulated: the profile to measure.")  # fmt: skip
 @click.option(
     "--output", type=OutputFile(YAML), help="Write the skill set, or the profile, to this file."
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from timely_llm.serving.loop import Loop
 
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
+from test.engines.conftest import INTERPRETED
 from test.engines.vllm_runner import ON_CPU, NoModel, need_runner
 from timely_llm.engines.vllm.engine import VllmEngine
 
@@ -31,9 +31,7 @@ SLOW = 1_000_000
 """Bytes a second of the link: a token of the tests' model takes a fraction of a millisecond."""
 
 on_cpu = pytest.mark.skipif(not ON_CPU, reason="times of stages are measured on a CPU")
-compiled = pytest.mark.skipif(
-    bool(os.environ.get("TRITON_INTERPRET")), reason="Model Runner V1 takes no interpreted Triton"
-)
+compiled = pytest.mark.skipif(INTERPRETED, reason="Model Runner V1 takes no interpreted Triton")
 
 
 def serve(engine: VllmEngine, mode: Mode) -> tuple[dict[str, list[int]], list[StageTimes | None]]:

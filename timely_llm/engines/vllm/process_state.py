@@ -8,6 +8,7 @@ from functools import cache
 import torch
 from vllm.platforms import current_platform
 from vllm.v1.engine.core import EngineCore
+from vllm.v1.executor import ray_utils
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 _OPEN: list[EngineCore] = []
@@ -39,10 +40,8 @@ def _free_place(core: EngineCore) -> None:
     """Return what Ray has reserved for the workers, so that the next engine finds it free."""
     place = core.vllm_config.parallel_config.placement_group
     if place is not None:
-        from ray.util import remove_placement_group
-
         with suppress(Exception):  # the cluster may have ended
-            remove_placement_group(place)
+            ray_utils.ray.util.remove_placement_group(place)
 
 
 @cache
