@@ -166,7 +166,7 @@ OWN: dict[str, frozenset[str]] = {
         "path", "self._numbers", "self._records", "self._timeline",
     )),
     "engines.vllm.options": frozenset(("runner",)),
-    "engines.vllm.process_state": frozenset(("ray_utils.ray.util",)),  # Ray's own
+    "engines.vllm.process_state": frozenset(("ray_utils.ray", "ray_utils.ray.util")),
     "engines.vllm.scheduler": frozenset(("resting", "self._lent", "self.offers")),
     "engines.vllm.stock": frozenset((
         "before", "plan", "prefix", "result", "self._begun", "self._in_flight", "self._grammars",
