@@ -143,12 +143,12 @@ def _work(
         if now >= sampled_s + SAMPLE_S:
             sampled_s = now
             site.look()
-            machine.look()
+            machine.look(one.pid for one in (*clients, probe))
             progress(min(now - began_s, duration_s), duration_s)
         for one in (*clients, probe):
             if one.status is not None and (one.status != 0 or now > end_s):
                 wait(one, lambda: False, interrupts, 0.0, "")
-        machine.nap(POLL_S)
+        time.sleep(POLL_S)
     event_log.write(OverEvent(time.monotonic()))
     _wait_for(probe, lambda: probe.status == 0, interrupts)
     site.look()
