@@ -59,8 +59,6 @@ class InFlightStep:
     Attributes:
         sequences: by key, in the plan's order.
         context_tokens: tokens that all its sequences attend to.
-        rows: sequences that decode.
-        prompt_tokens: tokens that the others may compute.
     """
 
     def __init__(self, generations: Iterable[Generation], plan: StepPlan) -> None:
@@ -70,9 +68,17 @@ class InFlightStep:
             self.sequences[generation.key] = InFlightSequence(generation)
             self.context_tokens += generation.context_tokens
             generation.state = State.RUNNING
-        planned = [tokens for _, tokens in plan.entries]
-        self.rows = planned.count(1)
-        self.prompt_tokens = sum(planned) - self.rows
+        self._planned = plan.entries
+
+    @property
+    def rows(self) -> int:
+        """Sequences that decode."""
+        return sum(tokens == 1 for _, tokens in self._planned)
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens that the others may compute."""
+        return sum(tokens for _, tokens in self._planned if tokens > 1)
 
 
 class Stepper:
