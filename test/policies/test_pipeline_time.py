@@ -123,6 +123,38 @@ def test_it_learns_stages_links_and_whether_transfers_block(blocking: bool) -> N
             assert learned.latency_s(*content) == pytest.approx(known.latency_s(*content), rel=0.05)
 
 
+@given(st.lists(st.integers(1, 40), min_size=8, max_size=40), st.booleans())
+@examples(20)
+def test_without_times_of_stages_a_step_that_waited_for_others_is_no_slower_for_it(
+    sizes: list[int], blocking: bool
+) -> None:
+    stages = tuple(Profile("", "", base_s, 0.0004, 0.0002) for base_s in (0.004, 0.012, 0.007))
+    links = (StageLink(0.003, 0.0005),) * 2
+    profile = PipelineProfile("unlike", "made up", stages, links, blocking)
+    engine = PipelinedEngine(profile, lambda key, _: "so " * 99, VirtualClock())
+    known, learned = profile.step_time(), profile.step_time()
+    before = known.latency_s(1)
+    flights: list[tuple[float, int]] = []
+    ended_s = 0.0
+    for number, rows in enumerate(sizes):
+        keys = [f"{number}-{row}" for row in range(rows)]
+        for key in keys:
+            engine.add(key, [1])
+        flights.append((engine._clock.now(), rows))
+        engine.submit(StepPlan(tuple((key, 1) for key in keys)))
+        if len(flights) == engine.in_flight:
+            submitted_s, rows = flights.pop(0)
+            engine.collect()
+            begun_s, ended_s = max(submitted_s, ended_s), engine._clock.now()
+            seconds, least_s = ended_s - submitted_s, ended_s - begun_s
+            assert least_s - 1e-9 <= known.latency_s(rows) <= seconds + 1e-9
+            learned.observe(seconds, rows, 0, 0, least_s)
+    assert learned.latency_s(1) == pytest.approx(before)
+    learned.observe(3 * before, 1, 0, 0, 2 * before)
+    learned.observe(3 * before, 1, 0, 0, 2 * before)
+    assert before < learned.latency_s(1) < 2 * before
+
+
 def test_a_share_of_blocking_transfers_is_learned() -> None:
     time = PipelineTime.unknown(2)
     for number in range(2000):

@@ -77,6 +77,7 @@ class Generation:
         segment_tokens: tokens since the last boundary; 0 for a stream.
         max_tokens: most tokens to generate.
         tally: tokens and times of the request so far.
+        complete: whether the text came to its own end, or an answer to its most tokens.
         loading: whether KV of the sequence is being loaded; policies do not see the generation
             until the load is complete.
     """
@@ -95,6 +96,7 @@ class Generation:
     segment_tokens: int = 0
     max_tokens: int = 0
     tally: Tally = field(default_factory=Tally)
+    complete: bool = False
     loading: bool = False
 
     @property

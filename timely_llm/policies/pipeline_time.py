@@ -151,14 +151,32 @@ class PipelineTime(StepTime):
         )
 
     def observe(
-        self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
+        self,
+        seconds: float,
+        rows: int,
+        prefill_tokens: int = 0,
+        context_tokens: int = 0,
+        least_s: float | None = None,
     ) -> None:
         """Learn from a step without times of its stages.
 
-        Each is taken to have had the share of the latency that it is predicted to have.
+        A step waits for those before it, so its seconds are no less than its latency. It is behind
+        the last one by no more than its latency. A prediction between both is not changed; another
+        one is moved to the nearer of them, each stage and link by its share.
+
+        Args:
+            seconds: from its submission to its end.
+            rows: sequences that decoded one token each.
+            prefill_tokens: prompt tokens that it computed.
+            context_tokens: tokens that its sequences attended to.
+            least_s: from its submission, or from the end of the step before if that was later, to
+                its end; None: `seconds`, as of a step that was alone.
         """
         predicted_s = self.latency_s(rows, prefill_tokens, context_tokens)
-        share = seconds / predicted_s
+        least_s = seconds if least_s is None else least_s
+        if least_s < predicted_s < seconds:
+            return
+        share = min(max(predicted_s, least_s), seconds) / predicted_s
         for stage in self.stages:
             stage_s = share * stage.predict_s(rows, prefill_tokens, context_tokens)
             stage.observe(stage_s, rows, prefill_tokens, context_tokens)

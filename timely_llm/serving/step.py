@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
@@ -58,10 +59,14 @@ class InFlightStep:
 
     Attributes:
         sequences: by key, in the plan's order.
+        submitted_s: when it was planned, seconds on the loop's clock.
         context_tokens: tokens that all its sequences attend to.
     """
 
-    def __init__(self, generations: Iterable[Generation], plan: StepPlan) -> None:
+    def __init__(
+        self, generations: Iterable[Generation], plan: StepPlan, submitted_s: float
+    ) -> None:
+        self.submitted_s = submitted_s
         self.sequences: dict[str, InFlightSequence] = {}
         self.context_tokens = 0
         for generation in generations:
@@ -114,6 +119,7 @@ class Stepper:
         self._speculative_tokens = engine.capacity.speculative_tokens
         self._in_flight: deque[InFlightStep] = deque()
         self._running: set[str] = set()
+        self._ended_s = -math.inf  # when the last step was collected
         self.failures = Failures(log, "a step failed")
         self._undelivered = Failures(log, "the tokens of a request could not be delivered")
 
@@ -179,7 +185,7 @@ class Stepper:
         if plan.reasons:
             self.note_plan(plan.reasons, now)
         generations = [self._pool[key].generation for key, _ in plan.entries]
-        self._in_flight.append(InFlightStep(generations, plan))
+        self._in_flight.append(InFlightStep(generations, plan, now))
         if progress:
             self._update(progress)
         self._suspend_idle()
@@ -247,6 +253,7 @@ class Stepper:
 
     def _learn(self, step: InFlightStep, result: StepResult) -> None:
         now = self._clock.now()
+        begun_s, self._ended_s = max(step.submitted_s, self._ended_s), now
         if result.only_waited:
             self._events.append(KvWaitEvent(now, result))
             return
@@ -256,10 +263,14 @@ class Stepper:
         rows = planned.count(1)
         prefill = sum(planned) - rows
         context = step.context_tokens
-        if result.stages is not None and isinstance(self._step_time, PipelineTime):
+        if not isinstance(self._step_time, PipelineTime):
+            self._step_time.observe(result.duration_s, rows, prefill, context)
+        elif result.stages is not None:
             self._step_time.observe_stages(result.stages, rows, prefill, context)
         else:
-            self._step_time.observe(result.duration_s, rows, prefill, context)
+            whole_s = max(result.duration_s, now - step.submitted_s)
+            least_s = min(result.duration_s, now - begun_s)
+            self._step_time.observe(whole_s, rows, prefill, context, least_s)
         stages = result.stages.rounded if result.stages is not None else None
         self._events.append(
             StepEvent(
@@ -367,6 +378,7 @@ class Stepper:
         """Complete a generation; `rest` tokens of its step follow the last one of its text."""
         if rest:
             self._discard_newer(generation, rest)
+        generation.complete = True
         self._pool.complete(generation)
 
     def _discard_newer(self, generation: Generation, rest: int) -> None:

@@ -80,10 +80,10 @@ def test_prompts_behind_one_that_is_left_out_wait_too() -> None:
 
 
 def ended(promises: MemoryPromises, tokens: int) -> None:
-    """Let an answer end."""
+    """Let an answer come to its own end."""
     one = bounded(talking(f"e{tokens}", tokens=tokens))
     promises.admitted([one], capacity(1000))
-    one.state = State.ENDED
+    one.state, one.complete = State.ENDED, True
     promises.admitted([], capacity(1000))
 
 
@@ -105,13 +105,23 @@ def test_a_plan_that_its_robot_executes_is_learned_of_when_it_has_ended() -> Non
         one.token_ids = [0] * 12
     promises.admitted(plans, capacity(1000))
     for one in plans:
-        one.state = State.EXECUTING
+        one.state, one.complete = State.EXECUTING, True
     promises.admitted([], capacity(1000))
     pool = [bounded(generation("r", context=40)), bounded(generation("p", to_compute=40))]
     assert asked(promises, pool, 109 + 12 + 39 + 12) == {"r"}
     for one in plans:
         one.state = State.ENDED
     assert asked(promises, pool, 109 + 12 + 39 + 12) == {"r", "p"}
+
+
+def test_an_answer_that_is_canceled_teaches_no_length() -> None:
+    promises = MemoryPromises()
+    canceled = [bounded(talking(f"c{place}", tokens=5)) for place in range(ENOUGH)]
+    promises.admitted(canceled, capacity(10_000))
+    for one in canceled:
+        one.state = State.ENDED
+    pool = [bounded(talking("r")), bounded(stream("p", to_compute=40))]
+    assert asked(promises, pool, 100) == {"r"}
 
 
 def test_what_has_ended_is_forgotten() -> None:

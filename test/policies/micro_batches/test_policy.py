@@ -285,6 +285,18 @@ def test_a_policy_that_counts_steps_gets_one_call_for_each_cycle(mode: Mode) -> 
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_a_step_that_is_not_submitted_takes_nothing_from_a_column(mode: Mode) -> None:
+    policy = CountsSteps()
+    pipe = Pipe(MicroBatches(policy, mode), pool_of(64))
+    for _ in range(50):
+        pipe.plan()
+        pipe.fill()
+        pipe.collect()
+    tokens = [len(one.token_ids) - 1 for one in pipe.pool]
+    assert policy.calls - 2 <= min(tokens) <= max(tokens) <= policy.calls
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_each_generation_has_a_reason_and_those_of_other_micro_batches_wait_for_their_turn(
     mode: Mode,
 ) -> None:

@@ -150,13 +150,13 @@ class MemoryPromises:
         return self._lengths.to_go(_class(generation), out, generation.max_tokens, _SHARE)
 
     def _learn(self, generations: Collection[Generation]) -> None:
-        """Know the pool, and learn the length of each that has ended."""
+        """Know the pool, and learn the length of each text that came to its own end."""
         before, self._known = self._known, {g.key: g for g in generations}
         for key in before.keys() - self._known.keys():
             gone = before[key]
             if gone.state is not State.ENDED:
                 self._known[key] = gone  # it executes, is blocked, or loads KV
-            elif gone.token_ids:
+            elif gone.complete:
                 self._lengths.observe(_class(gone), len(gone.token_ids))
 
 

@@ -93,6 +93,7 @@ class MicroBatches:
         self._promises = MemoryPromises()
         self._cycle: StepPlan = StepPlan()
         self._taken: Counter[str] = Counter()
+        self._planned: list[tuple[Generation, int, int]] = []  # of the last step, and its tokens
         self._explain = False
 
     @property
@@ -139,7 +140,8 @@ class MicroBatches:
         if cycle.entries and not (step.entries or capacity.steps_in_flight):
             # Neither memory nor a budget comes from a step in flight: the policy's own step.
             step = cycle = self.policy.plan(now, generations, step_time, capacity)
-        self._taken.update(dict(step.entries))
+        elif self._counts_steps:
+            self._planned = [(left[key], left[key].context_tokens, n) for key, n in step.entries]
         return self._explained(step, cycle, pool, number)
 
     def _plan_cycle(
@@ -151,6 +153,10 @@ class MicroBatches:
     ) -> StepPlan:
         """Return the policy's plan of a cycle; what is left of it if the policy counts steps."""
         if self._counts_steps:
+            for generation, context_tokens, tokens in self._planned:
+                if generation.context_tokens != context_tokens:  # else the loop submitted no step
+                    self._taken[generation.key] += tokens
+            self._planned = []
             present = {g.key for g in generations}
             left = tuple(
                 (key, tokens - self._taken[key])
