@@ -11,7 +11,7 @@ from test.policies.builders import generation, talking
 from test.policies.micro_batches.served import Served
 from timely_llm.conformance.check import Check
 from timely_llm.conformance.policies import POLICY_CHECKS, PolicyBench
-from timely_llm.core.generation import Generation
+from timely_llm.core.generation import Generation, StreamGeneration
 from timely_llm.core.reason import Cause
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Policy
@@ -24,7 +24,8 @@ from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.policies.step_time import StepTime
 
-MODES = [mode for mode in Mode if mode not in (Mode.AUTO, Mode.OFF)]
+DUE = [Mode.CYCLE_DUE, Mode.CYCLE_OWN]
+MODES = [mode for mode in Mode if mode not in (Mode.AUTO, Mode.OFF, *DUE)]
 ROOMY = Capacity(1_000_000, 256, 2048, stages=4, micro_batches=8)
 DECISIONS = [
     check
@@ -234,6 +235,40 @@ def test_all_prompts_are_computed_whatever_the_budgets(mode: Mode) -> None:
     assert all(one.to_compute <= 1 for one in pipe.pool)
 
 
+def prompts_beside(due_s: float, mode: Mode) -> list[int]:
+    """Return the prompt tokens of the micro-batches beside one person's answer.
+
+    Args:
+        due_s: when its next token is due, seconds from now.
+        mode: rule of the micro-batches.
+    """
+    pool = pool_of(8, *[1000] * 4)
+    for one in pool[:8]:
+        assert isinstance(one, StreamGeneration)
+        one.first_s = due_s - one.request.slo.tpot_s * len(one.token_ids)
+    pipe = Pipe(MicroBatches(Stream(), mode), pool, time=time_of((0.02, 0.0002), (0.001, 0.00005)))
+    found = []
+    for _ in range(6):
+        pipe.fill()
+        found.append(sum(n for key, n in pipe.flights[0].entries if key.startswith("p")))
+        pipe.collect()
+    return found
+
+
+def test_chunks_are_no_longer_than_due_times_afford() -> None:
+    soonest = prompts_beside(60.0, Mode.CYCLE)
+    assert prompts_beside(60.0, Mode.CYCLE_DUE) == soonest
+    assert prompts_beside(0.5, Mode.CYCLE) == soonest
+    assert max(prompts_beside(0.5, Mode.CYCLE_DUE)) < max(soonest)
+
+
+def test_what_a_chunk_would_make_late_has_a_micro_batch_without_one() -> None:
+    assert all(prompts_beside(60.0, Mode.CYCLE_OWN))
+    beside = [prompts_beside(due_s / 20, Mode.CYCLE_OWN) for due_s in range(1, 60)]
+    assert any(not all(chunks) for chunks in beside)
+    assert all(any(chunks) for chunks in beside), "prompts go on in the others"
+
+
 def test_throttling_follows_the_released_rule() -> None:
     pipe = Pipe(MicroBatches(Stream(), Mode.THROTTLE), pool_of(8, 900, 700))
     held = sum(one.kv_tokens for one in pipe.pool)
@@ -354,7 +389,7 @@ def test_micro_batches_keep_the_contract_of_policies(
     check(PolicyBench(lambda: OnStages(make_policy(policy), mode), seed=None))
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, *DUE])
 @pytest.mark.parametrize("stages", [2, 4])
 def test_answers_are_those_of_one_stage(mode: Mode, stages: int) -> None:
     answers = {f"s{i}": " ".join(f"word{j}" for j in range(3 + i)) for i in range(12)}

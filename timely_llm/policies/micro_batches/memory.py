@@ -90,7 +90,7 @@ class MemoryPromises:
             if generation.kv_tokens <= 0:
                 waiting.append(generation)
                 continue
-            to_compute, to_say = max(generation.to_compute - 1, 0), self._to_say(generation)
+            to_compute, to_say = max(generation.to_compute - 1, 0), self.to_say(generation)
             self._total += generation.kv_tokens
             self._free -= to_compute
             to_say_all += to_say
@@ -98,7 +98,7 @@ class MemoryPromises:
         self._futures.sort()
         looked_at = 0
         for generation in waiting:
-            to_come = generation.to_compute - 1 + self._to_say(generation)
+            to_come = generation.to_compute - 1 + self.to_say(generation)
             if to_say_all + to_come <= self._free:
                 continue  # even if none of the others ended before it
             looked_at += 1
@@ -132,7 +132,7 @@ class MemoryPromises:
 
     def _with(self, generation: Generation) -> list[tuple[int, int]] | None:
         """Return the futures with a prompt that begins now; None: it must not."""
-        prompt, to_say = generation.to_compute - 1, self._to_say(generation)
+        prompt, to_say = generation.to_compute - 1, self.to_say(generation)
         futures = self._futures.copy()
         insort(futures, (-to_say, prompt))
         missing = _largest(futures) - self._total
@@ -144,7 +144,7 @@ class MemoryPromises:
                 return None
         return futures
 
-    def _to_say(self, generation: Generation) -> int:
+    def to_say(self, generation: Generation) -> int:
         """Return the tokens that a generation still says."""
         out = len(generation.token_ids)
         return self._lengths.to_go(_class(generation), out, generation.max_tokens, _SHARE)

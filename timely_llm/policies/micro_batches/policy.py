@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
+from itertools import accumulate
 from typing import NamedTuple
 
 from timely_llm.core.generation import Generation
@@ -15,6 +16,7 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.micro_batches.chunk import soonest_chunk
 from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
+from timely_llm.policies.micro_batches.due import ChunkTime, DueTimes
 from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
 from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
 from timely_llm.policies.micro_batches.throttle import Throttle
@@ -33,6 +35,8 @@ class Mode(StrEnum):
     by Algorithm 2 as well. `THROTTLE`: token throttling (Guo et al. 2025). `CYCLE`, this package's:
     the number with the shortest cycle, prompts in the chunks that pass soonest, and only where the
     KV suffices for all that has begun, or where an eviction costs less than it gains.
+    `CYCLE_DUE`: as `CYCLE`, with chunks no longer than the tightest due time affords. `CYCLE_OWN`:
+    as `CYCLE`, with a micro-batch without a prompt in each cycle for what a chunk would make late.
     """
 
     AUTO = "auto"
@@ -41,6 +45,11 @@ class Mode(StrEnum):
     PAPER = "paper"
     THROTTLE = "throttle"
     CYCLE = "cycle"
+    CYCLE_DUE = "cycle-due"
+    CYCLE_OWN = "cycle-own"
+
+
+_OF_CYCLES = (Mode.CYCLE, Mode.CYCLE_DUE, Mode.CYCLE_OWN)
 
 
 class Work(NamedTuple):
@@ -91,6 +100,8 @@ class MicroBatches:
         self._queue = PrefillQueue()
         self._throttle = Throttle(released=True)
         self._promises = MemoryPromises()
+        self._due = DueTimes(self._promises.to_say)
+        self._shared = 0  # micro-batches since the last one without a prompt
         self._cycle: StepPlan = StepPlan()
         self._taken: Counter[str] = Counter()
         self._planned: list[tuple[Generation, int, int]] = []  # of the last step, and its tokens
@@ -117,7 +128,7 @@ class MicroBatches:
             able = [g for g in generations if g.to_compute > 0]
             return self.policy.plan(now, able, step_time, capacity)
         pool = generations
-        if self.mode is Mode.CYCLE:
+        if self.mode in _OF_CYCLES:
             price = _price(step_time, pool)
             generations = self._promises.admitted(pool, capacity, price)
         flying = [g for g in generations if g.to_compute == 0]
@@ -133,6 +144,10 @@ class MicroBatches:
         if capacity.steps_in_flight >= most:
             return StepPlan()
         budget = self._budget(work, number, shop, capacity)
+        if self.mode in _WITH_DUE_TIMES and isinstance(step_time, PipelineTime):
+            parts = work.decoding, work.context
+            chunks = ChunkTime(step_time, number, *(-(-part // number) for part in parts))
+            budget = self._in_time(budget, now, cycle, generations, chunks)
         out = {g.key for g in flying}
         left = {g.key: g for g in generations if g.key not in out}
         entries = _cut(cycle, left, budget, capacity)
@@ -167,7 +182,7 @@ class MicroBatches:
                 return replace(self._cycle, entries=left)
         whole = replace(capacity, max_rows=capacity.max_rows * capacity.micro_batches)
         cycle = self.policy.plan(now, generations, step_time, whole)
-        if self.mode is Mode.CYCLE:
+        if self.mode in _OF_CYCLES:
             cycle = self._promises.kept(cycle)
         self._cycle, self._taken = cycle, Counter()
         return cycle
@@ -178,7 +193,7 @@ class MicroBatches:
         if shop is None or self.mode in (Mode.BUDGET_ONLY, Mode.THROTTLE):
             return stages
         tokens = work.decoding + work.prompts
-        if self.mode is Mode.CYCLE:
+        if self.mode in _OF_CYCLES:
             return shortest_cycle(shop.rounded(), tokens, most)
         return smallest_gap(
             stages, most, tokens, _mean(shop.stages).seconds, _mean(shop.links).seconds
@@ -192,7 +207,7 @@ class MicroBatches:
             return self._throttle.budget(
                 work.waiting, work.waiting_prompts, work.kv_free, work.decoding, capacity.stages
             )
-        if self.mode is Mode.CYCLE:
+        if self.mode in _OF_CYCLES:
             decode = -(-work.decoding // number)
             prefill = -(-work.prompts // number)
             if work.prompts and shop is not None:
@@ -202,6 +217,38 @@ class MicroBatches:
         budget, self._queue = self._queue.take(number, work.decoding, new)
         # The paper limits the sum alone.
         return budget._replace(prefill=budget.tokens, decode=budget.tokens)
+
+    def _in_time(
+        self,
+        budget: TokenBudget,
+        now: float,
+        cycle: StepPlan,
+        generations: Collection[Generation],
+        chunks: ChunkTime,
+    ) -> TokenBudget:
+        """Return a budget with no more prompt tokens than due times afford."""
+        by_key = {g.key: g for g in generations}
+        planned = [by_key[key] for key, _ in cycle.entries]
+        self._due.watch(planned)
+        most = budget.tokens - budget.decode
+        if not most:
+            return budget
+        limits_s = {g.key: self._due.limit_s(now, g) for g in planned if g.to_compute <= 1}
+        if self.mode is Mode.CYCLE_DUE:
+            prompts = [g for g in planned if g.to_compute > 1]
+            ends = accumulate(g.to_compute for g in prompts)
+            left = [(end, g.due_s - now) for end, g in zip(ends, prompts, strict=True)]
+            tokens = budget.decode + chunks.longest_chunk(most, limits_s.values(), left)
+            return budget._replace(tokens=tokens, prefill=tokens)
+        apart_s, shared_s = chunks.apart_s(most), chunks.cycle_s(most)
+        self._shared += 1
+        if self._shared >= chunks.micro_batches and any(
+            apart_s <= limit_s < shared_s and by_key[key].to_compute
+            for key, limit_s in limits_s.items()
+        ):
+            self._shared = 0
+            return budget._replace(prefill=0)
+        return budget
 
     def _explained(
         self, step: StepPlan, cycle: StepPlan, pool: Collection[Generation], number: int
@@ -275,6 +322,7 @@ def _shop(step_time: StepTime, work: Work) -> FlowShop | None:
 
 
 _BLOCKS = 0.5
+_WITH_DUE_TIMES = (Mode.CYCLE_DUE, Mode.CYCLE_OWN)
 
 
 def _price(step_time: StepTime, generations: Collection[Generation]) -> Price | None:

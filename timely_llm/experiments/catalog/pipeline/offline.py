@@ -42,7 +42,7 @@ from timely_llm.policies.micro_batches.policy import Mode
 LIMITED, UNLIMITED = "limited", "unlimited"
 KV = (LIMITED, UNLIMITED)
 STOCK = AHN_STOCK
-ARMS = (STOCK, *(in_stages(mode) for mode in Mode if mode is not Mode.OFF))
+ARMS = (STOCK, *map(in_stages, (Mode.BUDGET_ONLY, Mode.PAPER, Mode.THROTTLE, Mode.CYCLE)))
 """vLLM's own rule, both of the paper's, gLLM's, and this package's."""
 
 KEYS = ("pipeline", "link", "mbit", "kv", "workload", "budget", "policy")
