@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from test.policies.micro_batches.served import pipelined
-from test.serving.scripted import ARM, FIND, Scene, request
+from test.serving.scripted import ARM, FIND, PROFILE, Scene, request
 from test.serving.test_limits import Halting
 from test.serving.test_streams import WORDS, ask
 from timely_llm.core.errors import EngineError
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
+from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
 from timely_llm.engines.sequences import AdmittedStep
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
-from timely_llm.policies.micro_batches.policy import MicroBatches
+from timely_llm.policies.micro_batches.policy import MicroBatches, Mode
+from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 
 AHEAD = partial(SimulatedEngine, in_flight=2, async_scheduling=True)
@@ -396,3 +399,24 @@ def test_a_failure_in_a_later_step_is_void_if_the_plan_has_stopped_since() -> No
     assert isinstance(scene.engine, LaterFails) and scene.engine.failed
     assert scene.plans[0].state is State.BLOCKED
     assert "p" not in scene.sink.results
+
+
+class Untimed(PipelinedEngine):
+    """Says nothing of its stages."""
+
+    def collect(self) -> StepResult:
+        return replace(super().collect(), stages=None)
+
+
+def test_a_step_without_times_of_stages_that_waited_for_others_teaches_no_longer_latency() -> None:
+    profile = PipelineProfile("made", "up", (PROFILE,) * 2, (StageLink(0.002, 0.0001),))
+    answers = {f"r{place}": " ".join(["so"] * 60) for place in range(8)}
+    engine = partial(Untimed, profile, micro_batches=6)
+    policy = MicroBatches(Stream(), Mode.BUDGET_ONLY)
+    scene = Scene(answers, policy, engine=lambda _, *rest: engine(*rest))
+    for key in answers:
+        scene.loop.admit(ask(key))
+    scene.run()
+    learned, known = scene.loop.step_time, profile.step_time()
+    assert isinstance(learned, PipelineTime)
+    assert learned.latency_s(1) < 1.01 * known.latency_s(1)

@@ -7,6 +7,11 @@ from tools.results.page import Command, Page, PageTable, Picture, Timelines
 
 _STOCK = AHN_STOCK
 _PAPER, _THROTTLE, _CYCLE = map(in_stages, ("paper", "throttle", "cycle"))
+_DUE = [
+    f"{policy}:micro-batches={rule}"
+    for policy in ("stream", "deadline")
+    for rule in ("cycle", "cycle-due", "cycle-own")
+]
 _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
@@ -31,6 +36,12 @@ PAGES = (
                 minutes=6,
             ),
             Command(
+                "pipeline-offline-longest",
+                f"pipeline-offline --workloads 64/2048/2048 --policies {_STOCK},{_PAPER},{_CYCLE}",
+                seeds=0,
+                minutes=3,
+            ),
+            Command(
                 "pipeline-unlimited",
                 f"pipeline-offline --policies {_STOCK},{_PAPER},{_CYCLE} --kv unlimited --workloads"
                 " 64/256/256,128/256/256,256/256/256",
@@ -51,6 +62,7 @@ PAGES = (
                 "The same with more and longer requests",
                 where={"policy": (_STOCK, _PAPER, _CYCLE)},
             ),
+            PageTable("pipeline-offline-longest", _COLUMNS, "The same with the longest requests"),
             PageTable(
                 "pipeline-unlimited", _COLUMNS, "The same without a limit of KV", papers=False
             ),
@@ -167,7 +179,16 @@ PAGES = (
     Page(
         "pipeline_plans",
         "Robots and people at a model in stages",
-        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),),
+        (
+            Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),
+            Command(
+                "pipeline-plans-due",
+                f"pipeline-plans --policies {','.join(_DUE)} --pipelines two-boxes,"
+                "boxes2-llama2-13b,rtx4070x4-llama2-13b --rates 0.5 --minutes 0.5",
+                seeds=5,
+                minutes=3,
+            ),
+        ),
         Picture(
             "pipeline-plans",
             ("utility", "urgent_response_s", "ttft_p95_s"),
@@ -197,6 +218,14 @@ PAGES = (
                 ("utility", "urgent_utility", "urgent_response_s", "waiting_s"),
                 "Without people",
                 where={"rate": 0.0},
+            ),
+            PageTable(
+                "pipeline-plans-due",
+                (
+                    "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
+                    "ttft_p95_s", "stalled_s",
+                ),
+                "Chunks and micro-batches by due times, a person every two seconds",
             ),
         ),
     ),

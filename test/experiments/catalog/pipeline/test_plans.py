@@ -24,3 +24,14 @@ def test_plans_and_conversations_are_served_at_two_and_four_stages(tmp_path: Pat
     assert all(row["share_served"] == row["share_answered"] == 1.0 for row in made.rows)
     assert any("micro-batches" in note for note in made.notes)
     assert "pipeline-plans" in render([LoadedRun.of(made)])
+
+
+def test_a_pace_with_stages_keeps_its_own_links(tmp_path: Path) -> None:
+    options = experiment("pipeline-plans").options(
+        trace=bursts_file(tmp_path), minutes=None, seeds=1, jobs=1, rates=(0.0,),
+        policies=("stream:micro-batches=cycle",), pipelines=("two-boxes",), bandwidths=(1.0, 1e5),
+    )  # fmt: skip
+    made = experiment("pipeline-plans").run(options, lambda done, total: None)
+    slow, fast = made.rows
+    assert slow["pipeline"] == "two-boxes" and slow["waiting_s"] == fast["waiting_s"]
+    assert "`two-boxes`: Llama 3 8B on two boxes" in made.definitions["pipeline"]

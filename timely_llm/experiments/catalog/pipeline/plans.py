@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from timely_llm.engines.paces import STAGED
 from timely_llm.engines.pipeline_profiles import (
     DEFAULT_PIPELINE,
     PIPELINES,
@@ -25,6 +26,8 @@ from timely_llm.experiments.virtual.stage import Progress
 
 POLICIES = ("stream", "timely", "slice", "deadline")
 MODES = ("off", "throttle", "cycle")
+_OTHERS = {name: profile for name, profile in STAGED.items() if name not in PIPELINES}
+"""Pipelines with links of their own."""
 KEYS = ("pipeline", "link", "mbit", *MIXED_KEYS)
 MEASURES = ("urgent_response_s", *OF_PLANS)
 
@@ -35,7 +38,7 @@ class StagePlansOptions(WorkloadOptions):
 
     Attributes:
         rates: conversations a second.
-        pipelines: names in `PIPELINES`.
+        pipelines: names in `PIPELINES`, or paces with stages, which have links of their own.
         links: of `LINKS`.
         bandwidths: of each link, Mbit/s.
     """
@@ -79,7 +82,7 @@ def run(options: StagePlansOptions, progress: Progress) -> RunDocument:
         measures=MEASURES,
         definitions={
             "rate": "conversations a second, Poisson",
-            "pipeline": "; ".join(f"`{name}`: {PIPELINES[name].about}" for name in PIPELINES),
+            "pipeline": "; ".join(f"`{name}`: {about}" for name, about in _about(options)),
             "link": LINKS_ARE,
             "mbit": "bandwidth of each link, Mbit/s",
         },
@@ -93,9 +96,18 @@ def run(options: StagePlansOptions, progress: Progress) -> RunDocument:
     return made.model_copy(update={"profile": ", ".join(options.pipelines), "setup": setup})
 
 
+def _about(options: StagePlansOptions) -> list[tuple[str, str]]:
+    """Return each pipeline and what it is."""
+    others = [name for name in options.pipelines if name in _OTHERS]
+    return [
+        *((name, boxes.about) for name, boxes in PIPELINES.items()),
+        *((name, _OTHERS[name].source) for name in others),
+    ]
+
+
 def _staged(case: RunSpec, name: str, link: str, mbit: float) -> RunSpec:
     """Return a case at a pipeline."""
-    pipeline = pipeline_profile(name, mbit, link == BLOCKING)
+    pipeline = _OTHERS.get(name) or pipeline_profile(name, mbit, link == BLOCKING)
     names = {"pipeline": name, "link": link, "mbit": mbit, **case.names}
     return replace(case, settings=replace(case.settings, pipeline=pipeline), names=names)
 
