@@ -7,6 +7,7 @@ from tools.results.page import Command, Page, PageTable, Picture, Timelines
 
 _STOCK = AHN_STOCK
 _PAPER, _THROTTLE, _CYCLE = map(in_stages, ("paper", "throttle", "cycle"))
+_STAGES = ("completion_s", "idle_share", "idle_1", "idle_2", "idle_3", "idle_4", "steps")
 _DUE = [
     f"{policy}:micro-batches={rule}"
     for policy in ("stream", "deadline")
@@ -36,12 +37,6 @@ PAGES = (
                 minutes=6,
             ),
             Command(
-                "pipeline-offline-longest",
-                f"pipeline-offline --workloads 64/2048/2048 --policies {_STOCK},{_PAPER},{_CYCLE}",
-                seeds=0,
-                minutes=3,
-            ),
-            Command(
                 "pipeline-unlimited",
                 f"pipeline-offline --policies {_STOCK},{_PAPER},{_CYCLE} --kv unlimited --workloads"
                 " 64/256/256,128/256/256,256/256/256",
@@ -62,7 +57,6 @@ PAGES = (
                 "The same with more and longer requests",
                 where={"policy": (_STOCK, _PAPER, _CYCLE)},
             ),
-            PageTable("pipeline-offline-longest", _COLUMNS, "The same with the longest requests"),
             PageTable(
                 "pipeline-unlimited", _COLUMNS, "The same without a limit of KV", papers=False
             ),
@@ -162,6 +156,12 @@ PAGES = (
                 seeds=0,
                 minutes=1,
             ),
+            Command(
+                "pipeline-offline-longest",
+                f"pipeline-offline --workloads 64/2048/2048 --policies {_STOCK},{_PAPER},{_CYCLE}",
+                seeds=0,
+                minutes=3,
+            ),
         ),
         Timelines(
             "pipeline-timeline",
@@ -171,24 +171,21 @@ PAGES = (
         (
             PageTable(
                 "pipeline-timeline",
-                ("completion_s", "idle_share", "idle_1", "idle_2", "idle_3", "idle_4", "steps"),
+                _STAGES,
+                "The seconds of the picture are from this run, 64/1024/1024",
                 papers=False,
+            ),
+            PageTable(
+                "pipeline-offline-longest",
+                ("completion_s", "completion_vs_stock", "proc_s", "idle_s", *_STAGES[1:]),
+                "The longest requests, 64/2048/2048",
             ),
         ),
     ),
     Page(
         "pipeline_plans",
         "Robots and people at a model in stages",
-        (
-            Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),
-            Command(
-                "pipeline-plans-due",
-                f"pipeline-plans --policies {','.join(_DUE)} --pipelines two-boxes,"
-                "boxes2-llama2-13b,rtx4070x4-llama2-13b --rates 0.5 --minutes 0.5",
-                seeds=5,
-                minutes=3,
-            ),
-        ),
+        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),),
         Picture(
             "pipeline-plans",
             ("utility", "urgent_response_s", "ttft_p95_s"),
@@ -219,13 +216,34 @@ PAGES = (
                 "Without people",
                 where={"rate": 0.0},
             ),
+        ),
+    ),
+    Page(
+        "pipeline_due",
+        "Chunks of prompts by due times, at a model in stages",
+        (
+            Command(
+                "pipeline-plans-due",
+                f"pipeline-plans --policies {','.join(_DUE)} --pipelines two-boxes,"
+                "boxes2-llama2-13b,rtx4070x4-llama2-13b --rates 0.5 --minutes 0.5",
+                seeds=5,
+                minutes=3,
+            ),
+        ),
+        Picture(
+            "pipeline-plans-due",
+            ("utility", "urgent_utility", "ttft_p95_s"),
+            "Mean utility, that of urgent plans, and the time to the first token of answers, on two"
+            " boxes that are fast enough for urgent plans",
+            where={"pipeline": "two-boxes"},
+        ),
+        (
             PageTable(
                 "pipeline-plans-due",
                 (
                     "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
                     "ttft_p95_s", "stalled_s",
                 ),
-                "Chunks and micro-batches by due times, a person every two seconds",
             ),
         ),
     ),
