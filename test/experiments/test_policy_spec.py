@@ -97,7 +97,8 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         (
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
-            " micro-batches=auto|off|budget-only|paper|throttle|cycle, rows=...",
+            " micro-batches=auto|off|budget-only|paper|throttle|cycle|cycle-due|cycle-own,"
+            " rows=...",
         ),
         (
             "deadline:harness",
