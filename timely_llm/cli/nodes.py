@@ -90,6 +90,18 @@ from timely_llm.processes.nodes import ros_command
     multiple=True,
     help="Ray: what a replica takes of its node, such as GPU=1; may be given several times.",
 )
+@click.option(
+    "--cloud",
+    metavar="URL",
+    help="Base of a cloud's OpenAI-compatible API, which helps with requests of mode progressive or"
+    " auto; docs/cloud.md.",
+)
+@click.option("--cloud-model", metavar="NAME", help="Name of the cloud's model.")
+@click.option(
+    "--cloud-key-variable",
+    metavar="NAME",
+    help="Name of the environment variable with the cloud's key; no key is sent if not given.",
+)
 @NAMESPACE
 @DOMAIN
 @PARAMS_FILE
@@ -98,7 +110,8 @@ def serve(
     engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
     policy: str | None, policy_options: tuple[str, ...], pace: str | None, constrained: bool,
     accept_plans: bool, skill_sets: tuple[Path, ...], replicas: int | None, cluster: str | None,
-    replica_resources: tuple[str, ...], namespace: str, domain: int | None,
+    replica_resources: tuple[str, ...], cloud: str | None, cloud_model: str | None,
+    cloud_key_variable: str | None, namespace: str, domain: int | None,
     params_file: Path | None, ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the plan server until Ctrl-C.
@@ -121,6 +134,9 @@ def serve(
         "replicas": replicas,
         "cluster": cluster,
         "replica_resources": list(replica_resources) or None,
+        "cloud_url": cloud,
+        "cloud_model": cloud_model,
+        "cloud_key_variable": cloud_key_variable,
     }
     command = ros_command(nodes.SERVER, parameters)
     become(command, namespace, domain, params_file, ros_arguments)
