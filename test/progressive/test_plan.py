@@ -297,7 +297,7 @@ def test_whatever_the_order_epochs_are_whole_and_the_end_comes_once(
 
     def goes_on(plan: int) -> None:
         """Let the edge make the next segment of a plan, or end it."""
-        if plan and not edge.out.asked or ended[plan]:
+        if (plan and not edge.out.asked) or ended[plan]:
             return
         if made[plan] == len(texts[plan]):
             ended[plan] = True

@@ -116,7 +116,8 @@ def variants(
               help="Most steps in flight; 0: as many as stages.")  # fmt: skip
 @click.option("--micro-batching", "modes", type=click.Choice([mode.value for mode in Mode]),
               multiple=True, metavar="RULE", default=("off", "paper", "cycle"), show_default=True,
-              help=f"Rule of micro-batches: {', '.join(Mode)}; may be given several times.")  # fmt: skip
+              help=f"Rule of micro-batches, one of {', '.join(Mode)}; may be given several"
+              " times.")  # fmt: skip
 @click.option("--requests", type=click.IntRange(2, 512), default=32, help="How many, at once.")
 @click.option("--prompt", type=click.IntRange(1, 1000), default=64, help="Tokens of each prompt.")
 @click.option("--answer", type=click.IntRange(2, 1000), default=64, help="Tokens of each answer.")

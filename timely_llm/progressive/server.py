@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from timely_llm.cloud.contract import Cloud, CloudEnd, CloudEvent, CloudWords
@@ -93,7 +93,6 @@ class ProgressiveServer:
         self._alone: dict[str, str] = {}  # why a request that asked for help has none
         self._failed_s = float("-inf")
         self._failures = Failures(log, "a request with help failed")
-        self._summaries: dict[str, str] = {}  # of skill sets, by their texts
 
     def attach(self, edge: RequestServer) -> None:
         """Pass requests to a server from now on; its sink must be this object."""
@@ -168,11 +167,7 @@ class ProgressiveServer:
         Raises:
             Rejected: its skill set is not registered.
         """
-        text = self._edge.skill_sets.text(request.skill_set)
-        if text not in self._summaries:
-            skills = parse_skill_set(text).skills.items()
-            self._summaries[text] = "\n".join(f"{name}: {one.description}" for name, one in skills)
-        return self._summaries[text]
+        return _summary_of(self._edge.skill_sets.text(request.skill_set))
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
@@ -442,6 +437,13 @@ class ProgressiveServer:
     def stepped(self, result: StepResult) -> None:
         """Pass a step on."""
         self._sink.stepped(result)
+
+
+@lru_cache(maxsize=64)
+def _summary_of(skill_set: str) -> str:
+    """Return the skills of a skill set's text, one a line."""
+    skills = parse_skill_set(skill_set).skills.items()
+    return "\n".join(f"{name}: {one.description}" for name, one in skills)
 
 
 def _heard(helped: Helped, event: CloudEvent, now: float) -> None:
