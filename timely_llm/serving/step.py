@@ -253,7 +253,7 @@ class Stepper:
 
     def _learn(self, step: InFlightStep, result: StepResult) -> None:
         now = self._clock.now()
-        begun_s, self._ended_s = max(step.submitted_s, self._ended_s), now
+        before_s, self._ended_s = self._ended_s, now
         if result.only_waited:
             self._events.append(KvWaitEvent(now, result))
             return
@@ -269,7 +269,7 @@ class Stepper:
             self._step_time.observe_stages(result.stages, rows, prefill, context)
         else:
             whole_s = max(result.duration_s, now - step.submitted_s)
-            least_s = min(result.duration_s, now - begun_s)
+            least_s = min(result.duration_s, now - max(step.submitted_s, before_s))
             self._step_time.observe(whole_s, rows, prefill, context, least_s)
         stages = result.stages.rounded if result.stages is not None else None
         self._events.append(
