@@ -11,6 +11,7 @@ from timely_llm.cli.options import (
     DURATION,
     EXISTING_FILE,
     LOG,
+    MODE,
     MODEL_HELP,
     NAMESPACE,
     PACE_NAMES,
@@ -188,12 +189,13 @@ def dispatch(
     type=click.FloatRange(0.0, 1.0),
     help="Share of segments that the robots cannot execute; 0 if not given.",
 )
+@MODE
 @at_server
 @PARAMS_FILE
 @LOG
 @ROS_ARGUMENTS
 def fleet(
-    robots: int, duration: float, seed: int, failure_share: float | None, server: str,
+    robots: int, duration: float, seed: int, failure_share: float | None, mode: str, server: str,
     namespace: str, domain: int | None, params_file: Path | None, log: Path | None,
     ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -206,6 +208,7 @@ def fleet(
         "duration_s": duration,
         "seed": seed,
         "failure_share": failure_share,
+        "mode": None if mode == "direct" else mode,
         "server": server,
         "log": None if log is None else str(log.resolve()),
     }
@@ -223,12 +226,13 @@ def fleet(
 @click.option("--duration", type=DURATION, default=60.0, help="Seconds in which people ask.")
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
 @click.option("--questions", type=EXISTING_FILE, help="Question set; small talk if not given.")
+@MODE
 @at_server
 @PARAMS_FILE
 @LOG
 @ROS_ARGUMENTS
 def talkers(
-    people: int, duration: float, seed: int, questions: Path | None, server: str,
+    people: int, duration: float, seed: int, questions: Path | None, mode: str, server: str,
     namespace: str, domain: int | None, params_file: Path | None, log: Path | None,
     ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -241,6 +245,7 @@ def talkers(
         "duration_s": duration,
         "seed": seed,
         "questions": None if questions is None else str(questions.resolve()),
+        "mode": None if mode == "direct" else mode,
         "server": server,
         "log": None if log is None else str(log.resolve()),
     }

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from rclpy.executors import Executor
 
 from timely_llm.core.events.log import EventLog, EventLogs, FileEventLog, NullEventLog
+from timely_llm.core.request import RequestMode
 from timely_llm.ros.client.server_watch import ServerWatch
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.parameters import NodeParameter, declare
@@ -19,6 +20,10 @@ DRAIN_S = 15.0
 ALIVE_PERIOD_S = 1.0
 """Period of an agent's signs of life, seconds."""
 SEED = NodeParameter("seed", 0, "seed of everything random", 0, 2**31 - 1)
+MODE = NodeParameter(
+    "mode", "direct", "author of plans and answers: the server alone, a cloud and the server, or"
+    " as the server chooses", choices=tuple(mode.name.lower() for mode in RequestMode),
+)  # fmt: skip
 LOG = NodeParameter("log", "", "write what happens to this file as JSON lines; empty: do not")
 SERVER_TIMEOUT = NodeParameter(
     "server_timeout_s", 60.0, "seconds to wait for the plan server", 0.1, 3600.0

@@ -17,6 +17,7 @@ from rclpy.executors import Executor
 from timely_llm import srv
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.events.log import EventLog
+from timely_llm.core.request import RequestMode
 from timely_llm.resources import resource
 from timely_llm.robots.tasks import Burst, TaskSet, bursts, load_task_set
 from timely_llm.ros.client.inquiries import Inquiries
@@ -24,6 +25,7 @@ from timely_llm.ros.client.server_watch import ServerWatch, not_found
 from timely_llm.ros.fleet.agents import (
     DRAIN_S,
     LOG,
+    MODE,
     SEED,
     SERVER_TIMEOUT,
     AgentsNode,
@@ -54,6 +56,7 @@ PARAMETERS = (
               0.0, 1.0),
     NodeParameter("tasks", "", "task set file; empty: drones"),
     NodeParameter("skill_set", "", "skill set file; empty: drones"),
+    MODE,
     LOG,
     SERVER_TIMEOUT,
     EXECUTOR,
@@ -91,6 +94,7 @@ class RobotFleet(AgentsNode):
                 self._tasks.failures,
                 values["open_share"],
                 self._simulation,
+                RequestMode[values["mode"].upper()],
             )
             for i, seed in enumerate(seeds)
         ]

@@ -32,6 +32,7 @@ from timely_llm.core.request import (
     PlanResult,
     ReportState,
     Request,
+    RequestMode,
 )
 from timely_llm.core.segment import Segment
 from timely_llm.robots.epoch_run import ExecutionEvent
@@ -140,6 +141,7 @@ class RobotNode(Guarded):
         reasons: reasons of these failures.
         open_share: share of requests that end with the last token of their plan.
         simulation: the robot's time and the stamps of its messages; None: its own node's.
+        mode: the author of its plans.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class RobotNode(Guarded):
         reasons: Sequence[str] = ("something is in the way",),
         open_share: float = 0.0,
         simulation: Simulation | None = None,
+        mode: RequestMode = RequestMode.DIRECT,
     ) -> None:
         # One node of the process listens to /clock; that is enough.
         others = [Parameter("use_sim_time", value=False)] if simulation else []
@@ -166,6 +169,7 @@ class RobotNode(Guarded):
         self._failures, self._loops = rng.spawn(2)
         self._failure_share = failure_share
         self._open_share = open_share
+        self._mode = mode
         self._reasons = list(reasons)
         self._event_log = event_log
         self._job: RobotJob | None = None
@@ -234,8 +238,9 @@ class RobotNode(Guarded):
         now, utility = time.monotonic(), task.time_utility
         closed_loop = self._loops.random() >= self._open_share
         request = PlanRequest(
-            request_id, self.agent, self._skill_set.name, task.text, utility, closed_loop
-        )
+            request_id, self.agent, self._skill_set.name, task.text, utility, closed_loop,
+            mode=self._mode,
+        )  # fmt: skip
         job = RobotJob(request, task, self._follower(task))
         self._job, self._alive_s = job, 0.0
         self._event_log.write(

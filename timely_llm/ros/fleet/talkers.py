@@ -18,6 +18,7 @@ from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
     ReportState,
+    RequestMode,
     StreamChunk,
     StreamRequest,
     StreamResult,
@@ -31,6 +32,7 @@ from timely_llm.ros.fleet.agents import (
     ALIVE_PERIOD_S,
     DRAIN_S,
     LOG,
+    MODE,
     SEED,
     SERVER_TIMEOUT,
     AgentsNode,
@@ -54,6 +56,7 @@ PARAMETERS = (
     NodeParameter("max_tokens", 160, "most tokens of an answer", 1, MAX_TOKENS),
     NodeParameter("temperature", 0.7, "0: always the most likely token", 0.0, 2.0),
     NodeParameter("questions", "", "question set file; empty: small talk"),
+    MODE,
     LOG,
     SERVER_TIMEOUT,
 )  # fmt: skip
@@ -83,12 +86,12 @@ class Talker:
         link: sends requests to the server.
         event_log: takes the person's events.
         clock: returns the time, seconds.
-        max_tokens, temperature: of each answer.
+        max_tokens, temperature, mode: of each answer.
     """
 
     def __init__(
         self, person: Person, link: PersonLink, event_log: EventLog, clock: Callable[[], float],
-        max_tokens: int, temperature: float,
+        max_tokens: int, temperature: float, mode: RequestMode = RequestMode.DIRECT,
     ) -> None:  # fmt: skip
         self._person = person
         self._link = link
@@ -96,6 +99,7 @@ class Talker:
         self._clock = clock
         self._max_tokens = max_tokens
         self._temperature = temperature
+        self._mode = mode
         self._count = 0
         self._request: StreamRequest | None = None
         self._received = ""
@@ -180,7 +184,7 @@ class Talker:
             f"{person.agent}-{self._count}", person.agent, asked.messages,
             conversation=asked.conversation, turn=asked.turn,
             words_per_s=person.manner.words_per_s, max_tokens=self._max_tokens,
-            temperature=self._temperature, seed=asked.seed,
+            temperature=self._temperature, seed=asked.seed, mode=self._mode,
         )  # fmt: skip
         self._received, self._alive_s, self._last_s = "", -math.inf, now
         self._event_log.write(
@@ -252,7 +256,7 @@ class Talkers(AgentsNode):
         self._talkers = [
             Talker(
                 person, self.link, self.event_log, time.monotonic, values["max_tokens"],
-                values["temperature"],
+                values["temperature"], RequestMode[values["mode"].upper()],
             )
             for person in people(
                 values["people"], self._questions, values["seed"], values["pause_s"], now
