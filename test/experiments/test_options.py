@@ -25,6 +25,7 @@ TASKS = (
     "bounds charged first_seed jobs lengths minutes network_s policies profile rates ratios seeds"
     " trace ttft_s"
 )
+SKETCHES = "first_seed jobs minutes policies seeds"
 ENGINES = "engine engine_args model repeats tokens"
 UNDERSTOOD = {
     "timelyllm-drone": REAL_TIME,
@@ -64,6 +65,14 @@ UNDERSTOOD = {
     "pipeline-plans": " ".join(
         sorted({*WORKLOADS.split(), *["bandwidths", "links", "pipelines", "rates"]} - {"profile"})
     ),
+    "pice-throughput": f"{SKETCHES} models",
+    "pice-schedule": SKETCHES,
+    "pice-parallel": SKETCHES.replace("minutes", "sizes"),
+    "pice-ensemble": SKETCHES,
+    "pice-load": f"{SKETCHES} rates",
+    "pice-queue": f"{SKETCHES} sizes",
+    "pice-bandwidth": f"{SKETCHES} bandwidths",
+    "pice-options": SKETCHES,
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
 }
@@ -77,7 +86,7 @@ GIVEN = {
     "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,), "dispatchers": ("two-choices",),
     "servers": (2,), "figures": (13,), "workloads": ("1/2/3",), "pipelines": ("x",),
     "links": ("overlapping",), "bandwidths": (9.0,), "kv": ("unlimited",), "budgets": (7,),
-    "tpot_s": 0.3,
+    "tpot_s": 0.3, "models": ("qwen2.5-7b",),
 }  # fmt: skip
 
 

@@ -85,7 +85,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="List the experiments with their questions.")  # fmt: skip
 @click.option("--policies", metavar="A,B", callback=_words,
               help="Policies to compare, such as fcfs,timely:drops,deadline:kappa=0, or"
-              " my_module:MyPolicy of your own."
+              " my_module:MyPolicy of your own; for pice-* ways to answer, such as"
+              " cloud-only,pice:merge=off."
               )  # fmt: skip
 @click.option("--dispatchers", metavar="A,B", callback=_words,
               help="For servers-*: rules that assign requests, such as"
@@ -131,7 +132,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="Seconds of each workload, with a real engine and for fleet; of the picture, for"
               " pipeline-timeline.")  # fmt: skip
 @click.option("--rates", metavar="0.5,1,2", callback=_numbers(0, MOST_RATE, "0.5,1,2"),
-              help="Conversations a second, for slice-*, mixed and pipeline-*.")  # fmt: skip
+              help="Conversations a second, for slice-*, mixed, pipeline-* and"
+              " pice-load.")  # fmt: skip
 @click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),
               help="Shares of real-time tasks among conversations, for slice-*.")  # fmt: skip
 @click.option("--lengths", metavar="8-25:40-160,...", callback=_words,
@@ -149,7 +151,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
     help="For slice-weight: worth of a real-time task over that of a conversation.",
 )
 @click.option("--sizes", metavar="10,20", callback=_counts(MOST_REQUESTS, "10,20"),
-              help="For bursts and annealing-*: requests that begin at once.")  # fmt: skip
+              help="For bursts and annealing-*: requests that begin at once; for pice-parallel"
+              " people at once, for pice-queue sketches that may wait.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
               " do not.")  # fmt: skip
@@ -172,7 +175,10 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--links", metavar="A,B", callback=_words,
               help="For pipeline-*: blocking or overlapping transfers, or both.")  # fmt: skip
 @click.option("--bandwidths", metavar="100,1000", callback=_numbers(1, 1e6, "100,1000"),
-              help="For pipeline-*: Mbit/s of each link; each is a run.")  # fmt: skip
+              help="For pipeline-*: Mbit/s of each link; for pice-bandwidth of the link to the"
+              " cloud; each is a run.")  # fmt: skip
+@click.option("--models", metavar="A,B", callback=_words,
+              help="For pice-throughput: models of the cloud, such as llama3-70b.")  # fmt: skip
 @click.option("--kv", metavar="A,B", callback=_words,
               help="For pipeline-offline: limited by the memory of the boxes, or"
               " unlimited.")  # fmt: skip

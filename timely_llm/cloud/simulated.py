@@ -10,7 +10,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal, Protocol
 
@@ -98,14 +98,6 @@ class _Row:
     over: bool = False
 
 
-@dataclass(order=True)
-class _Arrival:
-    at_s: float
-    number: int
-    row: _Row = field(compare=False)
-    event: CloudEvent = field(compare=False)
-
-
 def words_of(question: CloudQuestion) -> int:
     """Return the words of a question's messages."""
     return sum(len(message.content.split()) for message in question.messages)
@@ -154,7 +146,7 @@ class SimulatedCloud:
         self._step: list[_Row] = []
         self._now = -math.inf
         self._step_ends_s = math.inf
-        self._arrivals: list[_Arrival] = []
+        self._arrivals: list[tuple[float, int, _Row, CloudEvent]] = []
 
     @property
     def decoding(self) -> int:
@@ -187,15 +179,14 @@ class SimulatedCloud:
         row = _Row(question, tokens[: question.max_tokens], self._prompt_tokens(question))
         self._open[question.key] = row
         late = f"the cloud's answer was not whole within {question.timeout_s:g} s"
-        self._arrive(now + question.timeout_s, row, CloudEnd(question.key, 0.0, error=late))
+        self._end(row, now + question.timeout_s, 0, late)
         if self._fault("gone", now):
             row.lost = True
             return
         sent_s = sum(self._path.sent_s(message.content) for message in question.messages)
         there_s = now + sent_s + self._path.rtt_s / 2
         if refused := self._fault("error", there_s):
-            end = CloudEnd(question.key, 0.0, error=refused.reason)
-            self._arrive(there_s + self._path.rtt_s / 2, row, end)
+            self._end(row, there_s + self._path.rtt_s / 2, 0, refused.reason)
             return
         heapq.heappush(self._coming, (there_s, next(self._number), row))
 
@@ -204,17 +195,12 @@ class SimulatedCloud:
         while self._next_step_s() <= now:
             self._turn()
         events: list[CloudEvent] = []
-        while self._arrivals and self._arrivals[0].at_s <= now:
-            row, event = (arrival := heapq.heappop(self._arrivals)).row, arrival.event
-            if row.over:
-                continue
-            if isinstance(event, CloudEnd):
-                made = row.made if not event.error else event.tokens
-                event = CloudEnd(
-                    event.key, arrival.at_s, row.prompt_tokens, made, error=event.error
-                )
-                self._drop(row)
-            events.append(event)
+        while self._arrivals and self._arrivals[0][0] <= now:
+            _, _, row, event = heapq.heappop(self._arrivals)
+            if not row.over:
+                if isinstance(event, CloudEnd):
+                    self._drop(row)
+                events.append(event)
         return events
 
     def cancel(self, key: str) -> None:
@@ -224,7 +210,7 @@ class SimulatedCloud:
 
     def next_s(self) -> float:
         """Return when `poll` may have something new; see `Cloud.next_s`."""
-        first_s = self._arrivals[0].at_s if self._arrivals else math.inf
+        first_s = self._arrivals[0][0] if self._arrivals else math.inf
         return min(first_s, self._next_step_s())
 
     def close(self) -> None:
@@ -269,32 +255,37 @@ class SimulatedCloud:
         if row.made < len(row.tokens):
             text = row.tokens[row.made]
             row.made += 1
-            self._send(row, CloudWords(row.question.key, text, 0.0), text)
+            at_s = self._sent(row, text)
+            if not row.lost:
+                self._arrive(at_s, row, CloudWords(row.question.key, text, at_s))
         if row.made >= len(row.tokens):
-            self._leave(row, CloudEnd(row.question.key, 0.0))
+            self._leave(row)
         elif (cut := self._fault("cut", self._now)) and row.made >= cut.tokens:
-            self._leave(row, CloudEnd(row.question.key, 0.0, tokens=row.made, error=cut.reason))
+            self._leave(row, cut.reason)
 
-    def _leave(self, row: _Row, end: CloudEnd) -> None:
+    def _leave(self, row: _Row, error: str = "") -> None:
+        """Give up a row, and send the end of its answer."""
         self._rows.remove(row)
-        self._send(row, end)
+        at_s = self._sent(row, "")
+        if not row.lost:
+            self._end(row, at_s, row.made, error)
 
-    def _send(self, row: _Row, event: CloudEvent, text: str = "") -> None:
-        """Send an event; what follows a lost one never arrives."""
-        if self._fault("gone", self._now):
-            row.lost = True
-        if row.lost:
-            return
-        slow = self._fault("slow", self._now)
-        row.sent_s = max(row.sent_s, self._now + (slow.delay_s if slow else 0.0))
-        row.sent_s += self._path.sent_s(text)
-        at_s = row.sent_s + self._path.rtt_s / 2
-        if isinstance(event, CloudWords):
-            event = CloudWords(event.key, event.text, at_s)
-        self._arrive(at_s, row, event)
+    def _sent(self, row: _Row, text: str) -> float:
+        """Send a text, and return when it arrives; what follows a lost one never does."""
+        now = self._now
+        if self._faults:
+            row.lost = row.lost or self._fault("gone", now) is not None
+            slow = self._fault("slow", now)
+            now += slow.delay_s if slow else 0.0
+        row.sent_s = max(row.sent_s, now) + self._path.sent_s(text)
+        return row.sent_s + self._path.rtt_s / 2
+
+    def _end(self, row: _Row, at_s: float, tokens: int, error: str) -> None:
+        end = CloudEnd(row.question.key, at_s, row.prompt_tokens, tokens, error)
+        self._arrive(at_s, row, end)
 
     def _arrive(self, at_s: float, row: _Row, event: CloudEvent) -> None:
-        heapq.heappush(self._arrivals, _Arrival(at_s, next(self._number), row, event))
+        heapq.heappush(self._arrivals, (at_s, next(self._number), row, event))
 
     def _fault(self, kind: FaultKind, time_s: float) -> CloudFault | None:
         """Return the fault of a kind at a time, if there is one."""

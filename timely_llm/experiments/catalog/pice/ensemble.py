@@ -1,0 +1,153 @@
+"""`pice-ensemble`: which of several expansions is shown (Zhan et al. 2025, Figures 8 and 9)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+from timely_llm.core.options import read_options
+from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURES_8_9
+from timely_llm.experiments.virtual.sketches.questions import Question, questions
+from timely_llm.experiments.virtual.sketches.score import DEFINITIONS, SketchOptions
+from timely_llm.experiments.virtual.sketches.setup import NOTES
+from timely_llm.experiments.virtual.sketches.wording import SPEAKERS, spoken, wording
+from timely_llm.experiments.virtual.stage import Progress
+from timely_llm.progressive.confidence import Candidate, Weights, confidence, most_confident
+from timely_llm.progressive.rouge import rouge_1
+
+KEYS = ("category", "policy")
+ALL, CONFIDENCE, ORACLE = "all", "confidence", "oracle"
+SKETCH_SHARE, RPM = 0.2, 30.0
+_DRAW = 7919
+
+
+@dataclass(frozen=True)
+class EnsembleOptions(SketchOptions):
+    """Options of `pice-ensemble`."""
+
+    policies: tuple[str, ...] = (
+        *SPEAKERS,
+        CONFIDENCE,
+        f"{CONFIDENCE}:probability=1:length=0",
+        f"{CONFIDENCE}:probability=0:length=1",
+        f"{CONFIDENCE}:probability=0:length=0",
+        f"{CONFIDENCE}:probability=0.3:length=0.2",
+        ORACLE,
+    )
+
+
+@dataclass(frozen=True)
+class EnsembleCase:
+    """Questions of a seed, and the rules that choose among their expansions."""
+
+    policies: tuple[str, ...]
+    minutes: float
+    seed: int
+
+
+Pick = Callable[[Question, Sequence[Candidate], str, str], Candidate]
+"""Question, expansions, sketch, answer of the cloud -> the expansion that is shown."""
+
+
+def pick(policy: str) -> Pick:
+    """Return a rule: one model alone, a confidence with weights, or the best expansion of all.
+
+    Raises:
+        ConfigurationError: there is no such rule, or its weights are not possible.
+    """
+    if policy in SPEAKERS:
+        return lambda asked, made, sketch, whole: next(c for c in made if c.model == policy)
+    if policy == ORACLE:
+        return lambda asked, made, sketch, whole: max(made, key=lambda c: rouge_1(c.text, whole).f1)
+    _, *options = policy.split(":")
+    known = asdict(Weights())
+    weights = Weights(**{**known, **_numbers(policy, known, options)})
+    return lambda asked, made, sketch, whole: most_confident(made, sketch, asked.tokens, weights)
+
+
+def _numbers(policy: str, known: dict[str, float], options: list[str]) -> dict[str, float]:
+    return {name: float(value) for name, value in read_options(policy, known, options).items()}
+
+
+def run(options: EnsembleOptions, progress: Progress) -> RunDocument:
+    """Return what each rule picks, over all questions and by category.
+
+    Raises:
+        TimelyError: a rule is unknown.
+    """
+    for policy in options.policies:
+        pick(policy)
+    cases = [EnsembleCase(options.policies, options.minutes, seed) for seed in options.each_seed]
+    rows = [row for made in run_all(score, cases, options.jobs, progress) for row in made]
+    return EXPERIMENT.document(
+        "none",
+        {
+            "words": "in place of models' own: no model ran",
+            "sketches": f"{100 * SKETCH_SHARE:g} % of the answer's tokens",
+            "seeds": options.named_seeds,
+        },
+        keys=KEYS,
+        measures=("rouge_1", "confidence"),
+        definitions={
+            "category": "of the questions, or `all`",
+            "policy": "one small model alone; the expansion with the largest `confidence` (Eq. 3),"
+            " with other weights too; or the best one, by an `oracle`",
+            "rouge_1": DEFINITIONS["rouge_1"],
+            "confidence": "of the shown expansion (Eq. 3), with the default weights, mean",
+            "count": "questions",
+        },
+        rows=tuple(rows),
+        papers=(ZHAN_FIGURES_8_9,),
+        notes=(
+            *NOTES[:1],
+            "A model's ability is its MMLU of Table I, and 0.1 more in the categories in which it"
+            " is taken to be best: these are this package's, since Figure 8 has no numbers."
+            " Llama's probabilities are lower throughout, as §IV-C says, by 0.35 in the logarithm.",
+        ),
+    )
+
+
+def score(case: EnsembleCase) -> list[Row]:
+    """Let each rule pick; return rows by category and rule."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    rules = {policy: pick(policy) for policy in case.policies}
+    for asked in questions(RPM, case.seed, max(round(RPM * case.minutes), 2)):
+        sketched = round(SKETCH_SHARE * asked.tokens)
+        whole = wording(asked.seed, asked.tokens, sketched, asked.category)
+        made = [
+            spoken(whole, speaker, asked.category, asked.seed + _DRAW * place)
+            for place, speaker in enumerate(SPEAKERS.values())
+        ]
+        for policy, rule in rules.items():
+            shown = rule(asked, made, whole.sketch, whole.text)
+            likeness = rouge_1(shown.text, whole.text).f1
+            trust = confidence(shown, whole.sketch, asked.tokens)
+            for category in (asked.category, ALL):
+                found[category, policy].append((likeness, trust))
+    rows: list[Row] = []
+    for (category, policy), values in sorted(found.items()):
+        likeness, trust = map(fmean, zip(*values, strict=True))
+        rows.append(
+            plain(
+                {
+                    "category": category, "policy": policy, "seed": case.seed,
+                    "rouge_1": likeness, "confidence": trust, "count": len(values),
+                }
+            )
+        )  # fmt: skip
+    return rows
+
+
+EXPERIMENT = Experiment(
+    name="pice-ensemble",
+    question="Does a confidence pick the best of several expansions?"
+    " (Zhan et al. 2025, Figures 8 and 9)",
+    run=run,
+    defaults=EnsembleOptions(),
+)

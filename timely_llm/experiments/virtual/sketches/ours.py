@@ -1,0 +1,165 @@
+"""Sketches as this package uses them: expanded as they come, by the way that is worth most."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Call
+from timely_llm.experiments.virtual.sketches.edges import ModelEdge
+from timely_llm.experiments.virtual.sketches.methods import CloudOnly, edge_call, whole_answer
+from timely_llm.experiments.virtual.sketches.quality import expected_quality
+from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, SENTENCE_TOKENS
+from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Testbed
+from timely_llm.experiments.virtual.sketches.wording import HARD
+from timely_llm.progressive.choice import expansion_s
+from timely_llm.progressive.worth import AnswerLengths, Way, best_way
+
+SHARES = (0.2, 0.4, 0.6)
+"""Lengths of sketches, as shares of the answer."""
+
+_LENGTHS = 16
+"""Learned lengths over which a worth is averaged."""
+
+
+@dataclass(frozen=True)
+class OursRules:
+    """What an answer is worth, and which rules are on.
+
+    Attributes:
+        horizon_s: seconds after which an answer is worth nothing; its worth falls evenly.
+        token_price: worth that a token of the cloud costs, with nothing waiting.
+        share: tokens of a sketch over those of the answer; 0: one of `SHARES`, by worth.
+        pipelined: a part is expanded as soon as it is sketched; else after the whole sketch.
+        alone: edges may answer without a sketch.
+        rows: most rows of an edge's step.
+    """
+
+    horizon_s: float = 180.0
+    token_price: float = 0.0
+    share: float = 0.0
+    pipelined: bool = True
+    alone: bool = False
+    rows: int = EDGE_ROWS
+
+
+class Ours(CloudOnly):
+    """Pipelined sketches, by worth.
+
+    Args:
+        bench: runs it.
+        testbed: the devices.
+        rules: what an answer is worth.
+    """
+
+    def __init__(self, bench: Bench, testbed: Testbed, rules: OursRules) -> None:
+        super().__init__(bench, testbed)
+        self.rules = rules
+        self.models = testbed.far.small
+        self.edges = [
+            ModelEdge(f"edge{place}", bench, testbed, rules.rows)
+            for place in range(testbed.edges if self.models else 0)
+        ]
+        self.sites += [site for edge in self.edges for site in edge.sites]
+        self.lengths = AnswerLengths()
+        self.rng = np.random.default_rng(0)
+
+    def dispatch(self, answer: Answer, now: float) -> None:
+        """Begin a question by the way that is worth most."""
+        ways, plans = self._ways(answer.question.category)
+        lengths = self.lengths.known(answer.question.category)[-_LENGTHS:]
+        step_s = self.cloud.step_s(self.cloud.max_rows)
+        crowd = len(self.waiting) / self.cloud.max_rows
+        price = self.rules.token_price + crowd * step_s / self.rules.horizon_s
+        best = best_way(ways, lengths, self._left, price)
+        if best.name not in plans:
+            self.direct(answer, now)
+            return
+        edge, model, share = plans[best.name]
+        edge.switch(model, now)
+        answer.model = self.models[model]
+        if share:
+            self._sketch(answer, edge, share, now)
+        else:
+            self.lengths.learn(answer.question.category, answer.question.tokens)
+            edge.call(whole_answer(answer), now)
+
+    def direct(self, answer: Answer, now: float, before: int = 0) -> None:
+        """Let the cloud write the answer, and learn its length."""
+        self.lengths.learn(answer.question.category, answer.question.tokens)
+        super().direct(answer, now, before)
+
+    def _left(self, seconds: float) -> float:
+        return max(1.0 - seconds / self.rules.horizon_s, 0.0)
+
+    def _ways(self, category: str) -> tuple[list[Way], dict[str, tuple[ModelEdge, int, float]]]:
+        """Return the ways to answer now, and edge, model and share of those with an edge."""
+        hard = category in HARD
+        ways = [Way("cloud", 1.0, self.cloud.cloud.answer_s, lambda tokens: tokens)]
+        plans: dict[str, tuple[ModelEdge, int, float]] = {}
+        chosen = (self.rules.share,) if self.rules.share else SHARES
+        shares = (*chosen, *((0.0,) if self.rules.alone else ()))
+        for model, name in enumerate(self.models):
+            able = [edge for edge in self.edges if edge.idle or edge.model == model]
+            if not able:
+                continue
+            edge = min(able, key=lambda one: (self._load(one), one.model != model))
+            for share in shares:
+                way = f"{edge.name}/{name}/{share:g}"
+                plans[way] = (edge, model, share)
+                quality = expected_quality(name, share, hard)
+                ways.append(self._way(way, quality, edge, model, share))
+        return ways, plans
+
+    @staticmethod
+    def _load(edge: ModelEdge) -> int:
+        return edge.held * edge.site.max_rows + edge.site.requests
+
+    def _way(self, name: str, quality: float, edge: ModelEdge, model: int, share: float) -> Way:
+        """Return a way with an edge; the sketch and all expansions but the last ones overlap."""
+        site = edge.sites[model]
+        step_s = site.step_s(site.max_rows)
+        others = edge.held + 1
+
+        def seconds(tokens: float) -> float:
+            if not share:
+                return expansion_s(site, PROMPT_TOKENS, [tokens])
+            sketch_s = self.cloud.cloud.answer_s(share * tokens)
+            last = SENTENCE_TOKENS / share
+            busy_s = others * tokens * step_s / site.max_rows
+            return max(sketch_s, busy_s) + expansion_s(site, PROMPT_TOKENS, [last])
+
+        return Way(name, quality, seconds, lambda tokens: share * tokens)
+
+    def _sketch(self, answer: Answer, edge: ModelEdge, share: float, now: float) -> None:
+        """Ask for a sketch, and expand each part as soon as it is there."""
+        question = answer.question
+        wanted = share * self.lengths.mean(question.category)
+        tokens = max(math.ceil(wanted) + int(self.rng.integers(-10, 11)), 1)
+        answer.sketch_tokens = tokens
+        parts = question.parts(tokens)
+        ends = np.cumsum([short for short, _ in parts]).tolist()
+        begun = 0
+        edge.held += 1
+
+        def word(number: int, at_s: float) -> None:
+            answer.cloud_tokens += 1
+            if self.rules.pipelined:
+                expand(number, at_s)
+
+        def expand(number: int, at_s: float) -> None:
+            nonlocal begun
+            while begun < len(parts) and number >= ends[begun]:
+                prompt = edge.prompt_tokens(question.key, ends[begun])
+                edge.call(edge_call(answer, begun, parts[begun][1], prompt), at_s)
+                begun += 1
+
+        def end(at_s: float) -> None:
+            expand(tokens, at_s)
+            answer.parts.expect(len(parts))
+            edge.held -= 1
+            self.lengths.learn(question.category, question.tokens)
+
+        self.cloud.call(Call(tokens, PROMPT_TOKENS, word, end), now)

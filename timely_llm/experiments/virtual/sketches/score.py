@@ -1,0 +1,176 @@
+"""Runs of methods, and their rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+
+from timely_llm.cloud.simulated import CloudPath
+from timely_llm.experiments.contract import SeedOptions
+from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.virtual.sketches.bench import Answer, Bench
+from timely_llm.experiments.virtual.sketches.quality import likeness
+from timely_llm.experiments.virtual.sketches.questions import questions
+from timely_llm.experiments.virtual.sketches.registry import method
+from timely_llm.experiments.virtual.sketches.testbed import (
+    DEFAULT_FAR_MODEL,
+    FAR_MODELS,
+    PATH,
+    Testbed,
+)
+
+MINUTES = 160 / 60
+"""Minutes in which questions come: 80 at 30 a minute."""
+
+WORDS_PER_TOKEN, LISTENER_WORDS_PER_S = 0.75, 3.0
+LISTENER_S = WORDS_PER_TOKEN / LISTENER_WORDS_PER_S
+"""Seconds in which a person takes a token that is spoken."""
+
+DEFINITIONS: Mapping[str, str] = {
+    "throughput": "questions a minute, from the first question to the end of the last answer",
+    "steady_throughput": "questions a minute while the middle 80 % of the answers end",
+    "latency_s": "from a question to its whole answer, seconds, mean",
+    "latency_p95_s": "95 % of the answers are whole within this time, seconds",
+    "first_words_s": "from a question to the first word that can be shown, seconds, mean",
+    "stalled_s": "seconds of an answer in which a listener at 3 words a second waits for words",
+    "cloud_tokens": "tokens of the cloud for each question, with sketches and predicted lengths",
+    "edge_tokens": "tokens of edges for each question",
+    "sketched": "share of the questions that were answered from a sketch",
+    "rouge_1": "Rouge-1 F1 of the answer and the cloud's own, of words in place of a model's",
+    "count": "questions of the run",
+}
+
+MEASURES = ("throughput", "latency_s", "first_words_s", "rouge_1", "cloud_tokens", "sketched")
+
+
+@dataclass(frozen=True)
+class SketchOptions(SeedOptions):
+    """Options of experiments with a cloud and edges.
+
+    Attributes:
+        policies: methods, in the notation of `sketches.registry`.
+        minutes: in which questions come.
+        jobs: processes that run at once.
+    """
+
+    policies: tuple[str, ...] = ()
+    minutes: float = MINUTES
+    seeds: int = 3
+    jobs: int = 2
+
+
+@dataclass(frozen=True)
+class SketchCase:
+    """One run.
+
+    Attributes:
+        method: how questions are answered.
+        seed: of the questions.
+        names: columns of its row that name it.
+        far: the cloud's model.
+        rpm: questions a minute; 0: 1.5 times the rows of the cloud's batch.
+        minutes: in which questions come.
+        path: between edges and cloud.
+    """
+
+    method: str
+    seed: int
+    names: Mapping[str, Value] = field(default_factory=dict)
+    far: str = DEFAULT_FAR_MODEL
+    rpm: float = 0.0
+    minutes: float = MINUTES
+    path: CloudPath = PATH
+
+    def answers(self) -> list[Answer]:
+        """Run it and return what people got."""
+        far = FAR_MODELS[self.far]
+        rpm = self.rpm or far.rpm
+        asked = questions(rpm, self.seed, max(round(rpm * self.minutes), 2), far.bias)
+        bench = Bench(asked)
+        return bench.run(method(self.method)(bench, Testbed(far, self.path)))
+
+
+def score(case: SketchCase) -> Row:
+    """Run a case and return its row."""
+    return plain({**case.names, "seed": case.seed, **measures(case.answers())})
+
+
+def measures(answers: Sequence[Answer]) -> Row:
+    """Return the columns of `DEFINITIONS` for the answers of a run."""
+    ends = sorted(one.end_s for one in answers)
+    first_s = min(one.question.at_s for one in answers)
+    count = len(answers)
+    low, high = count // 10, (9 * count) // 10
+    middle_s = ends[high] - ends[low] if high > low else math.nan
+    latencies = sorted(one.end_s - one.question.at_s for one in answers)
+    return {
+        "throughput": 60.0 * count / (ends[-1] - first_s),
+        "steady_throughput": 60.0 * (high - low) / middle_s if middle_s else math.nan,
+        "latency_s": fmean(latencies),
+        "latency_p95_s": latencies[math.ceil(0.95 * count) - 1],
+        "first_words_s": fmean(one.shown_s[0] - one.question.at_s for one in answers),
+        "stalled_s": fmean(map(stalled_s, answers)),
+        "cloud_tokens": fmean(one.cloud_tokens for one in answers),
+        "edge_tokens": fmean(one.edge_tokens for one in answers),
+        "sketched": fmean(one.sketch_tokens > 0 for one in answers),
+        "rouge_1": fmean(map(rouge_of, answers)),
+        "count": count,
+    }
+
+
+def rouge_of(answer: Answer) -> float:
+    """Return the likeness of an answer and the cloud's own."""
+    asked = answer.question
+    return likeness(asked.seed, asked.tokens, answer.sketch_tokens, asked.category, answer.model)
+
+
+def stalled_s(answer: Answer) -> float:
+    """Return the seconds in which a listener waits between the first word and the last."""
+    if not answer.shown_s:
+        return math.nan
+    free_s, stalled = answer.shown_s[0], 0.0
+    for _, shown_s in pairwise(answer.shown_s):
+        free_s += LISTENER_S
+        stalled += max(shown_s - free_s, 0.0)
+        free_s = max(free_s, shown_s)
+    return stalled
+
+
+def versus(rows: Sequence[Row], keys: Sequence[str], over: str) -> list[Row]:
+    """Return rows with throughput and latency over those of a method in the same setting.
+
+    Args:
+        rows: of several methods.
+        keys: columns beside `policy` and `seed` that name a setting.
+        over: the method; without a row of it the columns are unknown.
+    """
+    names = [key for key in (*keys, "seed") if key != "policy"]
+    base = {tuple(row[n] for n in names): row for row in rows if row["policy"] == over}
+    made = []
+    for row in rows:
+        theirs = base.get(tuple(row[n] for n in names))
+        made.append(
+            plain(
+                {
+                    **row,
+                    "throughput_vs_cloud": row["throughput"] / theirs["throughput"]
+                    if theirs
+                    else math.nan,
+                    "latency_vs_cloud": row["latency_s"] / theirs["latency_s"] - 1.0
+                    if theirs
+                    else math.nan,
+                }
+            )
+        )
+    return made
+
+
+VERSUS: Mapping[str, str] = {
+    "throughput_vs_cloud": "throughput over that of `cloud-only` in the same setting, with the same"
+    " seed",
+    "latency_vs_cloud": "latency over that of `cloud-only`, less 1",
+}
