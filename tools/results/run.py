@@ -20,7 +20,10 @@ from tools.results.page import Command, Page, ResultsError, deciding
 TIMELY_LLM = (sys.executable, "-c", "from timely_llm.entry import main; main()")
 """The command `timely-llm` of this environment and of this tree."""
 
-ROOMS = ("core", "engines", "experiments", "policies", "serving", "skills", "traces")
+ROOMS = (
+    "cloud", "core", "engines", "experiments", "policies", "progressive", "serving", "skills",
+    "traces",
+)  # fmt: skip
 """Rooms of the package that decide results."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tools.results.page import Page, ResultsError
-from tools.results.pages import both, people, plans, policies, servers, stages, whole
+from tools.results.pages import both, people, plans, policies, servers, sketches, stages, whole
 
 LANES: Mapping[str, Sequence[Page]] = {
     "Robots": plans.PAGES,
@@ -13,6 +13,7 @@ LANES: Mapping[str, Sequence[Page]] = {
     "Robots and people at one engine": both.PAGES,
     "Several servers": servers.PAGES,
     "A model in stages": stages.PAGES,
+    "Sketches of a cloud": sketches.PAGES,
     "The policies themselves": policies.PAGES,
     "Whole requests in a predicted order": whole.PAGES,
 }

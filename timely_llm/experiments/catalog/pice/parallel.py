@@ -48,7 +48,7 @@ class ParallelOptions(SketchOptions):
         sizes: people at one edge, whose sketches are there at once; each is a run.
     """
 
-    policies: tuple[str, ...] = ("one", "all", "pairs", "just-in-time")
+    policies: tuple[str, ...] = ("one", "all", "pairs", "just-in-time", "in-10-s")
     sizes: tuple[int, ...] = (1, 8)
     minutes: float = field(default=0.0, init=False)
 
@@ -111,10 +111,15 @@ class Expansion:
     def in_time(self, parts: Sequence[Part], tokens: Sequence[float]) -> list[PartGroup]:
         """Return the fewest groups with which a listener is never kept waiting."""
         due_s = [LISTENER_S * before for before in accumulate((0.0, *tokens[:-1]))]
-        people = self.case.people
-        return just_in_time(
-            parts, tokens, due_s, lambda rows: self.site.step_s(people * rows), LISTENER_S,
-        )  # fmt: skip
+        return just_in_time(parts, tokens, due_s, self._token_s, LISTENER_S)
+
+    def in_10_s(self, parts: Sequence[Part], tokens: Sequence[float]) -> list[PartGroup]:
+        """Return the fewest groups with which the whole answer takes no more than 10 s."""
+        return just_in_time(parts, tokens, [10.0] * len(parts), self._token_s)
+
+    def _token_s(self, rows: int) -> float:
+        """Return the seconds of a token where each person has some rows."""
+        return self.site.step_s(self.case.people * rows)
 
 
 RULES: Mapping[str, Callable[[Expansion, Sequence[Part], Sequence[float]], list[PartGroup]]] = {
@@ -122,6 +127,7 @@ RULES: Mapping[str, Callable[[Expansion, Sequence[Part], Sequence[float]], list[
     "all": lambda edge, parts, tokens: _alone(parts),
     "pairs": Expansion.pairs,
     "just-in-time": Expansion.in_time,
+    "in-10-s": Expansion.in_10_s,
 }
 
 
@@ -157,7 +163,8 @@ def run(options: ParallelOptions, progress: Progress) -> RunDocument:
             "people": "people whose sketches are expanded at once",
             "sketch_tokens": "of each sketch",
             "policy": "`one` row for a sketch, `all` sentences a row each, `pairs` merged while Eq."
-            " 2 holds, or `just-in-time`: the fewest rows that keep a listener from waiting",
+            " 2 holds, `just-in-time`: the fewest rows that keep a listener from waiting, or"
+            " `in-10-s`: the fewest with which the answer is expected to be whole in 10 s",
             **{name: DEFINITIONS[name] for name in _OF_RUN},
             "rows": "rows of a sketch",
             "kv_tokens": "tokens of KV of all rows at their ends, if each has question and sketch"

@@ -35,7 +35,7 @@ class ThroughputOptions(SketchOptions):
 
     policies: tuple[str, ...] = (
         CLOUD, "edge-only", "edge-only:rows=8", "routing", "skeleton", "speculative",
-        "pice-static", "pice", "pice:merge=off", "sketches",
+        "pice-static", "pice", "pice:merge=off", "sketches", "sketches:horizon_s=600",
     )  # fmt: skip
     models: tuple[str, ...] = tuple(FAR_MODELS)
 

@@ -8,7 +8,7 @@ from timely_llm.experiments.virtual.sketches.bench import Bench, Call, Site
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import (
     NETWORK_TO_EDGE,
-    Testbed,
+    Devices,
     edge_profile,
 )
 
@@ -22,7 +22,7 @@ class ModelEdge:
     Args:
         name: unique.
         bench: runs it.
-        testbed: the devices.
+        devices: the testbed.
         rows: most rows of a step.
         model: place of its first model among those of the testbed.
 
@@ -31,17 +31,17 @@ class ModelEdge:
     """
 
     def __init__(
-        self, name: str, bench: Bench, testbed: Testbed, rows: int, model: int = 0
+        self, name: str, bench: Bench, devices: Devices, rows: int, model: int = 0
     ) -> None:
         self.name = name
         self.held = 0
         self._bench = bench
-        self._switch_s = testbed.switch_s
+        self._switch_s = devices.switch_s
         self.sites = [
             Site(f"{name}/{one}", edge_profile(one), rows, NETWORK_TO_EDGE)
-            for one in testbed.far.small
+            for one in devices.far.small
         ]
-        self.models = testbed.far.small
+        self.models = devices.far.small
         self.model = model
         self._ready_s = 0.0
         self._known: set[str] = set()

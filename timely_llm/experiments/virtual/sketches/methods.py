@@ -15,7 +15,7 @@ from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import (
     EDGE_ROWS,
     NETWORK_TO_EDGE,
-    Testbed,
+    Devices,
     edge_profile,
 )
 
@@ -34,15 +34,15 @@ class CloudOnly:
 
     Args:
         bench: runs it.
-        testbed: the devices.
+        devices: the testbed.
         pace: the cloud's, in place of its model's.
     """
 
-    def __init__(self, bench: Bench, testbed: Testbed, pace: Speculative | None = None) -> None:
+    def __init__(self, bench: Bench, devices: Devices, pace: Speculative | None = None) -> None:
         self.bench = bench
-        self.testbed = testbed
-        far = testbed.far
-        self.cloud = Site("cloud", pace or far.profile, far.rows, testbed.path)
+        self.devices = devices
+        far = devices.far
+        self.cloud = Site("cloud", pace or far.profile, far.rows, devices.path)
         self.sites: list[Site] = [self.cloud]
         self.waiting: deque[Answer] = deque()
 
@@ -111,19 +111,19 @@ class EdgeOnly:
 
     Args:
         bench: runs it.
-        testbed: the devices; the edges run the cloud's model if they can, else the most capable
+        devices: the testbed; the edges run the cloud's model if they can, else the most capable
             small one.
         rules: of the edges.
     """
 
-    def __init__(self, bench: Bench, testbed: Testbed, rules: EdgeRules) -> None:
-        far = testbed.far
+    def __init__(self, bench: Bench, devices: Devices, rules: EdgeRules) -> None:
+        far = devices.far
         fits = f"orin-{far.name}" in PROFILES
         model = far.name if fits else far.small[-1]
         self.model = "" if fits else model
         self.sites = [
             Site(f"edge{place}/{model}", edge_profile(model), rules.rows, NETWORK_TO_EDGE)
-            for place in range(testbed.edges)
+            for place in range(devices.edges)
         ]
 
     def begin(self, answer: Answer, now: float) -> None:
@@ -156,20 +156,20 @@ class Routing(CloudOnly):
 
     Args:
         bench: runs it.
-        testbed: the devices; without a small model all questions go to the cloud.
+        devices: the testbed; without a small model all questions go to the cloud.
         rules: of router and edges.
     """
 
-    def __init__(self, bench: Bench, testbed: Testbed, rules: RoutingRules) -> None:
-        super().__init__(bench, testbed)
-        small = testbed.far.small
+    def __init__(self, bench: Bench, devices: Devices, rules: RoutingRules) -> None:
+        super().__init__(bench, devices)
+        small = devices.far.small
         self.easy: set[str] = set()
         self.model = small[-1] if small else ""
         self.edges: list[Site] = []
         if small:
             self.edges = [
                 Site(f"edge{place}", edge_profile(self.model), rules.rows, NETWORK_TO_EDGE)
-                for place in range(testbed.edges)
+                for place in range(devices.edges)
             ]
             worth = {one.question.key: edge_quality(one.question, self.model)
                      for one in bench.answers}  # fmt: skip
@@ -190,8 +190,8 @@ class Routing(CloudOnly):
 class SkeletonOfThought(CloudOnly):
     """The cloud writes a skeleton, then all its points at once, a row each (Ning et al. 2024)."""
 
-    def __init__(self, bench: Bench, testbed: Testbed) -> None:
-        super().__init__(bench, testbed)
+    def __init__(self, bench: Bench, devices: Devices) -> None:
+        super().__init__(bench, devices)
         self.branches: deque[Callable[[float], None]] = deque()
 
     def turn(self, now: float) -> None:

@@ -12,7 +12,7 @@ from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, edge_call, whole_answer
 from timely_llm.experiments.virtual.sketches.quality import expected_quality
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, SENTENCE_TOKENS
-from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Testbed
+from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
 from timely_llm.experiments.virtual.sketches.wording import HARD
 from timely_llm.progressive.choice import expansion_s
 from timely_llm.progressive.worth import AnswerLengths, Way, best_way
@@ -50,17 +50,17 @@ class Ours(CloudOnly):
 
     Args:
         bench: runs it.
-        testbed: the devices.
+        devices: the testbed.
         rules: what an answer is worth.
     """
 
-    def __init__(self, bench: Bench, testbed: Testbed, rules: OursRules) -> None:
-        super().__init__(bench, testbed)
+    def __init__(self, bench: Bench, devices: Devices, rules: OursRules) -> None:
+        super().__init__(bench, devices)
         self.rules = rules
-        self.models = testbed.far.small
+        self.models = devices.far.small
         self.edges = [
-            ModelEdge(f"edge{place}", bench, testbed, rules.rows)
-            for place in range(testbed.edges if self.models else 0)
+            ModelEdge(f"edge{place}", bench, devices, rules.rows)
+            for place in range(devices.edges if self.models else 0)
         ]
         self.sites += [site for edge in self.edges for site in edge.sites]
         self.lengths = AnswerLengths()

@@ -12,7 +12,7 @@ from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Call
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, group_call
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
-from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Testbed
+from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
 from timely_llm.progressive.choice import MOST_QUEUED, SmallModel, choose_model
 from timely_llm.progressive.lengths import SketchLevels, SketchTimes
 from timely_llm.progressive.lists import JobLists
@@ -76,26 +76,26 @@ class Pice(CloudOnly):
 
     Args:
         bench: runs it.
-        testbed: the devices; at least one small model.
+        devices: the testbed; at least one small model.
         rules: what the paper leaves open.
     """
 
-    def __init__(self, bench: Bench, testbed: Testbed, rules: PiceRules) -> None:
-        super().__init__(bench, testbed)
+    def __init__(self, bench: Bench, devices: Devices, rules: PiceRules) -> None:
+        super().__init__(bench, devices)
         self.rules = rules
         self.levels = SketchLevels(
             rules.levels, rules.least_share, rules.capable_share, int(rules.margin_tokens)
         )
-        self.models = testbed.far.small if rules.larger else testbed.far.small[:1]
+        self.models = devices.far.small if rules.larger else devices.far.small[:1]
         self.edges = [
             ModelEdge(
                 f"edge{place}",
                 bench,
-                testbed,
+                devices,
                 rules.rows,
                 place % len(self.models) if rules.static else 0,
             )
-            for place in range(testbed.edges if self.models else 0)
+            for place in range(devices.edges if self.models else 0)
         ]
         self.sites += [site for edge in self.edges for site in edge.sites]
         self.jobs: JobLists[SketchJob] = JobLists()
@@ -139,7 +139,7 @@ class Pice(CloudOnly):
 
     def _times(self, parallel: int) -> SketchTimes:
         edge_s = self.edges[0].seconds_of(self.edges[0].model)
-        path = self.testbed.path
+        path = self.devices.path
         return SketchTimes(
             self.cloud_s,
             lambda tokens: path.rtt_s + path.sent_s("word ") * tokens,

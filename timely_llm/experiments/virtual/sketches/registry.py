@@ -22,7 +22,7 @@ from timely_llm.experiments.virtual.sketches.methods import (
 )
 from timely_llm.experiments.virtual.sketches.ours import Ours, OursRules
 from timely_llm.experiments.virtual.sketches.pice import Pice, PiceRules
-from timely_llm.experiments.virtual.sketches.testbed import Testbed
+from timely_llm.experiments.virtual.sketches.testbed import Devices
 
 DRAFT = "qwen2.5-1.5b"
 
@@ -37,27 +37,27 @@ class MethodKind(NamedTuple):
 
     Attributes:
         rules: its options with their defaults.
-        make: bench, testbed, rules -> a new method.
+        make: bench, devices, rules -> a new method.
     """
 
     rules: Any
-    make: Callable[[Bench, Testbed, Any], Method]
+    make: Callable[[Bench, Devices, Any], Method]
 
 
-def _speculative(bench: Bench, testbed: Testbed, rules: NoRules) -> Method:
+def _speculative(bench: Bench, devices: Devices, rules: NoRules) -> Method:
     """Return a cloud with a draft model, if there is a smaller one."""
-    far = testbed.far
+    far = devices.far
     if not far.small:
-        return CloudOnly(bench, testbed)
-    return CloudOnly(bench, testbed, Speculative(far.profile, PROFILES[f"a100x4-{DRAFT}"]))
+        return CloudOnly(bench, devices)
+    return CloudOnly(bench, devices, Speculative(far.profile, PROFILES[f"a100x4-{DRAFT}"]))
 
 
 METHODS: Mapping[str, MethodKind] = {
-    "cloud-only": MethodKind(NoRules(), lambda bench, testbed, rules: CloudOnly(bench, testbed)),
+    "cloud-only": MethodKind(NoRules(), lambda bench, devices, rules: CloudOnly(bench, devices)),
     "edge-only": MethodKind(EdgeRules(), EdgeOnly),
     "routing": MethodKind(RoutingRules(), Routing),
     "skeleton": MethodKind(
-        NoRules(), lambda bench, testbed, rules: SkeletonOfThought(bench, testbed)
+        NoRules(), lambda bench, devices, rules: SkeletonOfThought(bench, devices)
     ),
     "speculative": MethodKind(NoRules(), _speculative),
     "pice-static": MethodKind(PiceRules(static=True), Pice),
@@ -66,7 +66,7 @@ METHODS: Mapping[str, MethodKind] = {
 }
 
 
-def method(text: str) -> Callable[[Bench, Testbed], Method]:
+def method(text: str) -> Callable[[Bench, Devices], Method]:
     """Return what makes a method.
 
     Raises:
@@ -80,4 +80,4 @@ def method(text: str) -> Callable[[Bench, Testbed], Method]:
     kind = METHODS[name]
     known = asdict(kind.rules)
     rules = type(kind.rules)(**{**known, **read_options(name, known, options)})
-    return lambda bench, testbed: kind.make(bench, testbed, rules)
+    return lambda bench, devices: kind.make(bench, devices, rules)

@@ -20,7 +20,7 @@ from timely_llm.experiments.virtual.sketches.testbed import (
     DEFAULT_FAR_MODEL,
     FAR_MODELS,
     PATH,
-    Testbed,
+    Devices,
 )
 
 MINUTES = 160 / 60
@@ -91,7 +91,7 @@ class SketchCase:
         rpm = self.rpm or far.rpm
         asked = questions(rpm, self.seed, max(round(rpm * self.minutes), 2), far.bias)
         bench = Bench(asked)
-        return bench.run(method(self.method)(bench, Testbed(far, self.path)))
+        return bench.run(method(self.method)(bench, Devices(far, self.path)))
 
 
 def score(case: SketchCase) -> Row:

@@ -69,7 +69,7 @@ NETWORK_TO_EDGE = CloudPath(0.002, 1000.0)
 
 
 @dataclass(frozen=True)
-class Testbed:
+class Devices:
     """Devices of a run.
 
     Attributes:
