@@ -28,7 +28,7 @@ PAGES = (
     Page(
         "pice_schedule",
         "A scheduler of sketches that follows the load",
-        (Command("pice-schedule", "pice-schedule", seeds=5, minutes=0.5),),
+        (Command("pice-schedule", "pice-schedule", seeds=3, minutes=0.5),),
         Picture(
             "pice-schedule",
             ("throughput", "latency_s", "rouge_1"),
@@ -53,7 +53,7 @@ PAGES = (
     Page(
         "pice_parallel",
         "Rows that expand a sketch",
-        (Command("pice-parallel", "pice-parallel", seeds=5, minutes=0.5),),
+        (Command("pice-parallel", "pice-parallel", seeds=3, minutes=0.5),),
         Picture(
             "pice-parallel",
             ("latency_s", "stalled_s", "rows"),
@@ -71,7 +71,7 @@ PAGES = (
     Page(
         "pice_ensemble",
         "Which of several expansions is shown",
-        (Command("pice-ensemble", "pice-ensemble", seeds=5, minutes=0.5),),
+        (Command("pice-ensemble", "pice-ensemble", seeds=3, minutes=0.5),),
         Picture(
             "pice-ensemble",
             ("rouge_1",),
@@ -94,7 +94,7 @@ PAGES = (
     Page(
         "pice_load",
         "Questions to a cloud and edges come faster",
-        (Command("pice-load", "pice-load", seeds=5, minutes=2),),
+        (Command("pice-load", "pice-load", seeds=3, minutes=2),),
         Picture(
             "pice-load",
             ("throughput", "latency_s", "first_words_s"),
@@ -106,7 +106,7 @@ PAGES = (
     Page(
         "pice_queue",
         "Sketches that wait for an edge",
-        (Command("pice-queue", "pice-queue", seeds=5, minutes=1),),
+        (Command("pice-queue", "pice-queue", seeds=3, minutes=1),),
         Picture(
             "pice-queue",
             ("throughput", "latency_s"),
@@ -117,7 +117,7 @@ PAGES = (
     Page(
         "pice_bandwidth",
         "A slow link to the cloud",
-        (Command("pice-bandwidth", "pice-bandwidth", seeds=5, minutes=1),),
+        (Command("pice-bandwidth", "pice-bandwidth", seeds=3, minutes=1),),
         Picture(
             "pice-bandwidth",
             ("throughput", "latency_s"),
@@ -129,7 +129,7 @@ PAGES = (
     Page(
         "pice_options",
         "What depends on numbers that the paper on sketches leaves open",
-        (Command("pice-options", "pice-options", seeds=5, minutes=1),),
+        (Command("pice-options", "pice-options", seeds=3, minutes=1),),
         Picture(
             "pice-options",
             ("latency_s",),

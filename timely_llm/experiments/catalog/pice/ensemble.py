@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from timely_llm.core.options import read_options
-from timely_llm.experiments.contract import Experiment
+from timely_llm.core.text import quoted
+from timely_llm.experiments.contract import Experiment, ExperimentError
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row, plain
@@ -59,20 +60,24 @@ def pick(policy: str) -> Pick:
     """Return a rule: one model alone, a confidence with weights, or the best expansion of all.
 
     Raises:
-        ConfigurationError: there is no such rule, or its weights are not possible.
+        ExperimentError: there is no such rule.
+        ConfigurationError: its weights are not possible.
     """
     if policy in SPEAKERS:
         return lambda asked, made, sketch, whole: next(c for c in made if c.model == policy)
     if policy == ORACLE:
         return lambda asked, made, sketch, whole: max(made, key=lambda c: rouge_1(c.text, whole).f1)
-    _, *options = policy.split(":")
+    name, *options = policy.split(":")
+    if name != CONFIDENCE:
+        allowed = ", ".join((*SPEAKERS, CONFIDENCE, ORACLE))
+        raise ExperimentError(f"unknown rule {quoted(name)}: choose one of {allowed}")
     known = asdict(Weights())
-    weights = Weights(**{**known, **_numbers(policy, known, options)})
+    weights = Weights(**{**known, **_numbers(name, known, options)})
     return lambda asked, made, sketch, whole: most_confident(made, sketch, asked.tokens, weights)
 
 
-def _numbers(policy: str, known: dict[str, float], options: list[str]) -> dict[str, float]:
-    return {name: float(value) for name, value in read_options(policy, known, options).items()}
+def _numbers(name: str, known: dict[str, float], options: list[str]) -> dict[str, float]:
+    return {option: float(one) for option, one in read_options(name, known, options).items()}
 
 
 def run(options: EnsembleOptions, progress: Progress) -> RunDocument:

@@ -45,7 +45,7 @@ class ParallelOptions(SketchOptions):
     """Options of `pice-parallel`.
 
     Attributes:
-        sizes: people at one edge, whose sketches are there at once; each is a run.
+        sizes: people at one edge, with sketches that are there at once; each is a run.
     """
 
     policies: tuple[str, ...] = ("one", "all", "pairs", "just-in-time", "in-10-s")
@@ -160,7 +160,7 @@ def run(options: ParallelOptions, progress: Progress) -> RunDocument:
         measures=(*_OF_RUN, "rows", "kv_tokens"),
         definitions={
             "model": "of the edge",
-            "people": "people whose sketches are expanded at once",
+            "people": "people with sketches that are expanded at once",
             "sketch_tokens": "of each sketch",
             "policy": "`one` row for a sketch, `all` sentences a row each, `pairs` merged while Eq."
             " 2 holds, `just-in-time`: the fewest rows that keep a listener from waiting, or"

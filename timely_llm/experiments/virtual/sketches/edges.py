@@ -27,7 +27,7 @@ class ModelEdge:
         model: place of its first model among those of the testbed.
 
     Attributes:
-        held: questions whose sketches will come.
+        held: questions with sketches that will come.
     """
 
     def __init__(

@@ -231,7 +231,7 @@ class Speculative:
     """Seconds of a step of speculative decoding, spread over the tokens that it brings.
 
     A draft model in the cloud writes some tokens in turn; the target checks them in one step
-    (Leviathan et al. 2023, Eq. 1 and Theorem 3.8). The number of drafted tokens is the best one for
+    (Leviathan et al. 2023, Eq. 1). The number of drafted tokens is the best one for
     each number of rows. Checking a token costs what a prompt token costs.
 
     Attributes:

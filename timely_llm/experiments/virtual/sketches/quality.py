@@ -20,7 +20,7 @@ def likeness(seed: int, tokens: int, sketch_tokens: int, category: str, model: s
         tokens: of the answer.
         sketch_tokens: of the sketch that the model expands; 0: it answers alone.
         category: of the question.
-        model: name; empty: the cloud's, whose answer is its own.
+        model: name; empty: the cloud's: an answer is like itself.
     """
     if not model:
         return 1.0
