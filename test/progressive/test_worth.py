@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timely_llm.progressive.worth import AnswerLengths, Way, best_way
+from timely_llm.progressive.worth import KindLengths, Way, best_way
 
 CLOUD = Way("cloud", 1.0, lambda tokens: 0.1 * tokens, lambda tokens: tokens)
 SKETCH = Way("sketch", 0.9, lambda tokens: 5.0 + 0.04 * tokens, lambda tokens: 0.4 * tokens)
@@ -34,7 +34,7 @@ def test_the_mean_worth_counts_not_the_worth_of_the_mean() -> None:
 
 
 def test_lengths_are_learned_by_kind() -> None:
-    lengths = AnswerLengths()
+    lengths = KindLengths()
     assert lengths.known("math") == [500.0]
     lengths.learn("math", 100.0)
     assert lengths.known("writing") == [100.0]
@@ -43,7 +43,7 @@ def test_lengths_are_learned_by_kind() -> None:
 
 
 def test_old_lengths_are_forgotten() -> None:
-    lengths = AnswerLengths()
+    lengths = KindLengths()
     for tokens in (*[1.0] * 100, *[2.0] * 64):
         lengths.learn("a", tokens)
     assert lengths.mean("a") == 2.0

@@ -59,7 +59,7 @@ def best_way(
     return max(ways, key=worth)
 
 
-class AnswerLengths:
+class KindLengths:
     """Learns how long answers are, by the kind of their requests."""
 
     def __init__(self) -> None:

@@ -10,9 +10,9 @@ import pytest
 from timely_llm.cloud.simulated import CloudPath
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Call, Site
+from timely_llm.experiments.virtual.sketches.bench import Bench, DecodingSite, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly
-from timely_llm.experiments.virtual.sketches.questions import Question
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
 from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.policies.registry import make_policy
@@ -22,12 +22,12 @@ from timely_llm.traces.model import Conversation, Trace
 DEVICES = Devices(FAR_MODELS["llama3-70b"])
 
 
-def asked(tokens: int = 10, at_s: float = 0.0, key: str = "q") -> Question:
-    return Question(key, "stem", at_s, tokens, 1.0, 7)
+def asked(tokens: int = 10, at_s: float = 0.0, key: str = "q") -> BenchQuestion:
+    return BenchQuestion(key, "stem", at_s, tokens, 1.0, 7)
 
 
 def test_words_are_shown_in_the_order_of_the_parts() -> None:
-    answer = Answer(asked())
+    answer = ShownAnswer(asked())
     answer.parts.expect(2)
     answer.show(1, 1.0)
     answer.show(0, 2.0)
@@ -55,7 +55,7 @@ def test_questions_beyond_the_rows_wait() -> None:
 
 
 def test_a_site_is_what_the_choice_of_an_edge_asks_for() -> None:
-    site: EdgeView = Site("edge", DEVICES.far.profile, 8, DEVICES.path)
+    site: EdgeView = DecodingSite("edge", DEVICES.far.profile, 8, DEVICES.path)
     assert (site.requests, site.max_rows, site.active) == (0, 8, True)
 
 
@@ -78,13 +78,13 @@ def test_an_edge_takes_as_long_as_the_serving_loop_with_the_same_step_times() ->
     )
     settings = SimulationSettings(profile=profile, network_s=0.0)
     served = simulate(Trace("t", "test", (), talks), make_policy("stream"), settings)
-    site = Site("edge", profile, 8, CloudPath(0.0, math.inf))
+    site = DecodingSite("edge", profile, 8, CloudPath(0.0, math.inf))
     bench, ends = Bench([]), [0.0] * 4
     method = CloudOnly(bench, DEVICES)
     method.sites = [site]
     for n, at_s in enumerate(asked_s):
         end = partial(ends.__setitem__, n)
-        call = Call(tokens[n], prompts[n], lambda number, now: None, end)
+        call = SiteCall(tokens[n], prompts[n], lambda number, now: None, end)
         bench.at(at_s, partial(site.call, call))
     bench.run(method)
     for talk, end_s in zip(served.conversations, ends, strict=True):

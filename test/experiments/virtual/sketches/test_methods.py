@@ -7,20 +7,20 @@ from statistics import fmean
 import pytest
 
 from timely_llm.engines.simulated import PROFILES
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench
+from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer
 from timely_llm.experiments.virtual.sketches.methods import (
     SOT_POINT_TOKENS,
     SOT_POINTS,
     Speculative,
 )
-from timely_llm.experiments.virtual.sketches.questions import Question, questions
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
 from timely_llm.experiments.virtual.sketches.registry import method
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
 
 DEVICES = Devices(FAR_MODELS["llama3-70b"])
 
 
-def answers(text: str, count: int = 12, rpm: float = 30.0) -> list[Answer]:
+def answers(text: str, count: int = 12, rpm: float = 30.0) -> list[ShownAnswer]:
     bench = Bench(questions(rpm, 0, count))
     return bench.run(method(text)(bench, DEVICES))
 
@@ -53,10 +53,10 @@ def test_a_router_sends_its_share_to_the_edges() -> None:
 
 
 def test_a_skeleton_adds_its_points_and_lets_the_points_be_written_at_once() -> None:
-    bench = Bench([Question("q", "stem", 0.0, 400, 1.0, 7)])
+    bench = Bench([BenchQuestion("q", "stem", 0.0, 400, 1.0, 7)])
     (answer,) = bench.run(method("skeleton")(bench, DEVICES))
     assert answer.cloud_tokens == 400 + SOT_POINTS * SOT_POINT_TOKENS
-    bench = Bench([Question("q", "stem", 0.0, 400, 1.0, 7)])
+    bench = Bench([BenchQuestion("q", "stem", 0.0, 400, 1.0, 7)])
     (alone,) = bench.run(method("cloud-only")(bench, DEVICES))
     assert answer.end_s < 0.5 * alone.end_s
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench
+from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer
 from timely_llm.experiments.virtual.sketches.ours import Ours, OursRules
-from timely_llm.experiments.virtual.sketches.questions import Question, questions
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
 
 
-def answers(rules: OursRules, asked: list[Question], far: str = "llama3-70b") -> list[Answer]:
+def answers(
+    rules: OursRules, asked: list[BenchQuestion], far: str = "llama3-70b"
+) -> list[ShownAnswer]:
     bench = Bench(asked)
     return bench.run(Ours(bench, Devices(FAR_MODELS[far]), rules))
 
 
-def one(tokens: int, category: str = "stem") -> list[Question]:
-    return [Question("q", category, 0.0, tokens, 1.0, 7)]
+def one(tokens: int, category: str = "stem") -> list[BenchQuestion]:
+    return [BenchQuestion("q", category, 0.0, tokens, 1.0, 7)]
 
 
 EAGER = OursRules(horizon_s=60.0, share=0.4)

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench
+from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer
 from timely_llm.experiments.virtual.sketches.pice import Pice, PiceRules
-from timely_llm.experiments.virtual.sketches.questions import Question, questions
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
 
 DEVICES = Devices(FAR_MODELS["llama3-70b"])
 STATIC = PiceRules(static=True, margin_tokens=0.0)
 
 
-def answers(rules: PiceRules, asked: list[Question], far: str = "llama3-70b") -> list[Answer]:
+def answers(
+    rules: PiceRules, asked: list[BenchQuestion], far: str = "llama3-70b"
+) -> list[ShownAnswer]:
     bench = Bench(asked)
     return bench.run(Pice(bench, Devices(FAR_MODELS[far]), rules))
 
 
-def one(tokens: int) -> list[Question]:
-    return [Question("q", "stem", 0.0, tokens, 1.0, 7)]
+def one(tokens: int) -> list[BenchQuestion]:
+    return [BenchQuestion("q", "stem", 0.0, tokens, 1.0, 7)]
 
 
 def test_short_answers_come_from_the_cloud_with_the_tokens_of_their_length() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
-from timely_llm.experiments.virtual.sketches.questions import LENGTHS, Question, questions
+from timely_llm.experiments.virtual.sketches.questions import LENGTHS, BenchQuestion, questions
 
 
 def test_answers_have_500_tokens_in_the_mean_and_each_category_comes_as_often() -> None:
@@ -33,7 +33,7 @@ def test_a_model_that_underestimates_lengths_says_less() -> None:
 @examples(40)
 @given(st.integers(1, 500), st.integers(20, 1000), st.integers(0, 99))
 def test_parts_add_up_to_the_sketch_and_to_the_answer(sketch: int, tokens: int, seed: int) -> None:
-    parts = Question("q", "generic", 0.0, tokens, 1.0, seed).parts(sketch)
+    parts = BenchQuestion("q", "generic", 0.0, tokens, 1.0, seed).parts(sketch)
     assert sum(short for short, _ in parts) == sketch
     assert sum(whole for _, whole in parts) == max(tokens, len(parts))
     assert all(short >= 0 <= whole for short, whole in parts)

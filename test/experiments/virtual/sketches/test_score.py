@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from timely_llm.experiments.virtual.sketches.bench import Answer
-from timely_llm.experiments.virtual.sketches.questions import Question
+from timely_llm.experiments.virtual.sketches.bench import ShownAnswer
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion
 from timely_llm.experiments.virtual.sketches.score import (
     DEFINITIONS,
     SketchCase,
@@ -18,8 +18,8 @@ from timely_llm.experiments.virtual.sketches.score import (
 )
 
 
-def answer(at_s: float, end_s: float, *shown_s: float) -> Answer:
-    made = Answer(Question("q", "stem", at_s, len(shown_s), 1.0, 7))
+def answer(at_s: float, end_s: float, *shown_s: float) -> ShownAnswer:
+    made = ShownAnswer(BenchQuestion("q", "stem", at_s, len(shown_s), 1.0, 7))
     made.shown_s, made.end_s = list(shown_s), end_s
     return made
 

@@ -14,7 +14,7 @@ from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURES_8_9
-from timely_llm.experiments.virtual.sketches.questions import Question, questions
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
 from timely_llm.experiments.virtual.sketches.score import DEFINITIONS, SketchOptions
 from timely_llm.experiments.virtual.sketches.setup import NOTES
 from timely_llm.experiments.virtual.sketches.wording import SPEAKERS, spoken, wording
@@ -52,7 +52,7 @@ class EnsembleCase:
     seed: int
 
 
-Pick = Callable[[Question, Sequence[Candidate], str, str], Candidate]
+Pick = Callable[[BenchQuestion, Sequence[Candidate], str, str], Candidate]
 """Question, expansions, sketch, answer of the cloud -> the expansion that is shown."""
 
 

@@ -12,10 +12,10 @@ from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_7
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Site
+from timely_llm.experiments.virtual.sketches.bench import Bench, DecodingSite, ShownAnswer
 from timely_llm.experiments.virtual.sketches.edges import TEMPLATE_TOKENS
 from timely_llm.experiments.virtual.sketches.methods import group_call
-from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, Question
+from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, BenchQuestion
 from timely_llm.experiments.virtual.sketches.score import (
     DEFINITIONS,
     LISTENER_S,
@@ -76,13 +76,13 @@ class Expansion:
     """
 
     def __init__(self, case: ParallelCase) -> None:
-        self.site = Site("edge", edge_profile(case.model), MOST_ROWS, NETWORK_TO_EDGE)
+        self.site = DecodingSite("edge", edge_profile(case.model), MOST_ROWS, NETWORK_TO_EDGE)
         self.sites = [self.site]
         self.case = case
         self.rows: list[int] = []
         self.prompts = 0
 
-    def begin(self, answer: Answer, now: float) -> None:
+    def begin(self, answer: ShownAnswer, now: float) -> None:
         """Give the groups of a sketch to the edge, a row each."""
         sketch = self.case.sketch_tokens
         parts = answer.question.parts(sketch)
@@ -184,7 +184,7 @@ def score(case: ParallelCase) -> Row:
     """Run a case and return its row."""
     tokens = round(case.sketch_tokens / SHARE)
     asked = [
-        Question(f"q{place}", "generic", 0.0, tokens, 1.0, 1000 * case.seed + place)
+        BenchQuestion(f"q{place}", "generic", 0.0, tokens, 1.0, 1000 * case.seed + place)
         for place in range(case.people)
     ]
     expansion = Expansion(case)

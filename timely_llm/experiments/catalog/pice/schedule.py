@@ -11,7 +11,7 @@ from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_6
-from timely_llm.experiments.virtual.sketches.bench import Answer
+from timely_llm.experiments.virtual.sketches.bench import ShownAnswer
 from timely_llm.experiments.virtual.sketches.score import (
     DEFINITIONS,
     MEASURES,
@@ -68,7 +68,7 @@ def run(options: ScheduleOptions, progress: Progress) -> RunDocument:
 def score(case: SketchCase) -> list[Row]:
     """Run a case; return its row and one for each category, with the likeness of each answer."""
     answers = case.answers()
-    by_category: dict[str, list[Answer]] = defaultdict(list)
+    by_category: dict[str, list[ShownAnswer]] = defaultdict(list)
     for one in answers:
         by_category[one.question.category].append(one)
     rows: list[Row] = [{**measures(answers), "category": ALL}]

@@ -14,7 +14,7 @@ from typing import Protocol
 from timely_llm.cloud.contract import CloudEnd, CloudQuestion, CloudWords
 from timely_llm.cloud.simulated import BatchPace, CloudPath, SimulatedCloud
 from timely_llm.core.request import ChatMessage
-from timely_llm.experiments.virtual.sketches.questions import Question
+from timely_llm.experiments.virtual.sketches.questions import BenchQuestion
 from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.progressive.assembly import Assembly
 
@@ -24,7 +24,7 @@ _PATIENCE_S = 1e6
 
 
 @dataclass(eq=False)
-class Answer:
+class ShownAnswer:
     """What one person gets.
 
     Attributes:
@@ -36,7 +36,7 @@ class Answer:
         model: that wrote what was shown; empty: the cloud's.
     """
 
-    question: Question
+    question: BenchQuestion
     shown_s: list[float] = field(default_factory=list)
     end_s: float = math.nan
     cloud_tokens: int = 0
@@ -61,7 +61,7 @@ class Answer:
 
 
 @dataclass(eq=False)
-class Call:
+class SiteCall:
     """What is asked of a site.
 
     Attributes:
@@ -78,7 +78,7 @@ class Call:
     made: int = 0
 
 
-class Site:
+class DecodingSite:
     """A cloud, or an edge with one model.
 
     Args:
@@ -92,7 +92,7 @@ class Site:
         self.name = name
         self.pace = pace
         self.max_rows = rows
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, SiteCall] = {}
         self.cloud = SimulatedCloud(
             pace, lambda asked: [_WORD] * self.calls[asked.key].tokens, rows, path, (),
             lambda asked: self.calls[asked.key].prompt_tokens,
@@ -117,7 +117,7 @@ class Site:
         """Return the seconds of an answer in one row, with nothing beside it."""
         return tokens * self.pace.step_s(1)
 
-    def call(self, one: Call, now: float) -> None:
+    def call(self, one: SiteCall, now: float) -> None:
         """Ask something of it."""
         key = f"{self.name}-{next(self._number)}"
         self.calls[key] = one
@@ -146,9 +146,9 @@ class Site:
 class Method(Protocol):
     """How questions are answered."""
 
-    sites: list[Site]
+    sites: list[DecodingSite]
 
-    def begin(self, answer: Answer, now: float) -> None:
+    def begin(self, answer: ShownAnswer, now: float) -> None:
         """Take a question that has come."""
         ...
 
@@ -164,8 +164,8 @@ class Bench:
         asked: the questions.
     """
 
-    def __init__(self, asked: Sequence[Question]) -> None:
-        self.answers = [Answer(one) for one in asked]
+    def __init__(self, asked: Sequence[BenchQuestion]) -> None:
+        self.answers = [ShownAnswer(one) for one in asked]
         self._timers: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = count()
 
@@ -173,7 +173,7 @@ class Bench:
         """Let something happen at a time."""
         heapq.heappush(self._timers, (time_s, next(self._order), happen))
 
-    def run(self, method: Method) -> list[Answer]:
+    def run(self, method: Method) -> list[ShownAnswer]:
         """Return the answers.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from timely_llm.experiments.virtual.sketches.bench import Bench, Call, Site
+from timely_llm.experiments.virtual.sketches.bench import Bench, DecodingSite, SiteCall
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import (
     NETWORK_TO_EDGE,
@@ -38,7 +38,7 @@ class ModelEdge:
         self._bench = bench
         self._switch_s = devices.switch_s
         self.sites = [
-            Site(f"{name}/{one}", edge_profile(one), rows, NETWORK_TO_EDGE)
+            DecodingSite(f"{name}/{one}", edge_profile(one), rows, NETWORK_TO_EDGE)
             for one in devices.far.small
         ]
         self.models = devices.far.small
@@ -48,7 +48,7 @@ class ModelEdge:
         self._coming = 0
 
     @property
-    def site(self) -> Site:
+    def site(self) -> DecodingSite:
         """The edge with the model that it runs."""
         return self.sites[self.model]
 
@@ -70,7 +70,7 @@ class ModelEdge:
         self._known.add(question)
         return TEMPLATE_TOKENS + PROMPT_TOKENS + sketch_tokens
 
-    def call(self, one: Call, now: float) -> None:
+    def call(self, one: SiteCall, now: float) -> None:
         """Ask something of its model as soon as that is loaded."""
         if now >= self._ready_s:
             self.site.call(one, now)

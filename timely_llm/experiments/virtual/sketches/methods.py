@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from timely_llm.engines.simulated import PROFILES, Profile
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Call, Site
+from timely_llm.experiments.virtual.sketches.bench import Bench, DecodingSite, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.quality import edge_quality
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import (
@@ -42,11 +42,11 @@ class CloudOnly:
         self.bench = bench
         self.devices = devices
         far = devices.far
-        self.cloud = Site("cloud", pace or far.profile, far.rows, devices.path)
-        self.sites: list[Site] = [self.cloud]
-        self.waiting: deque[Answer] = deque()
+        self.cloud = DecodingSite("cloud", pace or far.profile, far.rows, devices.path)
+        self.sites: list[DecodingSite] = [self.cloud]
+        self.waiting: deque[ShownAnswer] = deque()
 
-    def begin(self, answer: Answer, now: float) -> None:
+    def begin(self, answer: ShownAnswer, now: float) -> None:
         """Let a question wait for a row of the cloud."""
         self.waiting.append(answer)
 
@@ -55,11 +55,11 @@ class CloudOnly:
         while self.waiting and self.cloud.requests < self.cloud.max_rows:
             self.dispatch(self.waiting.popleft(), now)
 
-    def dispatch(self, answer: Answer, now: float) -> None:
+    def dispatch(self, answer: ShownAnswer, now: float) -> None:
         """Begin a question for which the cloud has a row."""
         self.direct(answer, now)
 
-    def direct(self, answer: Answer, now: float, before: int = 0) -> None:
+    def direct(self, answer: ShownAnswer, now: float, before: int = 0) -> None:
         """Let the cloud write the whole answer, after some tokens that are not shown."""
         answer.parts.expect(1)
 
@@ -69,10 +69,12 @@ class CloudOnly:
                 answer.show(0, at_s)
 
         tokens = before + answer.question.tokens
-        self.cloud.call(Call(tokens, PROMPT_TOKENS, word, lambda at_s: answer.end(0, at_s)), now)
+        self.cloud.call(
+            SiteCall(tokens, PROMPT_TOKENS, word, lambda at_s: answer.end(0, at_s)), now
+        )
 
 
-def edge_call(answer: Answer, part: int, tokens: int, prompt_tokens: int) -> Call:
+def edge_call(answer: ShownAnswer, part: int, tokens: int, prompt_tokens: int) -> SiteCall:
     """Return the call with which an edge writes a part of an answer.
 
     Args:
@@ -86,10 +88,10 @@ def edge_call(answer: Answer, part: int, tokens: int, prompt_tokens: int) -> Cal
         answer.edge_tokens += 1
         answer.show(part, at_s)
 
-    return Call(tokens, prompt_tokens, word, lambda at_s: answer.end(part, at_s))
+    return SiteCall(tokens, prompt_tokens, word, lambda at_s: answer.end(part, at_s))
 
 
-def whole_answer(answer: Answer) -> Call:
+def whole_answer(answer: ShownAnswer) -> SiteCall:
     """Return the call with which an edge answers a question without a sketch."""
     answer.parts.expect(1)
     return edge_call(answer, 0, answer.question.tokens, PROMPT_TOKENS)
@@ -122,11 +124,11 @@ class EdgeOnly:
         model = far.name if fits else far.small[-1]
         self.model = "" if fits else model
         self.sites = [
-            Site(f"edge{place}/{model}", edge_profile(model), rules.rows, NETWORK_TO_EDGE)
+            DecodingSite(f"edge{place}/{model}", edge_profile(model), rules.rows, NETWORK_TO_EDGE)
             for place in range(devices.edges)
         ]
 
-    def begin(self, answer: Answer, now: float) -> None:
+    def begin(self, answer: ShownAnswer, now: float) -> None:
         """Give a question to an edge."""
         site = min(self.sites, key=lambda one: one.requests)
         answer.model = self.model
@@ -165,10 +167,10 @@ class Routing(CloudOnly):
         small = devices.far.small
         self.easy: set[str] = set()
         self.model = small[-1] if small else ""
-        self.edges: list[Site] = []
+        self.edges: list[DecodingSite] = []
         if small:
             self.edges = [
-                Site(f"edge{place}", edge_profile(self.model), rules.rows, NETWORK_TO_EDGE)
+                DecodingSite(f"edge{place}", edge_profile(self.model), rules.rows, NETWORK_TO_EDGE)
                 for place in range(devices.edges)
             ]
             worth = {one.question.key: edge_quality(one.question, self.model)
@@ -177,7 +179,7 @@ class Routing(CloudOnly):
             self.easy = set(easy[: round(rules.share * len(easy))])
         self.sites += self.edges
 
-    def begin(self, answer: Answer, now: float) -> None:
+    def begin(self, answer: ShownAnswer, now: float) -> None:
         """Send a question where its router says."""
         if answer.question.key not in self.easy:
             super().begin(answer, now)
@@ -200,7 +202,7 @@ class SkeletonOfThought(CloudOnly):
             self.branches.popleft()(now)
         super().turn(now)
 
-    def dispatch(self, answer: Answer, now: float) -> None:
+    def dispatch(self, answer: ShownAnswer, now: float) -> None:
         """Begin a skeleton."""
         points = SOT_POINTS
         answer.parts.expect(points)
@@ -212,9 +214,9 @@ class SkeletonOfThought(CloudOnly):
             for part in range(points):
                 self.branches.append(self._point(answer, part, points))
 
-        self.cloud.call(Call(points * SOT_POINT_TOKENS, PROMPT_TOKENS, word, end), now)
+        self.cloud.call(SiteCall(points * SOT_POINT_TOKENS, PROMPT_TOKENS, word, end), now)
 
-    def _point(self, answer: Answer, part: int, points: int) -> Callable[[float], None]:
+    def _point(self, answer: ShownAnswer, part: int, points: int) -> Callable[[float], None]:
         tokens = answer.question.tokens
         first, last = (place * tokens // points for place in (part, part + 1))
 
@@ -222,7 +224,7 @@ class SkeletonOfThought(CloudOnly):
             answer.cloud_tokens += 1
             answer.show(part, at_s)
 
-        call = Call(last - first, PROMPT_TOKENS, word, lambda at_s: answer.end(part, at_s))
+        call = SiteCall(last - first, PROMPT_TOKENS, word, lambda at_s: answer.end(part, at_s))
         return lambda now: self.cloud.call(call, now)
 
 
@@ -255,7 +257,7 @@ class Speculative:
         return (checked + drafted * self.draft.step_s(rows)) / tokens
 
 
-def group_call(answer: Answer, numbers: list[int], tokens: list[int], prompt: int) -> Call:
+def group_call(answer: ShownAnswer, numbers: list[int], tokens: list[int], prompt: int) -> SiteCall:
     """Return the call in which one row of an edge writes some parts, one after another.
 
     Args:
@@ -279,4 +281,4 @@ def group_call(answer: Answer, numbers: list[int], tokens: list[int], prompt: in
         for number in numbers[place:]:
             answer.end(number, at_s)
 
-    return Call(sum(tokens), prompt, word, end)
+    return SiteCall(sum(tokens), prompt, word, end)

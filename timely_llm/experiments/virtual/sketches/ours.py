@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Call
+from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, edge_call, whole_answer
 from timely_llm.experiments.virtual.sketches.quality import expected_quality
@@ -15,7 +15,7 @@ from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, SEN
 from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
 from timely_llm.experiments.virtual.sketches.wording import HARD
 from timely_llm.progressive.choice import expansion_s
-from timely_llm.progressive.worth import AnswerLengths, Way, best_way
+from timely_llm.progressive.worth import KindLengths, Way, best_way
 
 SHARES = (0.2, 0.4, 0.6)
 """Lengths of sketches, as shares of the answer."""
@@ -63,10 +63,10 @@ class Ours(CloudOnly):
             for place in range(devices.edges if self.models else 0)
         ]
         self.sites += [site for edge in self.edges for site in edge.sites]
-        self.lengths = AnswerLengths()
+        self.lengths = KindLengths()
         self.rng = np.random.default_rng(0)
 
-    def dispatch(self, answer: Answer, now: float) -> None:
+    def dispatch(self, answer: ShownAnswer, now: float) -> None:
         """Begin a question by the way that is worth most."""
         ways, plans = self._ways(answer.question.category)
         lengths = self.lengths.known(answer.question.category)[-_LENGTHS:]
@@ -86,7 +86,7 @@ class Ours(CloudOnly):
             self.lengths.learn(answer.question.category, answer.question.tokens)
             edge.call(whole_answer(answer), now)
 
-    def direct(self, answer: Answer, now: float, before: int = 0) -> None:
+    def direct(self, answer: ShownAnswer, now: float, before: int = 0) -> None:
         """Let the cloud write the answer, and learn its length."""
         self.lengths.learn(answer.question.category, answer.question.tokens)
         super().direct(answer, now, before)
@@ -133,7 +133,7 @@ class Ours(CloudOnly):
 
         return Way(name, quality, seconds, lambda tokens: share * tokens)
 
-    def _sketch(self, answer: Answer, edge: ModelEdge, share: float, now: float) -> None:
+    def _sketch(self, answer: ShownAnswer, edge: ModelEdge, share: float, now: float) -> None:
         """Ask for a sketch, and expand each part as soon as it is there."""
         question = answer.question
         wanted = share * self.lengths.mean(question.category)
@@ -162,4 +162,4 @@ class Ours(CloudOnly):
             edge.held -= 1
             self.lengths.learn(question.category, question.tokens)
 
-        self.cloud.call(Call(tokens, PROMPT_TOKENS, word, end), now)
+        self.cloud.call(SiteCall(tokens, PROMPT_TOKENS, word, end), now)

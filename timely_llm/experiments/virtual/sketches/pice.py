@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench, Call
+from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, group_call
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
@@ -65,7 +65,7 @@ class SketchJob(NamedTuple):
         budget_s: f(l) - f(|r|) when it was sketched, seconds.
     """
 
-    answer: Answer
+    answer: ShownAnswer
     sketch_tokens: int
     expected: float
     budget_s: float
@@ -103,7 +103,7 @@ class Pice(CloudOnly):
         self.sketching = 0
         self.rng = np.random.default_rng(0)
 
-    def dispatch(self, answer: Answer, now: float) -> None:
+    def dispatch(self, answer: ShownAnswer, now: float) -> None:
         """Ask for a sketch, or for the answer itself."""
         expected = answer.question.tokens * answer.question.error
         level = self._level(expected) if self.edges else 0
@@ -149,7 +149,7 @@ class Pice(CloudOnly):
             parallel,
         )
 
-    def _sketch(self, answer: Answer, level: int, expected: float, now: float) -> None:
+    def _sketch(self, answer: ShownAnswer, level: int, expected: float, now: float) -> None:
         """Ask for a sketch of some tokens; it may differ by up to 10."""
         tokens = max(level + int(self.rng.integers(-10, 11)), 1)
         answer.sketch_tokens = tokens
@@ -166,7 +166,7 @@ class Pice(CloudOnly):
             self.queued.append(job)
 
         whole = self.rules.length_tokens + tokens
-        self.cloud.call(Call(whole, PROMPT_TOKENS, word, end), now)
+        self.cloud.call(SiteCall(whole, PROMPT_TOKENS, word, end), now)
 
     def _expand(self, edge: ModelEdge, now: float) -> None:
         """Let an idle edge take a batch from the longest list, with the model of Algorithm 2."""

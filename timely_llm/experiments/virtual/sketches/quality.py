@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from timely_llm.experiments.virtual.sketches.questions import LENGTHS, Question
+from timely_llm.experiments.virtual.sketches.questions import LENGTHS, BenchQuestion
 from timely_llm.experiments.virtual.sketches.wording import HARD, SPEAKERS, spoken, wording
 from timely_llm.progressive.rouge import rouge_1
 
@@ -28,7 +28,7 @@ def likeness(seed: int, tokens: int, sketch_tokens: int, category: str, model: s
     return rouge_1(spoken(made, SPEAKERS[model], category, seed).text, made.text).f1
 
 
-def edge_quality(question: Question, model: str) -> float:
+def edge_quality(question: BenchQuestion, model: str) -> float:
     """Return the likeness of a small model's answer without a sketch."""
     return likeness(question.seed, question.tokens, 0, question.category, model)
 

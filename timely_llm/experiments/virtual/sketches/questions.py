@@ -28,7 +28,7 @@ QUESTIONS = 80
 
 
 @dataclass(frozen=True)
-class Question:
+class BenchQuestion:
     """A question of one person.
 
     Attributes:
@@ -71,7 +71,7 @@ def _divided(total: int, weights: np.ndarray) -> list[int]:
 
 def questions(
     rpm: float, seed: int, count: int = QUESTIONS, bias: float = 1.0, spread: float = 0.1
-) -> list[Question]:
+) -> list[BenchQuestion]:
     """Return questions at Poisson times, of categories in turn.
 
     Args:
@@ -87,7 +87,7 @@ def questions(
     factors = np.exp(rng.normal(-(SPREAD**2) / 2, SPREAD, count))
     errors = bias * np.exp(rng.normal(0.0, spread, count))
     return [
-        Question(
+        BenchQuestion(
             f"q{place}", str(name), float(at_s[place]),
             max(int(LENGTHS[name] * factors[place]), 20), float(errors[place]), 1000 * seed + place,
         )

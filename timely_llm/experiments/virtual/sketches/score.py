@@ -12,7 +12,7 @@ from timely_llm.cloud.simulated import CloudPath
 from timely_llm.experiments.contract import SeedOptions
 from timely_llm.experiments.results.document import Value
 from timely_llm.experiments.results.metrics import Row, plain
-from timely_llm.experiments.virtual.sketches.bench import Answer, Bench
+from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer
 from timely_llm.experiments.virtual.sketches.quality import likeness
 from timely_llm.experiments.virtual.sketches.questions import questions
 from timely_llm.experiments.virtual.sketches.registry import method
@@ -85,7 +85,7 @@ class SketchCase:
     minutes: float = MINUTES
     path: CloudPath = PATH
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[ShownAnswer]:
         """Run it and return what people got."""
         far = FAR_MODELS[self.far]
         rpm = self.rpm or far.rpm
@@ -99,7 +99,7 @@ def score(case: SketchCase) -> Row:
     return plain({**case.names, "seed": case.seed, **measures(case.answers())})
 
 
-def measures(answers: Sequence[Answer]) -> Row:
+def measures(answers: Sequence[ShownAnswer]) -> Row:
     """Return the columns of `DEFINITIONS` for the answers of a run."""
     ends = sorted(one.end_s for one in answers)
     first_s = min(one.question.at_s for one in answers)
@@ -122,13 +122,13 @@ def measures(answers: Sequence[Answer]) -> Row:
     }
 
 
-def rouge_of(answer: Answer) -> float:
+def rouge_of(answer: ShownAnswer) -> float:
     """Return the likeness of an answer and the cloud's own."""
     asked = answer.question
     return likeness(asked.seed, asked.tokens, answer.sketch_tokens, asked.category, answer.model)
 
 
-def stalled_s(answer: Answer) -> float:
+def stalled_s(answer: ShownAnswer) -> float:
     """Return the seconds in which a listener waits between the first word and the last."""
     if not answer.shown_s:
         return math.nan
