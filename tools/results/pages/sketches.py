@@ -23,7 +23,19 @@ PAGES = (
             "Throughput over that of the cloud alone, and latency, of three large cloud models",
             where={"model": _LARGE, "policy": _DRAWN},
         ),
-        (PageTable("pice-throughput", _COLUMNS),),
+        (
+            PageTable("pice-throughput", _COLUMNS, "Large models", where={"model": _LARGE}),
+            PageTable(
+                "pice-throughput", _COLUMNS, "Small models",
+                where={
+                    "model": ("llama3-8b", "qwen2.5-7b", "qwen2.5-1.5b"),
+                    "policy": (
+                        "cloud-only", "edge-only", "edge-only:rows=8", "routing", "skeleton",
+                        "pice", "sketches",
+                    ),
+                },
+            ),
+        ),
     ),
     Page(
         "pice_schedule",
