@@ -92,7 +92,7 @@ def preferences(
             sketch_score(sketch, expanded, answer, length_weight, likeness_weight)
             for sketch, expanded in sketches
         ]
-        better, worse = np.argmax(scores), np.argmin(scores)
+        better, worse = scores.index(max(scores)), scores.index(min(scores))
         if scores[better] > scores[worse]:
             yield SketchPair(question, sketches[better][0], sketches[worse][0])
 
