@@ -8,10 +8,13 @@ import pytest
 from test.experiments.bursts import bursts_file
 from test.published import TRACE, needs_published
 from timely_llm.experiments.catalog.ablation import CHANGED
+from timely_llm.experiments.catalog.pice.ensemble import pick
+from timely_llm.experiments.catalog.pice.parallel import RULES
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 from timely_llm.experiments.results.document import Row
+from timely_llm.experiments.virtual.sketches.registry import method
 from timely_llm.policies.batch_bound import SpeedSource
 from timely_llm.policies.registry import options_of
 from timely_llm.policies.timely import Timely
@@ -50,7 +53,14 @@ def test_an_experiment_says_what_it_asks_and_its_policies_exist(name: str) -> No
     assert found.name == name
     assert found.question.endswith(("?", ")"))
     for text in getattr(found.defaults, "policies", ()):
-        parse(text).make()
+        if name == "pice-parallel":
+            assert text in RULES
+        elif name == "pice-ensemble":
+            pick(text)
+        elif name.startswith("pice-"):
+            method(text)
+        else:
+            parse(text).make()
 
 
 def test_an_unknown_experiment_is_a_mistake() -> None:
