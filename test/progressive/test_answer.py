@@ -80,25 +80,27 @@ def test_parts_follow_the_sentence_of_the_opening_and_come_in_order() -> None:
     edge = Edge()
     edge.says(0, "A cat", " is")
     edge.cloud("1. It purrs.\n2. It hunts mice.\n")
-    assert not edge.out.ended, "the sentence of the opening goes on"
-    edge.says(0, " an animal.", " It has", " ears.")
-    assert edge.out.ended == ["a"]
-    assert edge.out.text == "A cat is an animal."
     edge.says(2, "Mice", " fear it.")
-    assert edge.out.text == "A cat is an animal.", "the second waits for the first"
-    edge.says(1, " It purrs", " loudly.")
+    edge.says(0, " an animal.", " It has")
+    assert not edge.out.ended, "no part that follows has words"
+    edge.says(1, " It purrs")
+    assert not edge.out.ended, "the sentence of the opening goes on"
+    edge.says(0, " ears.", " It likes")
+    assert edge.out.ended == ["a"]
+    assert edge.out.text == "A cat is an animal. It has ears. It purrs"
+    edge.says(1, " loudly.")
     edge.ends(1)
     edge.ends(2)
-    assert edge.out.text == "A cat is an animal. It purrs loudly. Mice fear it."
-    assert [chunk.part for chunk in edge.out.chunks] == [0, 0, 0, 1, 1, 2, 2]
+    assert edge.out.text == "A cat is an animal. It has ears. It purrs loudly. Mice fear it."
+    assert [chunk.part for chunk in edge.out.chunks] == [0, 0, 0, 0, 0, 1, 1, 2, 2]
     assert edge.out.result is None, "the cloud may have more parts"
     edge.cloud_ends()
     assert edge.out.chunks[-1].final
-    assert [chunk.index for chunk in edge.out.chunks] == list(range(8))
+    assert [chunk.index for chunk in edge.out.chunks] == list(range(10))
     result = edge.result
     assert (result.error_code, result.text) == (ErrorCode.NONE, edge.out.text)
     assert (result.mode_used, result.cloud_tokens, result.fallback) == (1, 9, "")
-    assert result.generated_tokens == 7
+    assert result.generated_tokens == 9
 
 
 def test_the_prompt_of_a_part_has_the_question_the_sketch_and_its_own_sentence() -> None:
@@ -127,6 +129,22 @@ def test_parts_are_expanded_one_at_a_time_while_the_listener_has_words() -> None
     assert slos == pytest.approx([10.0, 1.0, 1.0])
 
 
+def test_a_part_that_the_edge_cannot_expand_is_left_out() -> None:
+    edge = Edge()
+    edge.says(0, "A cat.")
+    edge.cloud("1. It purrs.\n2. It hunts.\n")
+    edge.cloud_ends()
+    edge.ends(1, ErrorCode.INVALID_REQUEST, "the prompt has 2000 tokens")
+    assert not edge.out.ended, "the opening goes on meanwhile"
+    edge.says(0, " It sleeps.")
+    edge.says(2, "Mice", " fear it.")
+    assert edge.out.ended == ["a"]
+    edge.ends(2)
+    assert edge.out.text == "A cat. It sleeps. Mice fear it."
+    assert edge.result.error_code is ErrorCode.NONE
+    assert edge.result.fallback == "a part was left out: the prompt has 2000 tokens"
+
+
 def test_an_opening_that_ends_before_the_sketch_is_the_answer() -> None:
     edge = Edge()
     edge.says(0, "Yes.")
@@ -135,7 +153,7 @@ def test_an_opening_that_ends_before_the_sketch_is_the_answer() -> None:
     assert edge.out.chunks[-1].final
     result = edge.result
     assert (result.mode_used, result.cloud_time_s) == (RequestMode.DIRECT, 2.0)
-    assert result.fallback == "the edge was through before the sketch came"
+    assert result.fallback == "the edge was through before the cloud's help came"
     assert edge.out.forgotten == ["a"]
 
 
@@ -169,10 +187,12 @@ def test_the_parts_share_the_tokens_of_the_answer() -> None:
     edge.says(0, *["word"] * 20, ".")
     edge.cloud("1. It purrs.\n2. It hunts.\n")
     edge.cloud_ends()
-    assert [one.max_tokens for one in edge.out.asked] == [19, 20]
-    edge.says(1, *[" word"] * 19)
+    assert [one.max_tokens for one in edge.out.asked] == [16, 14], "half is the opening's"
+    edge.says(0, *[" word"] * 20)
+    assert edge.out.ended == ["a"], "no more tokens are left for it"
+    edge.says(1, *[" word"] * 16)
     edge.ends(1)
-    edge.says(2, *[" word"] * 20)
+    edge.says(2, *[" word"] * 14)
     edge.ends(2)
     assert edge.result.generated_tokens == 60
 

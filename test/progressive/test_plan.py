@@ -88,7 +88,7 @@ def test_the_steps_are_planned_by_the_edge_and_what_is_the_same_stands() -> None
     edge = Edge()
     edge.makes(0, "a();", "b();")
     edge.sketch()
-    assert edge.out.ended == ["p"]
+    assert not edge.out.ended, "the own plan goes on until the other has a segment"
     (asked,) = edge.out.asked
     assert isinstance(asked, PlanRequest)
     assert asked.task == guided_task(
@@ -98,6 +98,7 @@ def test_the_steps_are_planned_by_the_edge_and_what_is_the_same_stands() -> None
     edge.reports(ReportState.STARTED, 0)
     edge.makes(1, "a();", "x();", final=True)
     assert edge.got == [(0, 0, "a();", False), (0, 1, "x();", True)]
+    assert edge.out.ended == ["p"]
     assert [(one.request_id, one.index) for one in edge.out.reports] == [
         ("p", 0),
         (asked.request_id, 0),
@@ -240,7 +241,7 @@ def test_a_plan_that_is_complete_before_the_steps_is_the_plan() -> None:
     edge = Edge(closed_loop=False)
     edge.makes(0, "a();", final=True)
     edge.ends(0)
-    assert edge.result.fallback == "the edge was through before the sketch came"
+    assert edge.result.fallback == "the edge was through before the cloud's help came"
     assert edge.out.forgotten == ["p"]
 
 
@@ -253,6 +254,42 @@ def test_a_return_of_the_robot_ends_the_plan() -> None:
     assert edge.result.error_code is ErrorCode.NONE
     assert edge.out.reports[-1].state is ReportState.RETURNED
     assert edge.key(1) in edge.out.ended
+
+
+def test_a_plan_with_steps_that_the_edge_cannot_make_is_left_out() -> None:
+    edge = Edge()
+    edge.makes(0, "a();", "b();")
+    edge.sketch()
+    assert len(edge.got) == 1
+    edge.ends(1, ErrorCode.INVALID_REQUEST, "the prompt has 2000 tokens")
+    assert len(edge.got) == 2, "nothing is held back any more"
+    edge.makes(0, "c();", final=True)
+    edge.ends(0)
+    assert (edge.result.error_code, edge.result.plan) == (ErrorCode.NONE, "a();b();c();")
+    assert edge.result.fallback == "a part was left out: the prompt has 2000 tokens"
+    assert edge.result.mode_used is RequestMode.DIRECT
+
+
+def test_an_own_plan_that_is_executed_first_is_the_plan() -> None:
+    edge = Edge()
+    edge.makes(0, "a();", "b();", final=True)
+    edge.sketch()
+    edge.now = 1.0
+    edge.plan.tick(1.0)
+    edge.makes(1, "a();", "x();")
+    assert edge.got == [(0, 0, "a();", False), (0, 1, "b();", True)]
+    edge.ends(0)
+    assert edge.result.fallback == "the edge was through before the cloud's help came"
+    assert edge.key(1) in edge.out.ended
+
+
+def test_a_failure_while_the_steps_are_planned_leaves_them_out() -> None:
+    edge = Edge()
+    edge.makes(0, "a();")
+    edge.sketch()
+    edge.makes(0, "retry();", epoch=1)
+    edge.makes(1, "a();")
+    assert edge.got == [(0, 0, "a();", False), (1, 0, "retry();", False)]
 
 
 def test_a_refused_plan_is_asked_for_again() -> None:

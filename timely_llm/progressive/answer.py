@@ -55,10 +55,10 @@ class _Section:
 class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
     """One answer for which a cloud writes a sketch.
 
-    The opening ends with its sentence when the first part of a sketch is there; without a sketch it
-    goes on to the end. A part is expanded when the listener will need it: one at a time, and
-    several at a time only while the listener has words for less than `lead_s`. A chunk is passed on
-    when all before it have been.
+    The opening ends with its sentence when the first part has words; without a sketch it goes on to
+    the end. The first part is expanded at once, and each other one when the listener will need it:
+    one at a time, and several at a time only while the listener has words for less than `lead_s`. A
+    chunk is passed on when all before it have been. A part that the edge cannot expand is left out.
 
     Args:
         request: of the client, with all messages of its conversation.
@@ -78,6 +78,7 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         self._sections = [_Section(self.key, 0, request.max_tokens)]
         self._at = 0  # the section that the listener gets now
         self._left = request.max_tokens  # tokens that no section of a part may have yet
+        self._reserve = min(settings.opening_tokens, request.max_tokens // 2)  # of the opening
         self._expanded = 0  # parts that were given to the edge
 
     @property
@@ -133,7 +134,8 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         record.kept_tokens += result.kept_tokens
         if section.complete:
             return
-        if result.error_code is not ErrorCode.NONE:
+        failed = result.error_code is not ErrorCode.NONE
+        if failed and not (section.part and self._leave_out(result)):
             self.cancel(result.error_code, result.error_msg, now)
             return
         record.cut = result.cut and not section.part
@@ -162,11 +164,10 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         self._end(result_of(self._record, code, reason), self._expanded > 0, now)
 
     def _sketched(self, now: float) -> None:
-        self._end_opening(now)
         self._pass_on(now)
 
-    def _sketch_over(self, now: float) -> None:
-        if self._problem and self.parts:
+    def _sketch_over(self, broke: bool, now: float) -> None:
+        if broke and self.parts:
             self._problem += f"; parts of its sketch that were expanded: {len(self.parts)}"
         self._pass_on(now)
 
@@ -179,18 +180,28 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         self._left += (section.budget if section.part else 0) - section.made
 
     def _end_opening(self, now: float) -> None:
-        """End the opening with its sentence if parts follow."""
+        """End the opening with its sentence if words of a part follow, or with its last token."""
         opening = self._sections[0]
-        if opening.complete or not self.parts or not opening.made:
+        following = (one for one in self._sections[1:] if one.text or not one.complete)
+        first = next(following, None)
+        if opening.complete or not opening.made or first is None:
             return
-        if opening.made >= self._settings.opening_tokens or _SENTENCE_ENDS.search(opening.text):
+        whole = opening.made >= self._reserve or _SENTENCE_ENDS.search(opening.text)
+        if (first.text and whole) or opening.made >= self._left:
             self._complete(opening)
             self._outlets.end_part(opening.request_id)
 
     @property
     def _has_more(self) -> bool:
         """Whether a part waits for its expansion, and may have tokens."""
-        return self._expanded < len(self.parts) and self._left > 0
+        return self._expanded < len(self.parts) and self._free > 0
+
+    @property
+    def _free(self) -> int:
+        """Tokens that parts may still have; the opening has some of its own."""
+        opening = self._sections[0]
+        kept = 0 if opening.complete else max(opening.made, self._reserve)
+        return self._left - kept
 
     def _spare_s(self, now: float) -> float:
         """Return the seconds until the listener has words for less than the lead."""
@@ -200,7 +211,7 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         """Return whether one more part is to be expanded."""
         if self.result is not None or not self._has_more or now < self._again_s:
             return False
-        running = sum(not section.complete for section in self._sections)
+        running = sum(not section.complete for section in self._sections[1:])
         if not running:
             return True
         return running < self._settings.most_parallel and self._spare_s(now) <= 0.0
@@ -208,8 +219,8 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
     def _expand(self, now: float) -> None:
         """Give the next part to the edge."""
         part, request = self.parts[self._expanded], self.request
-        share = max(self._left // (len(self.parts) - self._expanded), LEAST_TOKENS)
-        budget = min(self._left, self._settings.part_tokens, share)
+        share = max(self._free // (len(self.parts) - self._expanded), LEAST_TOKENS)
+        budget = min(self._free, self._settings.part_tokens, share)
         query, sketch = request.messages[-1].content, " ".join(one.text for one in self.parts)
         child = StreamRequest(
             f"{self.key[:80]}~{part.index + 1}-{uuid4().hex[:12]}",
@@ -251,7 +262,7 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         self.tick(now)
         if self.result is not None or self._at < len(self._sections) or self._has_more:
             return
-        if self.parts and self._cloud_open and self._left > 0:
+        if self._expanded and self._cloud_open and self._free > 0:
             return  # more parts come
         self._record.cut |= self._expanded < len(self.parts)
         self._deliver("", self._sections[-1].part, now, final=True)

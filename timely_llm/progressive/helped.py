@@ -28,6 +28,15 @@ from timely_llm.progressive.sketch_reader import SketchReader
 
 AGAIN_S, GIVE_UP_S = 0.5, 30.0
 """Pause before a refused part is tried again, and the longest time for which it is, seconds."""
+LATE = "the edge was through before the cloud's help came"
+"""Why a complete answer or plan has nothing of the cloud."""
+_ENDS = frozenset(
+    {
+        ErrorCode.CANCELED, ErrorCode.ENGINE_FAILED, ErrorCode.SHUTTING_DOWN,
+        ErrorCode.CLIENT_SILENT, ErrorCode.INACTIVE,
+    }
+)  # fmt: skip
+"""Ends of a part that end its request: no other part would fare better."""
 Asked = TypeVar("Asked", bound=Request)
 Made = TypeVar("Made", StreamChunk, Segment)
 Ended = TypeVar("Ended", StreamResult, PlanResult)
@@ -172,13 +181,14 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
         self._cloud_open = False
         self._cloud_s = now - self._asked_s
         self._cloud_tokens = end.tokens or self._cloud_tokens
-        self._problem = end.error
-        if not end.error:
+        if end.error:
+            self._problem = end.error
+        else:
             self._take(self._reader.end(), now)
             if not self.parts:
                 self._problem = "the cloud's sketch has no parts"
         if self.result is None:
-            self._sketch_over(now)
+            self._sketch_over(bool(end.error), now)
 
     def _stop_asking(self, problem: str, now: float) -> None:
         """Give the cloud up."""
@@ -190,10 +200,17 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
     def _tries_again(self, error: Rejected, now: float) -> bool:
         """Return whether a part that the edge refuses is tried again; else the request ends."""
         self._refused_s = min(self._refused_s, now)
-        if now >= self._refused_s + GIVE_UP_S:
+        if error.code in _ENDS or now >= self._refused_s + GIVE_UP_S:
             self.cancel(error.code, str(error), now)
             return False
         self._again_s = now + max(error.retry_after_s, AGAIN_S)
+        return True
+
+    def _leave_out(self, result: Ended) -> bool:
+        """Return whether the request goes on without a part that ended with an error."""
+        if result.error_code in _ENDS:
+            return False
+        self._problem = self._problem or f"a part was left out: {result.error_msg}"
         return True
 
     def _take(self, parts: Sequence[Part], now: float) -> None:
@@ -206,8 +223,8 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
         """Go on with new parts."""
 
     @abstractmethod
-    def _sketch_over(self, now: float) -> None:
-        """Go on without further parts."""
+    def _sketch_over(self, broke: bool, now: float) -> None:
+        """Go on without further parts; the sketch is whole, or it broke off."""
 
     def _end(self, result: Result, used: bool, now: float) -> None:
         """End the request.
@@ -218,8 +235,9 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
             now: seconds.
         """
         if self._cloud_open:
-            late = "" if used else "the edge was through before the sketch came"
-            self._stop_asking(late, now)
+            self._stop_asking(self._problem if used else LATE, now)
+        elif not (used or self._problem):
+            self._problem = LATE
         self.result = replace(
             result,
             mode_used=RequestMode.PROGRESSIVE if used else RequestMode.DIRECT,

@@ -21,7 +21,7 @@ from timely_llm.core.request import (
     RequestMode,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.progressive.helped import HelpedRequest, Outlets
+from timely_llm.progressive.helped import LATE, HelpedRequest, Outlets
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.delivery import account, correct
 from timely_llm.serving.pool import result_of
@@ -113,6 +113,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         )
         self._opening = _EdgePlan(self.key, epoch=request.epoch)
         self._guided: _EdgePlan | None = None
+        self._leads = False  # whether the plan with the steps has taken over from the opening
         self._origins: list[tuple[_EdgePlan, Segment]] = []  # of the segments of this epoch
         self._reports: dict[int, list[ExecutionReport]] = {}  # about these segments
         self._compared = 0.0  # segments of the opening that the new plan has, too; inf: all
@@ -145,11 +146,10 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         """Return when `tick` is needed at the latest."""
         if self.result is not None:
             return math.inf
-        if self._guided is None and self._has_steps:
-            return self._again_s
-        if self._guided is None and self._opening.waits:
-            return self._record.due_s - self._settings.plan_lead_s
-        return math.inf
+        again_s = self._again_s if self._guided is None and self._has_steps else math.inf
+        if self._leads or not self._opening.waits:
+            return again_s
+        return min(again_s, self._record.due_s - self._settings.plan_lead_s)
 
     def tick(self, now: float) -> None:
         """Pass on what the robot needs now; plan with the steps if they are there."""
@@ -162,7 +162,13 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         plan = self._plan(what.request_id)
         if self.result is not None or plan is None:
             return
+        if plan is self._guided and not self._leads:
+            self._take_over()
+            if not self._leads:
+                return
         if what.epoch > plan.epoch:
+            if plan is self._opening:
+                self._drop_guided("a segment failed before the cloud's help came")
             self._begin_epoch(now)
         if plan.take(what):
             self._repeat(plan, what)
@@ -175,13 +181,16 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         tally.generated_tokens += result.generated_tokens
         tally.recomputed_tokens += result.recomputed_tokens
         plan = self._plan(result.request_id)
-        if plan is None:
+        if plan is None or self.result is not None:
             return
         plan.over = True
-        if self.result is None and result.error_code is not ErrorCode.NONE:
-            self.cancel(result.error_code, result.error_msg, now)
-        elif self.result is None:
+        if result.error_code is ErrorCode.NONE:
             self._pass_on(now)
+        elif plan is self._guided and not self._leads and self._leave_out(result):
+            self._drop_guided(self._problem)
+            self._pass_on(now)
+        else:
+            self.cancel(result.error_code, result.error_msg, now)
 
     def refused(self, request_id: str, error: Rejected, now: float) -> None:
         """Take the refusal of the new plan: it is asked for again, but not for ever."""
@@ -205,7 +214,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         for plan in (self._opening, self._guided):
             if plan is not None and not plan.over:
                 self._outlets.end_part(plan.request_id)
-        self._end(result_of(self._record, code, reason), self._guided is not None, now)
+        self._end(result_of(self._record, code, reason), self._leads, now)
 
     # The sketch.
 
@@ -215,7 +224,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
             self._stop_asking("the cloud names a step of which the task does not speak", now)
             self._pass_on(now)
 
-    def _sketch_over(self, now: float) -> None:
+    def _sketch_over(self, broke: bool, now: float) -> None:
         if len(self.parts) == 1 and not self._problem:
             self._problem = "the cloud sees one step: the edge's own plan stands"
         self._pass_on(now)
@@ -233,7 +242,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         )
 
     def _ask_for_guided(self, now: float) -> None:
-        """Give the task with its steps to the edge, in place of the opening."""
+        """Give the task with its steps to the edge, beside the opening."""
         request = self.request
         task = guided_task(request.task, [part.text for part in self.parts])
         if len(task) > MAX_TASK_CHARACTERS:
@@ -249,34 +258,52 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
             dispatcher="",
             time_utility=replace(request.time_utility, ert_s=due_in_s),
         )
-        if not self._opening.over:
-            self._outlets.end_part(self.key)
         self._guided = _EdgePlan(child.request_id)
         self._outlets.ask_edge(self.key, child)
+
+    def _take_over(self) -> None:
+        """Let the plan with the steps lead, unless the robot has all of the opening."""
+        if self._record.segments[-1].final:
+            self._drop_guided(LATE)
+            return
+        self._leads = True
+        if not self._opening.over:
+            self._outlets.end_part(self.key)
+
+    def _drop_guided(self, problem: str) -> None:
+        """Do without the plan with the steps."""
+        if self._guided is not None:
+            if not self._guided.over:
+                self._outlets.end_part(self._guided.request_id)
+            self._guided, self._problem = None, problem
 
     # Segments.
 
     def _plan(self, request_id: str) -> _EdgePlan | None:
-        """Return the plan of a request that counts now."""
-        now = self._guided or self._opening
-        return now if now.request_id == request_id else None
+        """Return the plan of a request, if it counts."""
+        if self._guided is not None and self._guided.request_id == request_id:
+            return self._guided
+        return self._opening if request_id == self.key and not self._leads else None
 
     def _pass_on(self, now: float) -> None:
         """Give the robot what it may have, in order; end what is through."""
         if self._guided is None and self._has_steps and now >= self._again_s:
             self._ask_for_guided(now)
-        plan = self._guided or self._opening
-        while plan.waits and (plan is self._guided or self._needs_more(now)):
+        plan = self._guided if self._leads and self._guided is not None else self._opening
+        while plan.waits and (self._leads or self._needs_more(now)):
             plan.passed += 1
             segment = plan.segments[plan.passed - 1]
-            if plan is self._opening or not self._stands(plan, segment, now):
+            if not self._leads or not self._stands(plan, segment, now):
                 self._deliver(plan, segment, now)
         if plan.over and not plan.waits:
-            self._end(result_of(self._record, ErrorCode.NONE, ""), plan is self._guided, now)
+            if not self._leads:
+                self._drop_guided(self._problem)
+            self._end(result_of(self._record, ErrorCode.NONE, ""), self._leads, now)
 
     def _needs_more(self, now: float) -> bool:
         """Return whether the robot gets the next segment of the opening now."""
-        if not self._cloud_open or not self._origins:
+        hopes = self._cloud_open or self._guided is not None
+        if not hopes or not self._origins:
             return True
         return now >= self._record.due_s - self._settings.plan_lead_s
 
