@@ -356,3 +356,17 @@ def test_a_client_that_cannot_be_reached_ends_its_own_request(
     assert "no way to ann" in one.result("a").error_msg
     assert one.answer("b").mode_used is RequestMode.PROGRESSIVE
     nothing_is_left(one)
+
+
+def test_a_second_request_of_an_id_takes_nothing_from_the_first(site: Any) -> None:
+    one = site()
+    for first, second in ((0, 1), (1, 0), (0, 0), (1, 1)):
+        key = f"{first}{second}"
+        one.converse(key, mode=RequestMode(first), conversation=key)
+        with pytest.raises(Rejected, match="is being served already"):
+            one.converse(key, mode=RequestMode(second), conversation=key)
+        one.answer(key)
+        assert one.clients.chunks[-1].final
+        said = (ChatMessage("user", "and a dog?"),)
+        one.converse(f"{key}+", conversation=key, turn=1, said=said)
+        assert one.answer(f"{key}+").error_code is ErrorCode.NONE

@@ -114,7 +114,7 @@ class ProgressiveServer:
         now = self._clock.now()
         with self._lock:
             self._act()
-            if request.request_id in self._parents:
+            if request.request_id in self._parents or self.serves(request.request_id):
                 raise served_already(request.request_id)
             if isinstance(request, StreamRequest):
                 request = self._conversations.whole(request)
@@ -131,16 +131,11 @@ class ProgressiveServer:
         key, sent = request.request_id, replace(request, mode=RequestMode.DIRECT)
         if isinstance(request, StreamRequest) and isinstance(sent, StreamRequest):
             sent = self._conversations.for_server(sent, _EDGE)
-            if request.conversation:
-                self._turns[key] = request, sent
+        self._edge.submit(sent)  # its end waits for the lock
+        if isinstance(request, StreamRequest) and isinstance(sent, StreamRequest):
+            self._turns[key] = request, sent
         if why:
             self._alone[key] = why
-        try:
-            self._edge.submit(sent)
-        except BaseException:
-            self._turns.pop(key, None)
-            self._alone.pop(key, None)
-            raise
 
     def _begin(self, request: Request, now: float) -> None:
         """Begin a request with help."""
@@ -175,9 +170,9 @@ class ProgressiveServer:
             helped = self._helped.get(report.request_id)
             if isinstance(helped, HelpedPlan) and helped.request.agent == report.agent:
                 helped.report(report, self._clock.now())
+                self._act()
             else:
                 self._edge.report(report)
-        self._wake()
 
     def cancel(self, request_id: str, *, unless_begun: bool = False) -> Future[bool]:
         """End a request; the future says whether it was there.
