@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from timely_llm.core.request import MAX_MESSAGES, ErrorCode, ReportState
+from timely_llm.core.request import MAX_MESSAGES, ErrorCode, ReportState, RequestMode
 from timely_llm.core.segment import ArgumentType
 from timely_llm.resources import resource
 
@@ -23,8 +23,9 @@ def lines_of(file: Path) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines()
 
 
-def constants_in(file: str) -> dict[str, int]:
-    text = resource(file).read_text(encoding="utf-8")
+def constants_in(file: str, section: int = 0) -> dict[str, int]:
+    """Return the constants of a message, or of a section of an action: goal, result, feedback."""
+    text = resource(file).read_text(encoding="utf-8").split("\n---\n")[section]
     return {match["name"]: int(match["value"]) for match in CONSTANT.finditer(text)}
 
 
@@ -57,10 +58,16 @@ def test_every_message_that_is_recorded_has_a_stamp_first(name: str) -> None:
 
 def test_error_codes_are_those_of_the_core() -> None:
     plan = import_module("timely_llm.action").Plan.Result
-    assert constants_in("action/Plan.action") == {code.name: code for code in ErrorCode}
+    for name in ("Plan", "Converse"):
+        assert constants_in(f"action/{name}.action", 1) == {code.name: code for code in ErrorCode}
     assert {code.name: getattr(plan, code.name) for code in ErrorCode} == {
         code.name: code for code in ErrorCode
     }
+
+
+def test_modes_are_those_of_the_core() -> None:
+    for name in ("Plan", "Converse"):
+        assert constants_in(f"action/{name}.action") == {mode.name: mode for mode in RequestMode}
 
 
 def test_argument_types_are_those_of_the_core() -> None:

@@ -92,7 +92,7 @@ from timely_llm.processes.nodes import ros_command
     help="Ray: what a replica takes of its node, such as GPU=1; may be given several times.",
 )
 @click.option(
-    "--cloud",
+    "--cloud-url",
     metavar="URL",
     help="Base of a cloud's OpenAI-compatible API, which helps with requests of mode progressive or"
     " auto; docs/cloud.md.",
@@ -111,7 +111,7 @@ def serve(
     engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
     policy: str | None, policy_options: tuple[str, ...], pace: str | None, constrained: bool,
     accept_plans: bool, skill_sets: tuple[Path, ...], replicas: int | None, cluster: str | None,
-    replica_resources: tuple[str, ...], cloud: str | None, cloud_model: str | None,
+    replica_resources: tuple[str, ...], cloud_url: str | None, cloud_model: str | None,
     cloud_key_variable: str | None, namespace: str, domain: int | None,
     params_file: Path | None, ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
@@ -135,7 +135,7 @@ def serve(
         "replicas": replicas,
         "cluster": cluster,
         "replica_resources": list(replica_resources) or None,
-        "cloud_url": cloud,
+        "cloud_url": cloud_url,
         "cloud_model": cloud_model,
         "cloud_key_variable": cloud_key_variable,
     }
