@@ -6,7 +6,9 @@ import pytest
 from hypothesis import settings
 
 # A busy machine is slow: no test fails for that.
-settings.register_profile("untimed", settings(), deadline=None)
+settings.register_profile("untimed", settings(), deadline=None, max_examples=50)
+# For `--hypothesis-profile=thorough`.
+settings.register_profile("thorough", settings(), deadline=None, max_examples=1000)
 # For `make test-fast`: the option --hypothesis-profile overrides what is loaded here.
 settings.register_profile("fast", settings(), deadline=None, max_examples=20)
 settings.load_profile("untimed")

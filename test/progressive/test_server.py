@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from test.dispatch.local import Clients
-from test.serving.scripted import DRONE, PROFILE
+from test.serving.scripted import DRONE
 from timely_llm.cloud.contract import CloudQuestion
 from timely_llm.cloud.simulated import CloudFault, SimulatedCloud
 from timely_llm.core.clock import WallClock
@@ -30,7 +30,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.slo import Slo
 from timely_llm.core.step import StepResult
-from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.engines.simulated import Profile, SimulatedEngine
 from timely_llm.policies.registry import make_policy
 from timely_llm.progressive.server import ProgressiveServer
 from timely_llm.progressive.settings import HelpSettings
@@ -40,6 +40,7 @@ from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.skills.skill_set import parse_skill_set
 
+PROFILE = Profile("quick", "a test", base_s=0.006, row_s=0.0, prefill_token_s=0.0)
 YAML = resource("config/skill_sets/drone.yaml").read_text()
 SKETCH = "1. find the cat\n2. take a picture of the cat\n"
 TASK = "find the cat, then take a picture of the cat"
