@@ -11,7 +11,10 @@ import pytest
 from test.system.conftest import Start
 from test.system.test_demo_conversations import children, of_kind
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc"),
+]
 
 WAIT_S = 120.0
 
