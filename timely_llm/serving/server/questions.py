@@ -39,6 +39,20 @@ class LoopQuestions(ABC):
     def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
         """Run `work` on the loop between two steps; return its future result."""
 
+    @property
+    def accepting(self) -> bool:
+        """Whether it takes requests: it neither drains nor ends."""
+        return self._gate.is_open
+
+    @property
+    def serving(self) -> int:
+        """How many requests are being served."""
+        return len(self._gate)
+
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request was let in and has not ended."""
+        return request_id in self._gate
+
     def requests_of(self, dispatcher: str) -> Future[list[RunningRequest]]:
         """Return the requests of a dispatcher that are being served, in order of arrival."""
 

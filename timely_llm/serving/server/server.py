@@ -118,16 +118,6 @@ class Server(LoopQuestions):
         return self._made.done()
 
     @property
-    def accepting(self) -> bool:
-        """Whether it takes requests: it neither drains nor ends."""
-        return self._gate.is_open
-
-    @property
-    def serving(self) -> int:
-        """How many requests are being served."""
-        return len(self._gate)
-
-    @property
     def stats(self) -> Stats:
         """Counts and recent times; complete between two pieces of work in the engine's thread."""
         return self._publisher.stats if self._publisher is not None else Stats()
@@ -232,10 +222,6 @@ class Server(LoopQuestions):
         except Rejected:
             self._drains.let_go()
         return drained
-
-    def serves(self, request_id: str) -> bool:
-        """Return whether a request was let in and has not ended."""
-        return request_id in self._gate
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
