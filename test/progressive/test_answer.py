@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test.progressive.outlets import Noted
 from timely_llm.cloud.contract import CloudEnd
 from timely_llm.core.request import (
+    MAX_MESSAGE_CHARACTERS,
     ChatMessage,
     ErrorCode,
     Rejected,
@@ -28,7 +29,7 @@ class Edge:
     """Speaks for the edge: the opening and the parts of one answer."""
 
     def __init__(self, settings: HelpSettings | None = None, **fields: Any) -> None:
-        said = (ChatMessage("user", "what is a cat?"),)
+        said = fields.pop("messages", (ChatMessage("user", "what is a cat?"),))
         fields = {"mode": RequestMode.PROGRESSIVE, "max_tokens": 200} | fields
         self.request = StreamRequest("a", "ann", said, **fields)
         self.out = Noted()
@@ -145,6 +146,19 @@ def test_a_part_that_the_edge_cannot_expand_is_left_out() -> None:
     assert edge.result.fallback == "a part was left out: the prompt has 2000 tokens"
 
 
+def test_parts_that_no_request_can_carry_are_left_out() -> None:
+    long = "word " * ((MAX_MESSAGE_CHARACTERS - 100) // 5)
+    edge = Edge(messages=(ChatMessage("user", long),))
+    edge.says(0, "A cat.")
+    edge.cloud("1. It purrs.\n2. It hunts.\n")
+    edge.cloud_ends()
+    assert not edge.out.asked
+    edge.says(0, " It sleeps.")
+    edge.ends(0)
+    assert (edge.result.error_code, edge.out.text) == (ErrorCode.NONE, "A cat. It sleeps.")
+    assert edge.result.fallback.startswith("a part was left out: the messages have ")
+
+
 def test_an_opening_that_ends_before_the_sketch_is_the_answer() -> None:
     edge = Edge()
     edge.says(0, "Yes.")
@@ -227,6 +241,19 @@ def test_a_refused_part_is_asked_for_again_and_not_for_ever() -> None:
         ErrorCode.QUEUE_FULL,
         "too many requests",
     )
+
+
+def test_a_refusal_long_after_another_is_a_new_one() -> None:
+    edge = Edge()
+    edge.says(0, "A cat.")
+    edge.cloud("1. It purrs.\n2. It hunts.\n")
+    busy = Rejected(ErrorCode.QUEUE_FULL, "too many requests", 2.0)
+    edge.answer.refused(edge.key(1), busy, 0.0)
+    edge.tick(2.0)
+    edge.says(1, "Purr.")
+    edge.tick(GIVE_UP_S)
+    edge.answer.refused(edge.key(2), busy, edge.now)
+    assert edge.out.result is None
 
 
 def test_an_error_of_the_edge_ends_all_parts() -> None:

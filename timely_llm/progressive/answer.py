@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from timely_llm.cloud.prompts import answer_sketch, expansion
+from timely_llm.core.errors import RequestError
 from timely_llm.core.generation import StreamGeneration
 from timely_llm.core.request import (
     ErrorCode,
@@ -18,7 +20,8 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.slo import LONGEST_S, Listener, Slo
-from timely_llm.progressive.helped import HelpedRequest, Outlets
+from timely_llm.progressive.assembly import Assembly, PartText
+from timely_llm.progressive.helped import ENDS, HelpedRequest, Outlets
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.pool import result_of
 
@@ -37,9 +40,7 @@ class _Section:
         budget: most tokens that it may have.
         made: tokens so far.
         text: of these tokens.
-        waiting: texts of tokens that an earlier section keeps from the listener.
         complete: the edge is through with it.
-        said: the listener has words of it.
     """
 
     request_id: str
@@ -47,9 +48,7 @@ class _Section:
     budget: int
     made: int = 0
     text: str = ""
-    waiting: list[str] = field(default_factory=list)
     complete: bool = False
-    said: bool = False
 
 
 class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
@@ -75,11 +74,12 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         self._record = StreamGeneration(
             self.key, request, now, 0, 0, listener=Listener(request.words_per_s)
         )
-        self._sections = [_Section(self.key, 0, request.max_tokens)]
-        self._at = 0  # the section that the listener gets now
+        self._sections = [_Section(self.key, 0, request.max_tokens)]  # by the number of the part
+        self._refused: list[_Section] = []
+        self._assembly = Assembly()
+        self._said = 0  # the part of which the listener got words last
         self._left = request.max_tokens  # tokens that no section of a part may have yet
         self._reserve = min(settings.opening_tokens, request.max_tokens // 2)  # of the opening
-        self._expanded = 0  # parts that were given to the edge
 
     @property
     def opening(self) -> StreamRequest:
@@ -102,12 +102,16 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
 
     def wake_s(self, now: float) -> float:
         """Return when `tick` is needed at the latest."""
-        if self.result is not None or not self._has_more:
+        if self.result is not None:
             return math.inf
-        return max(now + self._spare_s(now), self._again_s)
+        if self._refused:
+            return self._again_s
+        return now + self._spare_s(now) if self._has_more else math.inf
 
     def tick(self, now: float) -> None:
         """Expand the parts that the listener will need."""
+        while self._refused and self.result is None and now >= self._again_s:
+            self._ask(self._refused.pop(0), now)
         while self._is_due(now):
             self._expand(now)
 
@@ -116,12 +120,13 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         section = self._section(what.request_id)
         if self.result is not None or section is None or section.complete:
             return
+        self._refused_s = math.inf
         section.made += 1
         section.text += what.text
-        section.waiting.append(what.text)
         self._record.tally.generated_tokens += 1
+        self._say(self._assembly.push(section.part, what.text), now)
         self._end_opening(now)
-        self._pass_on(now)
+        self._go_on(now)
 
     def piece_ended(self, result: StreamResult, now: float) -> None:
         """Take the end of a section."""
@@ -135,24 +140,20 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         if section.complete:
             return
         failed = result.error_code is not ErrorCode.NONE
-        if failed and not (section.part and self._leave_out(result)):
+        if failed and (not section.part or result.error_code in ENDS):
             self.cancel(result.error_code, result.error_msg, now)
             return
+        if failed:
+            self._leave_out(result.error_msg)
         record.cut = result.cut and not section.part
-        self._complete(section)
-        self._pass_on(now)
+        self._complete(section, now)
+        self._go_on(now)
 
     def refused(self, request_id: str, error: Rejected, now: float) -> None:
         """Take the refusal of a section: it is tried again, but not for ever."""
         section = self._section(request_id)
-        if self.result is not None or section is None or not self._tries_again(error, now):
-            return
-        place = self._sections.index(section)
-        for later in self._sections[place + 1 :]:  # asked for together with this one
-            self._outlets.end_part(later.request_id)
-        self._left += sum(one.budget for one in self._sections[place:])
-        del self._sections[place:]
-        self._expanded = section.part - 1
+        if self.result is None and section is not None and self._tries_again(error, now):
+            self._refused.append(section)
 
     def cancel(self, code: ErrorCode, reason: str, now: float) -> None:
         """End all sections, and the answer."""
@@ -161,23 +162,24 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         for section in self._sections:
             if not section.complete:
                 self._outlets.end_part(section.request_id)
-        self._end(result_of(self._record, code, reason), self._expanded > 0, now)
+        self._end(result_of(self._record, code, reason), self._said > 0, now)
 
     def _sketched(self, now: float) -> None:
-        self._pass_on(now)
+        self._go_on(now)
 
     def _sketch_over(self, broke: bool, now: float) -> None:
         if broke and self.parts:
             self._problem += f"; parts of its sketch that were expanded: {len(self.parts)}"
-        self._pass_on(now)
+        self._go_on(now)
 
     def _section(self, request_id: str) -> _Section | None:
         found = (section for section in self._sections if section.request_id == request_id)
         return next(found, None)
 
-    def _complete(self, section: _Section) -> None:
+    def _complete(self, section: _Section, now: float) -> None:
         section.complete = True
         self._left += (section.budget if section.part else 0) - section.made
+        self._say(self._assembly.end(section.part), now)
 
     def _end_opening(self, now: float) -> None:
         """End the opening with its sentence if words of a part follow, or with its last token."""
@@ -188,13 +190,13 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
             return
         whole = opening.made >= self._reserve or _SENTENCE_ENDS.search(opening.text)
         if (first.text and whole) or opening.made >= self._left:
-            self._complete(opening)
+            self._complete(opening, now)
             self._outlets.end_part(opening.request_id)
 
     @property
     def _has_more(self) -> bool:
         """Whether a part waits for its expansion, and may have tokens."""
-        return self._expanded < len(self.parts) and self._free > 0
+        return len(self._sections) <= len(self.parts) and self._free > 0
 
     @property
     def _free(self) -> int:
@@ -209,7 +211,7 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
 
     def _is_due(self, now: float) -> bool:
         """Return whether one more part is to be expanded."""
-        if self.result is not None or not self._has_more or now < self._again_s:
+        if self.result is not None or self._refused or not self._has_more:
             return False
         running = sum(not section.complete for section in self._sections[1:])
         if not running:
@@ -218,25 +220,35 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
 
     def _expand(self, now: float) -> None:
         """Give the next part to the edge."""
-        part, request = self.parts[self._expanded], self.request
-        share = max(self._free // (len(self.parts) - self._expanded), LEAST_TOKENS)
+        number = len(self._sections)
+        share = max(self._free // (len(self.parts) - number + 1), LEAST_TOKENS)
         budget = min(self._free, self._settings.part_tokens, share)
-        query, sketch = request.messages[-1].content, " ".join(one.text for one in self.parts)
-        child = StreamRequest(
-            f"{self.key[:80]}~{part.index + 1}-{uuid4().hex[:12]}",
-            request.agent,
-            (*request.messages[:-1], *expansion(query, sketch, part.text)),
-            self._slo(now),
-            request.weight,
-            words_per_s=request.words_per_s,
-            max_tokens=budget,
-            temperature=request.temperature,
-            seed=request.seed,
-        )
         self._left -= budget
-        self._expanded += 1
-        self._sections.append(_Section(child.request_id, part.index + 1, budget))
-        self._outlets.ask_edge(self.key, child)
+        self._sections.append(_Section("", number, budget))
+        self._ask(self._sections[-1], now)
+
+    def _ask(self, section: _Section, now: float) -> None:
+        """Ask the edge for a part; one that no request can carry is left out."""
+        request, part = self.request, self.parts[section.part - 1]
+        query, sketch = request.messages[-1].content, " ".join(one.text for one in self.parts)
+        section.request_id = f"{self.key[:80]}~{section.part}-{uuid4().hex[:12]}"
+        try:
+            child = StreamRequest(
+                section.request_id,
+                request.agent,
+                (*request.messages[:-1], *expansion(query, sketch, part.text)),
+                self._slo(now),
+                request.weight,
+                words_per_s=request.words_per_s,
+                max_tokens=section.budget,
+                temperature=request.temperature,
+                seed=request.seed,
+            )
+        except RequestError as error:
+            self._leave_out(str(error))
+            self._complete(section, now)
+        else:
+            self._outlets.ask_edge(self.key, child)
 
     def _slo(self, now: float) -> Slo:
         """Return the service level of a part: its first token is due when the words run out."""
@@ -249,34 +261,29 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
             deadline_s=max(left_s, slo.tpot_s) if slo.real_time else math.inf,
         )
 
-    def _pass_on(self, now: float) -> None:
-        """Deliver what the listener may have, expand what is due, and end what is through."""
-        while self._at < len(self._sections):
-            section = self._sections[self._at]
-            for text in section.waiting:
-                self._say(section, text, now)
-            section.waiting.clear()
-            if not section.complete:
-                break
-            self._at += 1
+    def _go_on(self, now: float) -> None:
+        """Expand what is due, and end what is through."""
         self.tick(now)
-        if self.result is not None or self._at < len(self._sections) or self._has_more:
+        through = self._assembly.part == len(self._sections) and not self._has_more
+        if self.result is not None or not through:
             return
-        if self._expanded and self._cloud_open and self._free > 0:
+        expanded = len(self._sections) - 1
+        if expanded and self._cloud_open and self._free > 0:
             return  # more parts come
-        self._record.cut |= self._expanded < len(self.parts)
-        self._deliver("", self._sections[-1].part, now, final=True)
-        self._end(result_of(self._record, ErrorCode.NONE, ""), self._expanded > 0, now)
+        self._record.cut |= expanded < len(self.parts)
+        self._deliver("", expanded, now, final=True)
+        self._end(result_of(self._record, ErrorCode.NONE, ""), self._said > 0, now)
 
-    def _say(self, section: _Section, text: str, now: float) -> None:
-        """Deliver the text of a token; a space keeps sections apart."""
-        if section.part and not section.said:
-            text = text.lstrip()
-            if text and not "".join(self._record.pieces)[-1:].isspace():
-                text = f" {text}"
-        if text:
-            section.said = True
-            self._deliver(text, section.part, now)
+    def _say(self, texts: Sequence[PartText], now: float) -> None:
+        """Deliver texts; a space keeps sections apart."""
+        for part, text in texts:
+            if part != self._said:
+                text = text.lstrip()
+                if text and not "".join(self._record.pieces)[-1:].isspace():
+                    text = f" {text}"
+            if text:
+                self._said = part
+                self._deliver(text, part, now)
 
     def _deliver(self, text: str, part: int, now: float, final: bool = False) -> None:
         record = self._record

@@ -12,7 +12,7 @@ class PartText(NamedTuple):
 
     Attributes:
         part: number of the part.
-        text: its next words, not empty.
+        text: of it, as it was taken; not empty.
     """
 
     part: int
@@ -49,7 +49,7 @@ class Assembly:
         return self._next == self._parts
 
     def push(self, part: int, text: str) -> list[PartText]:
-        """Take the next words of a part; return what can be shown now, in order.
+        """Take the next text of a part; return the texts that can be shown now, in order.
 
         Raises:
             RequestError: the part has ended, or there is no part of this number.
@@ -60,7 +60,7 @@ class Assembly:
         return self._release()
 
     def end(self, part: int) -> list[PartText]:
-        """End a part; return what can be shown now, in order.
+        """End a part; return the texts that can be shown now, in order.
 
         Raises:
             RequestError: the part has ended already, or there is no part of this number.
@@ -90,10 +90,9 @@ class Assembly:
     def _release(self) -> list[PartText]:
         shown = []
         while True:
-            words = "".join(self._held.pop(self._next, ()))
-            if words:
-                shown.append(PartText(self._next, words))
-                self._shown.append(words)
+            texts = self._held.pop(self._next, [])
+            shown += [PartText(self._next, text) for text in texts]
+            self._shown += texts
             if self._next not in self._ended:
                 return shown
             self._ended.remove(self._next)

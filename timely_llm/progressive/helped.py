@@ -30,7 +30,7 @@ AGAIN_S, GIVE_UP_S = 0.5, 30.0
 """Pause before a refused part is tried again, and the longest time for which it is, seconds."""
 LATE = "the edge was through before the cloud's help came"
 """Why a complete answer or plan has nothing of the cloud."""
-_ENDS = frozenset(
+ENDS = frozenset(
     {
         ErrorCode.CANCELED, ErrorCode.ENGINE_FAILED, ErrorCode.SHUTTING_DOWN,
         ErrorCode.CLIENT_SILENT, ErrorCode.INACTIVE,
@@ -200,18 +200,15 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
     def _tries_again(self, error: Rejected, now: float) -> bool:
         """Return whether a part that the edge refuses is tried again; else the request ends."""
         self._refused_s = min(self._refused_s, now)
-        if error.code in _ENDS or now >= self._refused_s + GIVE_UP_S:
+        if error.code in ENDS or now >= self._refused_s + GIVE_UP_S:
             self.cancel(error.code, str(error), now)
             return False
         self._again_s = now + max(error.retry_after_s, AGAIN_S)
         return True
 
-    def _leave_out(self, result: Ended) -> bool:
-        """Return whether the request goes on without a part that ended with an error."""
-        if result.error_code in _ENDS:
-            return False
-        self._problem = self._problem or f"a part was left out: {result.error_msg}"
-        return True
+    def _leave_out(self, why: str) -> None:
+        """Go on without a part."""
+        self._problem = self._problem or f"a part was left out: {why}"
 
     def _take(self, parts: Sequence[Part], now: float) -> None:
         if parts:

@@ -21,7 +21,7 @@ from timely_llm.core.request import (
     RequestMode,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.progressive.helped import LATE, HelpedRequest, Outlets
+from timely_llm.progressive.helped import ENDS, LATE, HelpedRequest, Outlets
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.delivery import account, correct
 from timely_llm.serving.pool import result_of
@@ -162,6 +162,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         plan = self._plan(what.request_id)
         if self.result is not None or plan is None:
             return
+        self._refused_s = math.inf
         if plan is self._guided and not self._leads:
             self._take_over()
             if not self._leads:
@@ -186,7 +187,8 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         plan.over = True
         if result.error_code is ErrorCode.NONE:
             self._pass_on(now)
-        elif plan is self._guided and not self._leads and self._leave_out(result):
+        elif plan is self._guided and not self._leads and result.error_code not in ENDS:
+            self._leave_out(result.error_msg)
             self._drop_guided(self._problem)
             self._pass_on(now)
         else:
