@@ -91,11 +91,6 @@ def test_the_key_is_read_from_its_variable_alone() -> None:
         assert not re.search("sk.?1|ü", str(error.value))
 
 
-def test_nothing_is_asked_for_some_agents() -> None:
-    some = settings(never_for=frozenset({"nurse"}))
-    assert not some.may_ask_for("nurse") and some.may_ask_for("drone")
-
-
 def test_a_cloud_is_opened_if_its_packages_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_cloud(settings(), lambda: None, WallClock())
     assert not opened.poll(0.0)

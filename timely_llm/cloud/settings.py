@@ -1,4 +1,4 @@
-"""Settings of a cloud: where it is, how long it may take, and for which agents it is not asked."""
+"""Settings of a cloud: where it is, and how long it may take."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ class CloudSettings:
         silence_s: longest time between two words of an answer, seconds.
         connect_s: longest time to open a connection, seconds.
         max_questions: most open questions.
-        never_for: agents for which nothing is asked.
         plain_key: whether a key may go over plain HTTP to another machine.
 
     Raises:
@@ -54,7 +53,6 @@ class CloudSettings:
     silence_s: float = 5.0
     connect_s: float = 3.0
     max_questions: int = 64
-    never_for: frozenset[str] = frozenset()
     plain_key: bool = False
 
     def __post_init__(self) -> None:
@@ -99,10 +97,6 @@ class CloudSettings:
         """The URL to which the names of resources are added; it ends without a slash."""
         url = self.url.rstrip("/")
         return url if urlsplit(url).path else f"{url}/v1"
-
-    def may_ask_for(self, agent: str) -> bool:
-        """Return whether something of an agent's requests may leave the edge."""
-        return agent not in self.never_for
 
     def key(self, environment: Mapping[str, str] = os.environ) -> str:
         """Return the key; empty: there is none to send.

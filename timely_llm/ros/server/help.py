@@ -62,19 +62,17 @@ def make_help(
     from timely_llm.progressive.server import ProgressiveServer  # most servers have no cloud
     from timely_llm.progressive.settings import HelpSettings
 
-    never_for = frozenset(filter(None, values["cloud_never_for"]))
     settings = CloudSettings(
         values["cloud_url"], values["cloud_model"], values["cloud_key_variable"],
         values["cloud_timeout_s"], values["cloud_first_token_s"], values["cloud_silence_s"],
-        values["cloud_connect_s"], values["cloud_max_questions"], never_for,
-        values["cloud_plain_key"],
+        values["cloud_connect_s"], values["cloud_max_questions"], values["cloud_plain_key"],
     )  # fmt: skip
     helps = HelpSettings(
         timeout_s=values["cloud_timeout_s"],
         sketch_tokens=values["cloud_sketch_tokens"],
         auto_tokens=values["cloud_auto_tokens"],
         auto_words=values["cloud_auto_words"],
-        never_for=never_for,
+        never_for=frozenset(filter(None, values["cloud_never_for"])),
     )
     cloud = open_cloud(settings, wake, clock)
     return ProgressiveServer(cloud, sink, helps, clock, wake, values["max_conversations"])
