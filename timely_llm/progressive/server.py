@@ -127,15 +127,16 @@ class ProgressiveServer:
                 self._send(request, why)
 
     def _send(self, request: Request, why: str) -> None:
-        """Pass a request to the edge alone."""
-        key, sent = request.request_id, replace(request, mode=RequestMode.DIRECT)
+        """Pass a request to the edge alone; its end waits for the lock."""
+        sent = replace(request, mode=RequestMode.DIRECT) if request.mode else request
         if isinstance(request, StreamRequest) and isinstance(sent, StreamRequest):
             sent = self._conversations.for_server(sent, _EDGE)
-        self._edge.submit(sent)  # its end waits for the lock
-        if isinstance(request, StreamRequest) and isinstance(sent, StreamRequest):
-            self._turns[key] = request, sent
+            self._edge.submit(sent)
+            self._turns[request.request_id] = request, sent
+        else:
+            self._edge.submit(sent)
         if why:
-            self._alone[key] = why
+            self._alone[request.request_id] = why
 
     def _begin(self, request: Request, now: float) -> None:
         """Begin a request with help."""
