@@ -155,6 +155,7 @@ def test_an_interrupt_ends_a_demo_with_people(start: Start, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("module", "name"), [("talkers", "talkers"), ("plan_server", "plan server")]
 )
+@pytest.mark.faults
 def test_the_death_of_any_process_ends_the_demo(
     start: Start, tmp_path: Path, module: str, name: str
 ) -> None:

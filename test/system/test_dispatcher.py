@@ -181,6 +181,7 @@ def test_statistics_are_those_of_all_servers(site: Site) -> None:
     site.until(lambda: site.stats[-1].running == 0)
 
 
+@pytest.mark.faults
 def test_a_conversation_goes_on_when_its_server_was_killed(site: Site) -> None:
     name = token_hex(4)
     first = site.turn(name, 0, "Find the cat.")
@@ -193,6 +194,7 @@ def test_a_conversation_goes_on_when_its_server_was_killed(site: Site) -> None:
     _again(site, kept)
 
 
+@pytest.mark.faults
 def test_requests_of_a_killed_server_go_on_at_the_other(site: Site) -> None:
     names = [site.submit() for _ in range(4)]
     site.until(lambda: all(site.of(name) for name in names))

@@ -16,6 +16,7 @@ WAIT_S = 60.0
 FIT = {"engine": "simulated", "replicas": "2"}
 
 
+@pytest.mark.faults
 def test_plans_go_on_when_a_replica_is_killed_and_none_is_left(start: Start, domain: int) -> None:
     server = start("plan_server", **FIT)
     with PlanClient("rover", domain=domain, find_s=WAIT_S) as client:
