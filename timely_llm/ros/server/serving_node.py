@@ -88,7 +88,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         self._wall = WallClock()
         self._serves: NodeServer | None = None
         self._help: ProgressiveServer | None = None
-        self._starting = self._observing = False
+        self._starting = self._observing = self._waking = False
         self._problem = ""
         declare_number(self)
         self.values: dict[str, Any] = declare(self, self.TABLE)
@@ -134,9 +134,16 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         """Do nothing; called, from any thread, when a request was accepted, began or ended."""
 
     def _wake(self) -> None:
-        """End the executor's wait, so that `tick` is called; of any thread."""
-        if self.executor is not None:
-            self.executor.create_task(lambda: None)
+        """End the executor's wait, so that `tick` is called; of any thread.
+
+        One task at a time: executors run all tasks before they look for messages.
+        """
+        if self.executor is not None and not self._waking:
+            self._waking = True
+            self.executor.create_task(self._woken)
+
+    def _woken(self) -> None:
+        self._waking = False
 
     def _say(self, words: str) -> None:
         self.get_logger().info(sentence(words))
