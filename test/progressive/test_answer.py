@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from timely_llm.progressive.answer import HelpedAnswer
 from timely_llm.progressive.helped import GIVE_UP_S
 from timely_llm.progressive.settings import HelpSettings
 
+WIDE = HelpSettings(lead_s=1.0, most_parallel=5)
+"""Several parts beside the opening, as for a listener that an edge hardly keeps up with."""
+
 
 class Edge:
     """Speaks for the edge: the opening and the parts of one answer."""
@@ -34,7 +38,7 @@ class Edge:
         self.request = StreamRequest("a", "ann", said, **fields)
         self.out = Noted()
         self.now = 0.0
-        self.answer = HelpedAnswer(self.request, self.out, settings or HelpSettings(), 0.0)
+        self.answer = HelpedAnswer(self.request, self.out, settings or WIDE, 0.0)
 
     def key(self, part: int) -> str:
         if not part:
@@ -117,7 +121,7 @@ def test_the_prompt_of_a_part_has_the_question_the_sketch_and_its_own_sentence()
 
 
 def test_parts_are_expanded_one_at_a_time_while_the_listener_has_words() -> None:
-    edge = Edge(HelpSettings(lead_s=1.0), words_per_s=1.0)
+    edge = Edge(WIDE, words_per_s=1.0)
     edge.says(0, *(f" word{n}" for n in range(10)), ".")  # ten seconds of words
     edge.cloud("1. It purrs.\n2. It hunts.\n3. It sleeps.\n")
     assert len(edge.out.asked) == 1
@@ -197,7 +201,7 @@ def test_a_sketch_that_breaks_off_gives_the_parts_that_came() -> None:
 
 
 def test_the_parts_share_the_tokens_of_the_answer() -> None:
-    edge = Edge(HelpSettings(part_tokens=50), max_tokens=60)
+    edge = Edge(replace(WIDE, part_tokens=50), max_tokens=60)
     edge.says(0, *["word"] * 20, ".")
     edge.cloud("1. It purrs.\n2. It hunts.\n")
     edge.cloud_ends()
@@ -316,3 +320,27 @@ def test_whatever_the_order_chunks_come_in_order_and_the_end_once(
     assert parts == sorted(parts)
     assert [chunk.final for chunk in edge.out.chunks] == [False] * (len(parts) - 1) + [True]
     assert edge.result.text == edge.out.text
+
+
+def test_by_default_an_answer_has_one_text_beside_the_one_that_the_listener_gets() -> None:
+    edge = Edge(HelpSettings(), words_per_s=10.0)
+    edge.says(0, "A cat")
+    edge.cloud("1. It purrs.\n2. It hunts.\n3. It sleeps.\n")
+    assert len(edge.out.asked) == 1
+    edge.says(1, "It purrs.")
+    edge.says(0, " is an animal.")
+    assert edge.out.ended == ["a"]
+    assert len(edge.out.asked) == 1, "the listener has words"
+    edge.tick(10.0)
+    assert len(edge.out.asked) == 2, "the listener stalls"
+    edge.tick(11.0)
+    assert len(edge.out.asked) == 2
+
+
+def test_a_listener_with_words_gets_the_first_part_after_a_sentence() -> None:
+    edge = Edge(HelpSettings(), words_per_s=1.0)
+    edge.says(0, "A cat", " is", " an animal")
+    edge.cloud("1. It purrs.\n")
+    assert not edge.out.asked
+    edge.says(0, " of the house.")
+    assert len(edge.out.asked) == 1

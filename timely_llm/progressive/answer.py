@@ -27,7 +27,8 @@ from timely_llm.serving.pool import result_of
 
 LEAST_TOKENS = 16
 """Least tokens of a part, if the answer has them left."""
-_SENTENCE_ENDS = re.compile(r"[.!?:;][\"')\]]*\s*$")
+_SENTENCE = re.compile(r"[.!?:;][\"')\]]*(?=\s|$)")
+_SENTENCE_ENDS = re.compile(_SENTENCE.pattern + r"\s*$")
 
 
 @dataclass(eq=False)
@@ -55,9 +56,10 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
     """One answer for which a cloud writes a sketch.
 
     The opening ends with its sentence when the first part has words; without a sketch it goes on to
-    the end. The first part is expanded at once, and each other one when the listener will need it:
-    one at a time, and several at a time only while the listener has words for less than `lead_s`. A
-    chunk is passed on when all before it have been. A part that the edge cannot expand is left out.
+    the end. The first part is expanded after the first sentence of the opening, and each other one
+    after the part before. It is expanded beside it while the listener has words for less than
+    `lead_s`. A chunk is passed on when all before it have been. A part that the edge cannot expand
+    is left out.
 
     Args:
         request: of the client, with all messages of its conversation.
@@ -213,10 +215,12 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         """Return whether one more part is to be expanded."""
         if self.result is not None or self._refused or not self._has_more:
             return False
-        running = sum(not section.complete for section in self._sections[1:])
+        running = [section for section in self._sections if not section.complete]
         if not running:
             return True
-        return running < self._settings.most_parallel and self._spare_s(now) <= 0.0
+        if len(self._sections) == 1 and _SENTENCE.search(running[0].text):
+            return True  # the opening may end when the first part has words
+        return len(running) < self._settings.most_parallel and self._spare_s(now) <= 0.0
 
     def _expand(self, now: float) -> None:
         """Give the next part to the edge."""

@@ -103,6 +103,11 @@ class ProgressiveServer:
         """The registered skill sets."""
         return self._edge.skill_sets
 
+    @property
+    def serving(self) -> int:
+        """How many requests the edge serves, parts of others included."""
+        return self._edge.serving
+
     # The clients' calls.
 
     def submit(self, request: Request) -> None:
@@ -118,7 +123,7 @@ class ProgressiveServer:
                 raise served_already(request.request_id)
             if isinstance(request, StreamRequest):
                 request = self._conversations.whole(request)
-            why = self._settings.refusal(request, now, self._failed_s)
+            why = self._settings.refusal(request, now, self._failed_s, self._edge.serving)
             if isinstance(request, PlanRequest) and request.given_plan and why is None:
                 why = "a plan written by hand needs no help"
             if why is None:

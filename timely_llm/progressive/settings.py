@@ -18,13 +18,15 @@ class HelpSettings:
         sketch_words: words of a sketch of an answer, about.
         auto_tokens: with `AUTO`, least tokens that an answer may have to get help.
         auto_words: with `AUTO`, least words of a task for which a plan gets help.
+        auto_requests: with `AUTO`, requests at the edge with which nothing new gets help.
         opening_tokens: most tokens of the edge's own beginning once a sketch is there.
         part_tokens: most tokens of the expansion of one part.
-        lead_s: several parts are expanded at a time while the listener has words for less time than
-            this, seconds.
+        lead_s: a part is expanded beside the one before while the listener has words for less time
+            than this, seconds.
         plan_lead_s: how long before a robot is through it gets the next segment of an opening, and
             its next step is expanded, seconds.
-        most_parallel: most parts of one answer that are expanded at a time.
+        most_parallel: most texts of one answer, the opening included, that the edge writes at a
+            time.
         never_for: agents; nothing of their requests leaves the edge.
         pause_s: after a failure of the cloud, `AUTO` does without it for this time, seconds.
     """
@@ -34,21 +36,25 @@ class HelpSettings:
     sketch_words: int = 60
     auto_tokens: int = 200
     auto_words: int = 16
+    auto_requests: int = 4
     opening_tokens: int = 48
     part_tokens: int = 128
-    lead_s: float = 1.0
+    lead_s: float = 0.3
     plan_lead_s: float = 1.0
-    most_parallel: int = 4
+    most_parallel: int = 2
     never_for: Collection[str] = ()
     pause_s: float = 30.0
 
-    def refusal(self, request: Request, now: float, failed_s: float) -> str | None:
+    def refusal(
+        self, request: Request, now: float, failed_s: float, serving: int = 0
+    ) -> str | None:
         """Return why no cloud is asked for a request.
 
         Args:
             request: the request.
             now: seconds on the clock of `failed_s`.
             failed_s: when the cloud failed last.
+            serving: requests that the edge serves, parts of others included.
 
         Returns:
             None: one is asked. Empty: the request does not want it.
@@ -61,6 +67,8 @@ class HelpSettings:
             return None
         if now < failed_s + self.pause_s:
             return f"the cloud failed in the last {self.pause_s:g} s"
+        if serving >= self.auto_requests:
+            return f"the server has {serving} requests already, and help would delay them"
         if isinstance(request, StreamRequest) and request.max_tokens < self.auto_tokens:
             return f"an answer of fewer than {self.auto_tokens} tokens needs no help"
         if isinstance(request, PlanRequest) and len(request.task.split()) < self.auto_words:

@@ -39,6 +39,9 @@ CLOUD = (
               "AUTO: answers that may have at least this many tokens get help", 1, MAX_TOKENS),
     NodeParameter("cloud_auto_words", 16,
               "AUTO: plans for tasks of at least this many words get help", 1, 10_000),
+    NodeParameter("cloud_auto_requests", 4,
+              "AUTO: nothing gets help while this many requests are served, parts of others"
+              " included", 1, 100_000),
 )  # fmt: skip
 """Parameters that are read once, at the start: any node can set a parameter of any other."""
 
@@ -72,6 +75,7 @@ def make_help(
         sketch_tokens=values["cloud_sketch_tokens"],
         auto_tokens=values["cloud_auto_tokens"],
         auto_words=values["cloud_auto_words"],
+        auto_requests=values["cloud_auto_requests"],
         never_for=frozenset(filter(None, values["cloud_never_for"])),
     )
     cloud = open_cloud(settings, wake, clock)

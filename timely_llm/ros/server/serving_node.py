@@ -52,11 +52,6 @@ NAP_S = 0.002
 class NodeServer(RequestServer, Protocol):
     """What a node with a life cycle needs of its server."""
 
-    @property
-    def serving(self) -> int:
-        """How many requests are being served."""
-        ...
-
     def accept(self, accepting: bool) -> None:
         """Accept requests from now on, or refuse them."""
         ...

@@ -110,6 +110,11 @@ class RequestServer(Protocol):
         """The registered skill sets."""
         ...
 
+    @property
+    def serving(self) -> int:
+        """How many requests are being served."""
+        ...
+
     def submit(self, request: Request) -> None:
         """Accept a request.
 
