@@ -10,15 +10,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-DOMAINS = range(1, 101)
+from timely_llm.processes.nodes import DOMAINS, occupied_domains
+
 _turns = itertools.count(7 * os.getpid())
 
 
 @contextmanager
 def reserved_domain() -> Iterator[int]:
-    """Hold a domain, by a lock on a file; the next one in turn, as endpoints stay for a while."""
+    """Hold a domain, by a lock on a file; the next one in turn, as endpoints stay for a while.
+
+    None in which a participant listens: a process that another test left, or a user's own.
+    """
+    occupied = occupied_domains()
     for _ in DOMAINS:
         domain = DOMAINS[next(_turns) % len(DOMAINS)]
+        if domain in occupied:
+            continue
         path = Path(tempfile.gettempdir()) / f"timely_llm_test_{os.getuid()}_{domain}"
         with path.open("w") as file:
             try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 
-from timely_llm.processes.nodes import DOMAINS, random_domain
+import pytest
+
+from timely_llm.processes.nodes import DOMAINS, occupied_domains, random_domain
 
 
 def test_no_two_random_domains_are_the_same() -> None:
@@ -15,3 +18,13 @@ def test_no_two_random_domains_are_the_same() -> None:
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True)
         assert int(done.stdout) not in domains
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the ports")
+def test_a_domain_in_which_a_participant_listens_is_not_taken() -> None:
+    domain = random_domain()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as participant:
+        participant.bind(("127.0.0.1", 7400 + 250 * domain + 10))
+        assert domain in occupied_domains()
+        assert domain not in {random_domain() for _ in range(10)}
+    assert domain not in occupied_domains()

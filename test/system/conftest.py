@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from secrets import token_hex
 
+import psutil
 import pytest
 
 from test.ros_domains import reserved_domain
 from timely_llm.core.requirements import executors
+from timely_llm.processes.marked import left_running
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTORS = executors()
@@ -90,8 +95,25 @@ def domain() -> Iterator[int]:
         yield domain
 
 
+@pytest.fixture(scope="module", autouse=True)
+def none_left() -> Iterator[None]:
+    """Fail a module that leaves a process, and end that process."""
+    name, value = "TIMELY_LLM_TEST", token_hex(8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, value)
+        yield
+    lines = []
+    for process in left_running(name, value):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            lines.append(shlex.join(process.cmdline()))
+            process.kill()
+    assert lines == [], "processes were left"
+
+
 @pytest.fixture(scope="module")
-def start(domain: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(
+    domain: int, none_left: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Start]:
     """Start `start("plan_server", policy="timely")`; ended with the module.
 
     A name with a slash is a file to run, with its arguments: `start("scripts/timely-llm", "ask")`.

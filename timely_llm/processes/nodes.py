@@ -7,6 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 ENTRY = (sys.executable, "-m", "timely_llm.entry")
@@ -25,12 +26,27 @@ DOMAINS = range(1, 101)
 _held: list[socket.socket] = []
 
 
+def occupied_domains() -> set[int]:
+    """Return the ROS domains in which a participant of this machine listens.
+
+    A participant binds UDP ports of its domain (DDSI-RTPS 2.2, 9.6.1.1: 7400 + 250 domain and the
+    249 that follow). Only Linux lists them; elsewhere the result is empty.
+    """
+    try:
+        table = Path("/proc/net/udp").read_text(encoding="ascii").splitlines()[1:]
+    except OSError:
+        return set()
+    ports = [int(line.split()[1].rpartition(":")[2], base=16) for line in table]
+    return {(port - 7400) // 250 for port in ports if port >= 7400}
+
+
 def random_domain() -> int:
     """Return a random ROS_DOMAIN_ID that no other process got from this function and still holds.
 
-    This process holds it until it ends, by an address without a file.
+    Nor does a participant of this machine listen in it. This process holds it until it ends, by an
+    address without a file.
     """
-    domains = list(DOMAINS)
+    domains = sorted(set(DOMAINS) - occupied_domains()) or list(DOMAINS)
     secrets.SystemRandom().shuffle(domains)
     for domain in domains if sys.platform == "linux" else ():
         held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from timely_llm.benchmarks.kills.findings import Fault, Logs, faults, late_apart, table
 from timely_llm.benchmarks.kills.machine import Machine
@@ -21,6 +18,7 @@ from timely_llm.core.events.probe_events import OverEvent
 from timely_llm.core.events.reader import LogReader
 from timely_llm.core.events.schema import AskEvent
 from timely_llm.processes.children import POLL_S, Child, Children, Interrupts, wait
+from timely_llm.processes.marked import left_running
 from timely_llm.processes.nodes import (
     FLEET,
     KILLS_PROBE,
@@ -40,8 +38,6 @@ CALM_S = 15.0
 """Seconds in which clients still ask after the last kill."""
 END_LIMIT_S = 120.0
 """Longest wait for the end of all clients, seconds."""
-GONE_S = 5.0
-"""Longest wait for the end of the processes that were killed last, seconds."""
 MARK = "TIMELY_LLM_KILLS"
 """Environment variable by which processes of a run are known."""
 BACK = {"killed": "started", "stopped": "continued", "deactivated": "activated"}
@@ -88,7 +84,7 @@ def run(
         _work(kills, site, children, interrupts, environment, folder, event_log, machine, progress)
     event_log.close()
     logs = _logs(folder)
-    left = [Fault("process left", f"process {pid}") for pid in _left(mark)]
+    left = [Fault("process left", f"process {one.pid}") for one in left_running(MARK, mark)]
     rows = [*table(logs), *_memory(site), *machine.rows()]
     return KillsOutcome(rows, *late_apart([*faults(logs), *left], machine.starved))
 
@@ -195,20 +191,3 @@ def _memory(site: Site) -> list[dict[str, Any]]:
         {"what": f"megabytes in {lives}: after {WARM_S:g} s", "number": round(warm[0], 1)},
         {"what": "megabytes at its end", "number": round(longest[-1][1], 1)},
     ]
-
-
-def _left(mark: str) -> list[int]:
-    """Return the ids of the processes of this run that live on."""
-    end_s = time.monotonic() + GONE_S
-    while (left := list(_marked(mark))) and time.monotonic() < end_s:
-        time.sleep(POLL_S)
-    return left
-
-
-def _marked(mark: str) -> list[int]:
-    made = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                made.append(process.pid)
-    return made

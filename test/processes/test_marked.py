@@ -1,0 +1,27 @@
+"""Processes that are known by a variable of their environment."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+
+from timely_llm.processes.marked import left_running
+
+SLEEPS = "import time; time.sleep(60)"
+STARTS_ONE = (
+    f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {SLEEPS!r}]).pid)"
+)
+
+
+def test_a_child_of_a_process_that_ended_is_found_until_it_ends() -> None:
+    variable, value = "TIMELY_LLM_MARK", secrets.token_hex(8)
+    subprocess.run(
+        [sys.executable, "-c", STARTS_ONE], check=True, stdout=subprocess.DEVNULL,
+        env=os.environ | {variable: value},
+    )  # fmt: skip
+    (child,) = left_running(variable, value, within_s=0.0)
+    assert left_running(variable, "another value") == []
+    child.kill()
+    assert left_running(variable, value) == []
