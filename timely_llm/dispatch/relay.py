@@ -455,7 +455,7 @@ class Relay(RelayQuestions):
             self._conversations.ended(request, sent, there, result)
         if result.error_code is ErrorCode.NONE:
             self._expected.ended(result)
-        if self._gate.leave(key):
+        if self._gate.leave(key, result.error_code is ErrorCode.NONE):
             self._sink.ended(result)
         if (future := self._cancels.pop(key, None)) is not None:
             settle(future, result.error_code is ErrorCode.CANCELED)

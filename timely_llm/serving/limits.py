@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,6 +20,7 @@ from timely_llm.core.request import (
     unknown_skill_set,
 )
 from timely_llm.core.text import count_of, quoted
+from timely_llm.core.time_utility import URGENT
 
 MAX_TOKEN_CHARACTERS = 8
 """Characters of a token, in the mean of a long text: texts of any language have fewer."""
@@ -71,7 +72,8 @@ class RequestLimits:
     """What a server takes on.
 
     Attributes:
-        max_requests: most requests being served at a time.
+        max_requests: most requests being served at a time; an eighth of the places is kept for
+            plans, and an eighth for answers.
         max_requests_per_agent: most requests of one agent being served at a time.
         max_skill_sets: most registered skill sets; each keeps its prompt in memory.
         accept_plans: take plans that were written by hand and come with their requests.
@@ -83,8 +85,33 @@ class RequestLimits:
     accept_plans: bool = False
 
 
+MOST_AGENTS = 4096
+"""Agents that are remembered, beside those that have a request."""
+RESERVED = 8
+"""One place in eight is kept for plans, one for answers, and one for known agents."""
+DISPLACED = (
+    "the server is full, and a request of a known agent, a more urgent one, or one of an agent with"
+    " fewer requests took its place before it began: try later"
+)
+
+
 class RequestGate:
     """Counts the requests that are being served; may be used from any thread.
+
+    *Reserved places.* Plans cannot take the last eighth of the places, nor can answers: a crowd of
+    talkers refuses no robot, and a fleet no person. With fewer than eight places none is reserved.
+
+    *Displacement.* In a full server, a request takes the place of one that had no step yet, if that
+    one yields to it: an agent that is not known yields to one that is; then any request to an
+    urgent plan; then an agent to one that would still have fewer requests. The newest of the
+    requests that yield most is displaced. What has begun is never displaced: its work would be
+    lost. Each displacement makes the order better, so two agents never displace each other in turn.
+
+    *Known agents.* An agent is known once a request of it has ended without an error. A client
+    that invents a name for each request evades the limit per agent, but remains unknown: as soon as
+    one agent is known, the unknown ones together cannot take the last eighth of the places, and
+    what they have waiting yields. A name becomes known at the price of one whole request. Urgency
+    is declared by the client; the limit per agent bounds what it gains by that.
 
     Args:
         limits: when to refuse.
@@ -94,6 +121,9 @@ class RequestGate:
         self.limits = limits
         self._lock = threading.Lock()
         self._requests: dict[str, Request] = {}  # being served
+        self._waiting: set[str] = set()  # admitted, without a step
+        self._displaced: set[str] = set()  # about to end, and not counted any more
+        self._known: OrderedDict[str, None] = OrderedDict()  # agents, the longest unseen first
         self._skill_sets: set[str] = set()
         self._open = True
         self._closed: tuple[ErrorCode, str] | None = None
@@ -137,26 +167,60 @@ class RequestGate:
         with self._lock:
             self._skill_sets.discard(skill_set)
 
-    def enter(self, request: Request, must: bool = False) -> None:
+    def enter(self, request: Request, must: bool = False) -> str | None:
         """Let a request in, until it leaves.
 
         Args:
             request: the request.
             must: let it in whatever the limits are: it is being served.
 
+        Returns:
+            Id of the displaced request, which the caller ends with QUEUE_FULL; None: there is none.
+
         Raises:
             Rejected: it is not taken, and why.
         """
         with self._lock:
-            problem = self._problem(request)
+            problem, displaced = self._problem(request), None
+            if problem is None and not must:
+                problem, displaced = self._find_place(request)
             if problem is not None and not must:
                 raise problem
             self._requests[request.request_id] = request
+            if displaced is not None:
+                self._waiting.discard(displaced)
+                self._displaced.add(displaced)
+            return displaced
 
-    def leave(self, request_id: str) -> bool:
-        """Record the end of a request; return whether this call ended it: one caller does."""
+    def waits(self, request_id: str) -> None:
+        """Record that a request was admitted: it can be displaced until it begins."""
         with self._lock:
-            return self._requests.pop(request_id, None) is not None
+            if request_id in self._requests:
+                self._waiting.add(request_id)
+
+    def begun(self, request_ids: Iterable[str]) -> None:
+        """Record that requests had a step or a segment: they are not displaced any more."""
+        if self._waiting:
+            with self._lock:
+                self._waiting.difference_update(request_ids)
+
+    def leave(self, request_id: str, well: bool = False) -> bool:
+        """Record the end of a request; return whether this call ended it: one caller does.
+
+        Args:
+            request_id: the request.
+            well: it ended without an error: its agent is known.
+        """
+        with self._lock:
+            request = self._requests.pop(request_id, None)
+            self._waiting.discard(request_id)
+            self._displaced.discard(request_id)
+            if request is not None and well:
+                self._known[request.agent] = None
+                self._known.move_to_end(request.agent)
+                if len(self._known) > MOST_AGENTS:
+                    self._known.popitem(last=False)
+            return request is not None
 
     def _problem(self, request: Request) -> Rejected | None:
         limits, agent = self.limits, request.agent
@@ -174,11 +238,6 @@ class RequestGate:
             return unknown_skill_set(request.skill_set, self._skill_sets)
         if request.request_id in self._requests:
             return served_already(request.request_id)
-        if len(self._requests) >= limits.max_requests:
-            return Rejected(
-                ErrorCode.QUEUE_FULL,
-                f"{_served(len(self._requests))}, the most allowed: try later",
-            )
         its_own = sum(other.agent == agent for other in self._requests.values())
         if its_own >= limits.max_requests_per_agent:
             return Rejected(
@@ -186,6 +245,43 @@ class RequestGate:
                 f"{_served(its_own, f' of {quoted(agent)}')}, the most allowed for one agent",
             )
         return None
+
+    def _find_place(self, request: Request) -> tuple[Rejected | None, str | None]:
+        """Return why there is no place for a request, and the id of the one that it displaces."""
+        served = [one for key, one in self._requests.items() if key not in self._displaced]
+        crowd = self._crowd(request, served)
+        if crowd is None:
+            return None, None
+        waiting = [one for one in reversed(crowd) if one.request_id in self._waiting]
+        last = max(waiting, key=lambda one: self._yields(one, served), default=None)
+        if last is None or self._yields(last, served) <= self._yields(request, [*served, request]):
+            full = len(served) >= self.limits.max_requests
+            why = "the most allowed" if full else "and the places left are kept for others"
+            words = f"{_served(len(served))}, {why}: try later"
+            return Rejected(ErrorCode.QUEUE_FULL, words), None
+        return None, last.request_id
+
+    def _crowd(self, request: Request, served: Sequence[Request]) -> list[Request] | None:
+        """Return the requests of which one must go before another fits; None: it fits."""
+        most = self.limits.max_requests
+        shared = most - most // RESERVED
+        plan = isinstance(request, PlanRequest)
+        groups = [
+            (most, list(served)),
+            (shared, [one for one in served if isinstance(one, PlanRequest) == plan]),
+        ]
+        if self._known and request.agent not in self._known:
+            groups.append((shared, [one for one in served if one.agent not in self._known]))
+        full = [group for limit, group in groups if len(group) >= limit]
+        if not full:
+            return None
+        return [one for one in full[0] if all(one in group for group in full)]
+
+    def _yields(self, request: Request, served: Sequence[Request]) -> tuple[bool, bool, int]:
+        """Return how much a request yields to others: the greater, the more."""
+        agent = request.agent
+        urgent = isinstance(request, PlanRequest) and request.time_utility.zero_s <= URGENT.zero_s
+        return agent not in self._known, not urgent, sum(one.agent == agent for one in served)
 
 
 def _served(requests: int, of_agent: str = "") -> str:
@@ -226,10 +322,6 @@ class Timeouts:
     queue_timeout_s: float = 120.0
     drop_late: bool = False
     max_replans: int = 2
-
-
-MOST_AGENTS = 4096
-"""Agents that are remembered, beside those that have a request."""
 
 
 class RequestWatchdog:

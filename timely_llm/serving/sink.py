@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from timely_llm.core.request import Request, Result, StreamChunk
+from timely_llm.core.request import ErrorCode, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.serving.failures import Failures
@@ -62,6 +62,7 @@ class ActiveRequestSink:
 
     def segment(self, segment: Segment) -> None:
         """Pass a segment on."""
+        self._gate.begun((segment.request_id,))
         if segment.request_id in self._gate:
             self._sink.segment(segment)
 
@@ -72,11 +73,12 @@ class ActiveRequestSink:
 
     def ended(self, result: Result) -> None:
         """Pass an end on, if the request has not ended; its place is free, whatever happens."""
-        if self._gate.leave(result.request_id):
+        if self._gate.leave(result.request_id, result.error_code is ErrorCode.NONE):
             self._forward(self._sink.ended, result)
 
     def stepped(self, result: StepResult) -> None:
         """Pass a step on."""
+        self._gate.begun(result.computed)
         self._forward(self._sink.stepped, result)
 
     def _forward(self, publish: Callable[[T], None], what: T) -> None:

@@ -24,6 +24,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
+from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
@@ -145,6 +146,27 @@ def test_what_is_refused_and_why(wrong: str, code: ErrorCode, words: str) -> Non
     with pytest.raises(Rejected, match=words) as refused:
         server.submit(asked)
     assert refused.value.code is code
+    server.close()
+
+
+def test_a_displaced_request_ends_and_the_urgent_one_is_served() -> None:
+    sink, hold = Waiting(), threading.Event()
+    server = serve(sink, "tp();->True;", RequestLimits(max_requests=2))
+    server.submit(request("first"))
+    assert sink.wait_for("first").error_code is ErrorCode.NONE
+    server.post(lambda loop: hold.wait(10))
+    known = server.call(lambda loop: [g.key for g in loop.generations])
+    server.submit(request("a"))
+    server.submit(request("b"))
+    urgent = server.call(lambda loop: server.submit(request("urgent", URGENT)))
+    hold.set()
+    assert known.result(10) == []
+    urgent.result(10)
+    displaced = sink.wait_for("b")
+    assert displaced.error_code is ErrorCode.QUEUE_FULL
+    assert "took its place before it began: try later" in displaced.error_msg
+    assert sink.wait_for("a").error_code is sink.wait_for("urgent").error_code is ErrorCode.NONE
+    assert server.serving == 0
     server.close()
 
 

@@ -16,7 +16,7 @@ from timely_llm.core.events.log import EventLog
 from timely_llm.core.request import ErrorCode, ExecutionReport, Rejected, Request
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import Failures, in_words
-from timely_llm.serving.limits import RequestGate, RequestLimits
+from timely_llm.serving.limits import DISPLACED, RequestGate, RequestLimits
 from timely_llm.serving.loop import Loop, Turn
 from timely_llm.serving.publisher import EventPublisher, Stats
 from timely_llm.serving.server.inbox import Drains, Inbox, InboxItem, Promises, settle
@@ -178,7 +178,9 @@ class Server(LoopQuestions):
         Raises:
             Rejected: the server does not take it, and why.
         """
-        self._gate.enter(request)
+        displaced = self._gate.enter(request)
+        if displaced is not None:
+            self.post(lambda x: x.cancel(displaced, ErrorCode.QUEUE_FULL, DISPLACED), must=True)
         arrival_s = self._clock.now()
         try:
             self._sink.accepted(request)
@@ -424,6 +426,7 @@ class Server(LoopQuestions):
         self._admitted.add(request.request_id)
         try:
             self._made.result().admit(request, arrival_s)
+            self._gate.waits(request.request_id)
         except EngineLost as error:
             self._active_sink.ended(request.refused(ErrorCode.ENGINE_FAILED, str(error)))
             raise
