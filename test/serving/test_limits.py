@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from test.serving.scripted import FIND, Scene, request
-from timely_llm.core.request import ChatMessage, ErrorCode, ReportState, StreamRequest
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    ExecutionReport,
+    ReportState,
+    StreamRequest,
+)
 from timely_llm.core.step import StepPlan
 from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.fcfs import Stream
@@ -24,6 +30,10 @@ class Halting(Stream):
 
     def plan(self, now: float, *others: Any) -> StepPlan:
         return StepPlan(wake_s=now + 0.1) if self.halted else super().plan(now, *others)
+
+
+def alive(agent: str, *open_requests: str) -> ExecutionReport:
+    return ExecutionReport("", agent, ReportState.ALIVE, value="\n".join(open_requests))
 
 
 def question(request_id: str) -> StreamRequest:
@@ -57,6 +67,47 @@ def test_alive_without_a_request_speaks_for_all_of_an_agent() -> None:
         scene.clock.advance(0.5)
         scene.turns(3)
     assert scene.sink.results["r"].error_code is ErrorCode.NONE
+
+
+def test_a_robot_that_was_started_anew_does_not_keep_the_plans_of_its_earlier_life() -> None:
+    scene = Scene({"r": SLOW, "s": SLOW}, REST, Timeouts(client_timeout_s=3.0))
+    scene.loop.admit(request("r", agent="robot"))
+    scene.loop.report(alive("robot", "r"))
+    scene.loop.admit(request("s", agent="robot"))
+    for _ in range(5):
+        scene.clock.advance(1.0)
+        scene.loop.report(alive("robot", "s"))  # its new life has only this one
+        scene.turns(2)
+    assert scene.sink.results["r"].error_code is ErrorCode.CLIENT_SILENT
+    assert [one.key for one in scene.loop.generations] == ["s"]
+
+
+@pytest.mark.parametrize("word", ["all", "progress", "resumed"])
+def test_two_programs_of_one_robot_keep_each_others_plans(word: str) -> None:
+    scene = Scene({"r": SLOW, "s": SLOW}, REST, Timeouts(client_timeout_s=3.0))
+    for name in "rs":
+        scene.loop.admit(request(name, agent="robot"))
+        scene.loop.report(alive("robot", name))
+    for _ in range(5):
+        scene.clock.advance(1.0)
+        scene.loop.report(alive("robot", "s"))
+        if word == "progress":
+            scene.loop.report(ExecutionReport("r", "robot", ReportState.STARTED))
+        else:
+            scene.loop.report(alive("robot", *("r" * (word == "resumed"))))
+        scene.turns(2)
+    assert len(scene.loop.generations) == 2
+
+
+def test_no_agent_claims_a_request_of_another() -> None:
+    scene = Scene({"r": SLOW}, REST, Timeouts(client_timeout_s=3.0))
+    scene.loop.admit(request("r"))
+    scene.loop.report(alive("thief", "r", "unknown"))
+    for _ in range(5):
+        scene.clock.advance(1.0)
+        scene.report("r", ReportState.ALIVE)
+        scene.turns(2)
+    assert len(scene.loop.generations) == 1
 
 
 def test_an_agent_that_never_spoke_is_not_held_to_it() -> None:

@@ -7,7 +7,7 @@ import pytest
 from test.serving.scripted import ARM, FIND, Scene, request
 from timely_llm.core.errors import RequestError
 from timely_llm.core.generation import State
-from timely_llm.core.request import ErrorCode, ReportState
+from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Fcfs, Stream
@@ -57,6 +57,25 @@ def test_reports_about_an_older_epoch_change_nothing() -> None:
     assert generation.due_s == due_s
     scene.report("r", ReportState.FINISHED, 0, epoch=1)
     assert generation.due_s == scene.clock.now()
+
+
+def test_reports_about_another_agents_request_change_nothing_and_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene({"r": AGAIN}, Timely(lead_s=0.2))
+    scene.loop.admit(request("r"))
+    scene.until_segments(1)
+    generation = scene.plans[0]
+    due_s = generation.due_s
+    states = (ReportState.STARTED, ReportState.FINISHED, ReportState.FAILED, ReportState.RETURNED)
+    for number in range(12):
+        scene.loop.report(ExecutionReport("r", "thief", states[number % 4], 0, 1.0))
+    assert scene.loop.generations == [generation]
+    assert generation.due_s == due_s
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{count} changed nothing: the last one was of 'thief' about request 'r' of another agent"
+        for count in ("1 report", "10 reports")
+    ]
 
 
 @pytest.mark.parametrize("policy", [Timely(lead_s=0.2), Stream(), Fcfs()])

@@ -22,7 +22,7 @@ CLIENT = """
 import sys, time
 from timely_llm.ros.client.plan import PlanClient
 client = PlanClient("victim", "patient", alive_period_s=0.1)
-task = client.submit("Look.", request_id="orphan")
+task = client.submit("Look.", request_id=sys.argv[1])
 print(next(task.segments()).text, flush=True)
 time.sleep(600)
 """
@@ -102,12 +102,15 @@ def test_the_request_of_a_client_that_was_killed_is_freed(
     submit(client, "silent")  # its agent never sent a report, so its silence does not count
     script = tmp_path / "victim.py"
     script.write_text(CLIENT)
-    victim = start(str(script))
+    victim = start(str(script), "orphan")
     client.until(lambda: "mf(50);" in victim.output or victim.popen.poll() is not None)
     client.until_listed({"silent": "blocked", "orphan": "blocked"})
+    again = start(str(script), "anew")  # under the same name: it does not keep the orphan alive
+    client.until(lambda: "mf(50);" in again.output or again.popen.poll() is not None)
     victim.popen.kill()
-    client.until_listed({"silent": "blocked"})
+    client.until_listed({"silent": "blocked", "anew": "blocked"})
     client.call(srv.CancelRequest, "cancel_request", request_id="silent")
+    client.call(srv.CancelRequest, "cancel_request", request_id="anew")
     client.until(lambda: client.stats[-1].free_kv_tokens == free)
     assert client.stats[-1].silent == 1
 

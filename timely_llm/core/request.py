@@ -282,7 +282,8 @@ class ExecutionReport:
         duration_s: seconds that the segment took (FINISHED, FAILED), else 0; 0 with FINISHED: it
             was skipped.
         value: a blocking skill's return value as text, or the reason of a failure; any length,
-            since the server reads only its beginning.
+            since the server reads only its beginning. ALIVE with an empty request_id: the requests
+            that the client has open, one id a line; empty: all requests of the agent.
         epoch: epoch of the segment; a report about an older epoch counts as ALIVE.
 
     Raises:

@@ -330,6 +330,11 @@ class RequestWatchdog:
     Any client may report in any name: of agents that have no request only the `MOST_AGENTS` that
     were heard of last are remembered.
 
+    A client that lists its open requests claims them: they then need its words, and those of
+    another client of the same agent do not count. So the requests of a robot's earlier life end in
+    time although the robot was started anew under the same name, and two programs of one robot do
+    not end each other's requests.
+
     Args:
         timeouts: the times.
 
@@ -342,6 +347,7 @@ class RequestWatchdog:
         self.robot_time = SAME
         # On the loop's clock and the robots'. The one that was silent longest comes first.
         self._last_seen_s: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._claimed_s: dict[str, tuple[float, float]] = {}  # by request, likewise
 
     @property
     def agents(self) -> int:
@@ -353,6 +359,15 @@ class RequestWatchdog:
         self._last_seen_s[agent] = now, self.robot_time.to_robot(now)
         self._last_seen_s.move_to_end(agent)
 
+    def claim(self, request_id: str, now: float) -> None:
+        """Record that the client that has a request open listed it."""
+        self._claimed_s[request_id] = now, self.robot_time.to_robot(now)
+
+    def speak_for(self, request_ids: Iterable[str], now: float) -> None:
+        """Record words about requests; claims are renewed, and none is made."""
+        for request_id in self._claimed_s.keys() & set(request_ids):
+            self.claim(request_id, now)
+
     def forget(self, now: float, served: Iterable[Generation] = ()) -> None:
         """Drop agents that were silent for longer than the timeouts, and the oldest of too many.
 
@@ -360,6 +375,10 @@ class RequestWatchdog:
             now: seconds on the loop's clock.
             served: the requests being served: their agents are not too many.
         """
+        if self._claimed_s:
+            served = list(served)
+            keys = {generation.key for generation in served}
+            self._claimed_s = {key: at for key, at in self._claimed_s.items() if key in keys}
         waited_s = 2 * self.timeouts.client_timeout_s
         oldest = now - waited_s, self.robot_time.to_robot(now) - waited_s
         while self._last_seen_s and _before(next(iter(self._last_seen_s.values())), oldest):
@@ -401,7 +420,8 @@ class RequestWatchdog:
 
     def _silence_s(self, generation: Generation) -> float:
         limit_s = self.timeouts.client_timeout_s
-        heard_s, heard_robot_s = self._last_seen_s.get(generation.request.agent, _NEVER)
+        seen_s = self._last_seen_s.get(generation.request.agent, _NEVER)
+        heard_s, heard_robot_s = self._claimed_s.get(generation.key, seen_s)
         # Words of long before the request are of another life of the agent.
         if heard_s < generation.arrival_s - limit_s:
             return math.inf

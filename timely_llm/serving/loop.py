@@ -141,7 +141,7 @@ class Loop:
         self._given = GivenPlans(self._pool, self._events, lead_s)
         self._reports = Reports(
             self._pool, engine, self._removals, self.prompts, self._admission, self._events,
-            self._watchdog.timeouts.max_replans, clock.now,
+            self._watchdog, clock.now,
         )  # fmt: skip
 
     @property
@@ -315,7 +315,6 @@ class Loop:
         """Take a report; one about another agent's request or an older epoch changes nothing."""
         self._see_robot_time()
         now = self._clock.now()
-        self._watchdog.seen(report.agent, now)
         self._reports.take(report, now)
 
     def end_undelivered(self, generation: Generation, error: str) -> None:

@@ -10,17 +10,21 @@ from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent, RunEvent
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
+from timely_llm.core.text import count_of, quoted
 from timely_llm.core.time_utility import URGENT
 from timely_llm.engines.contract import Engine
 from timely_llm.serving.admission import Admission
 from timely_llm.serving.delivery import PlanDelivery, correct
 from timely_llm.serving.failures import in_words
+from timely_llm.serving.limits import RequestWatchdog
 from timely_llm.serving.pool import Pool
 from timely_llm.serving.prompts import SkillSetPrompts
 from timely_llm.serving.removals import Removals
 from timely_llm.skills.skill_set import MAX_VALUE_CHARACTERS, one_line
 
 log = logging.getLogger(__name__)
+MAX_LIST_CHARACTERS = 65_536
+"""Read characters of a client's list of open requests."""
 
 
 class Reports:
@@ -33,8 +37,12 @@ class Reports:
         prompts: the known skill sets.
         admission: makes the generations of new epochs.
         events: takes reports, answers and new plans.
-        max_replans: most new plans that this server makes for a request with failed segments.
+        watchdog: learns of each word of an agent; its timeouts have the most new plans that this
+            server makes for a request with failed segments.
         now: returns seconds on the loop's clock.
+
+    Attributes:
+        foreign: reports about a request of another agent than the report names; they were ignored.
     """
 
     def __init__(
@@ -45,7 +53,7 @@ class Reports:
         prompts: SkillSetPrompts,
         admission: Admission,
         events: list[RunEvent],
-        max_replans: int,
+        watchdog: RequestWatchdog,
         now: Callable[[], float],
     ) -> None:
         self._pool = pool
@@ -54,11 +62,18 @@ class Reports:
         self._prompts = prompts
         self._admission = admission
         self._events = events
-        self._max_replans = max_replans
+        self._watchdog = watchdog
+        self.foreign = 0
         self._now = now
 
     def take(self, report: ExecutionReport, now: float) -> None:
         """Take a report; one about another agent's request or an older epoch changes nothing."""
+        if report.request_id in self._pool and not self._pool.of_agent(
+            report.request_id, report.agent
+        ):
+            self._ignore(report)
+            return
+        self._hear(report, now)
         delivery = self._pool.of_agent(report.request_id, report.agent)
         if not isinstance(delivery, PlanDelivery):
             return  # an answer is not executed
@@ -82,6 +97,30 @@ class Reports:
             last = report.index == len(generation.segments) - 1
             if report.state is ReportState.FINISHED and last:
                 self._executed(delivery, report.value)
+
+    def _ignore(self, report: ExecutionReport) -> None:
+        """Count a report about another agent's request; the log has the 1st, 10th, 100th."""
+        self.foreign += 1
+        if str(self.foreign).strip("0") == "1":
+            log.warning(
+                "%s changed nothing: the last one was of %s about request %s of another agent",
+                count_of(self.foreign, "report"), quoted(report.agent), quoted(report.request_id),
+            )  # fmt: skip
+
+    def _hear(self, report: ExecutionReport, now: float) -> None:
+        """Record for which requests an agent has spoken."""
+        agent = report.agent
+        self._watchdog.seen(agent, now)
+        if report.request_id:
+            self._watchdog.speak_for([report.request_id], now)
+        elif report.state is ReportState.ALIVE and report.value:
+            for key in report.value[:MAX_LIST_CHARACTERS].split("\n"):
+                if self._pool.of_agent(key, agent):
+                    self._watchdog.claim(key, now)
+        else:
+            served = (one.request for one in self._pool.generations)
+            its_own = (one.request_id for one in served if one.agent == agent)
+            self._watchdog.speak_for(its_own, now)
 
     def _learn(
         self, generation: PlanGeneration, report: ExecutionReport
@@ -145,7 +184,7 @@ class Reports:
             failure += "; a plan written by hand is not replaced by one of the model's"
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
             return
-        if generation.epoch - generation.request.epoch >= self._max_replans:
+        if generation.epoch - generation.request.epoch >= self._watchdog.timeouts.max_replans:
             self._pool.end(generation, ErrorCode.EXECUTION_FAILED, failure)
             return
         skill_set = self._prompts.known(generation.request.skill_set).skill_set

@@ -344,11 +344,11 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         with self._lock:
             for request_id in [i for i, task in self._tasks.items() if task.done]:
                 del self._tasks[request_id]
-            open_now = bool(self._tasks)
+            open_now = "\n".join(self._tasks)
         now = time.monotonic()
         if open_now and now >= self._alive_s + self._alive_period_s:
             self._alive_s = now
-            self._node.report(ExecutionReport("", self.agent, ReportState.ALIVE))
+            self._node.report(ExecutionReport("", self.agent, ReportState.ALIVE, value=open_now))
 
     def _check_liveness(self) -> None:
         lost = self._node.tick()
