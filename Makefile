@@ -1,5 +1,6 @@
 # make demo | test | test-fast | test-faults | test-long | test-ros | test-launch | test-colcon |
-#      test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels | footprint | release-check | lint | same | clean
+#      test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels | footprint |
+#      release-check | audit | sbom | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
 
@@ -8,6 +9,7 @@ VENV ?= .venv
 VLLM_VENV ?= .venv-vllm
 RAY_PACKAGES ?= .ray-packages
 LOWEST_VENV ?= .venv-lowest
+AUDIT_VENV ?= .venv-audit
 # A wheel, and the interfaces in the source tree, have the type support of one distribution.
 export ROS_WHEELS ?= $(if $(ROS_DISTRO),none,jazzy)
 ROS_CONSTRAINTS := $(wildcard constraints-$(ROS_WHEELS).txt)
@@ -28,7 +30,7 @@ SHARED_FILES := $(shell find launch config examples models -type f -not -path '*
 
 .PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm \
 	test-vllm-ray test-ray \
-	check-vllm test-lowest wheels footprint release-check lint same no-base clean install switch
+	check-vllm test-lowest wheels footprint release-check audit sbom lint same no-base clean install switch
 
 demo: install
 	timely-llm demo
@@ -137,6 +139,27 @@ footprint:
 release-check:
 	$(PYTHON) -m tools.release
 
+# Known vulnerabilities of the versions that CI installs; it asks PyPI. --strict: a package that the
+# service does not know fails, instead of passing unchecked.
+audit: $(AUDIT_VENV)/.installed
+	$(AUDIT_VENV)/bin/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+		--requirement constraints.txt $(addprefix --requirement ,$(ROS_CONSTRAINTS)) || { \
+		echo "audit: not passed: a version is vulnerable, or the service of PyPI does not answer for it" \
+		>&2; exit 1; }
+
+# What is installed, as CycloneDX JSON.
+sbom: install $(AUDIT_VENV)/.installed
+	mkdir -p dist
+	$(AUDIT_VENV)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file dist/timely_llm.cdx.json $(VENV)/bin/python
+
+# Neither is a dependency of the package.
+$(AUDIT_VENV)/.installed:
+	$(PYTHON) -m venv $(AUDIT_VENV)
+	touch $(AUDIT_VENV)/COLCON_IGNORE
+	$(AUDIT_VENV)/bin/python -m pip install --quiet 'pip-audit>=2.9' 'cyclonedx-bom>=7'
+	touch $@
+
 # What the working tree does otherwise than a commit, and its size beside it: make same BASE=da21afc;
 # some minutes. Of some kinds of behaviour: make same BASE=da21afc ONLY=help,config.
 same: $(if $(BASE),install,no-base)
@@ -178,6 +201,6 @@ $(VENV)/.shared: $(INSTALLED) $(SHARED_FILES)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM_VENV) $(LOWEST_VENV) $(RAY_PACKAGES) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VLLM_VENV) $(LOWEST_VENV) $(AUDIT_VENV) $(RAY_PACKAGES) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf timely_llm/msg timely_llm/srv timely_llm/action timely_llm/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -37,6 +37,28 @@ def most_positions(model: str | Path) -> int:
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
 
+def check_weights(model: str | Path) -> None:
+    """Check that the weights of a model folder are in safetensors, which hold no code.
+
+    A pickle, as `torch.save` writes it, runs code of its author when it is read. The engines load
+    nothing else than safetensors, also from the hub.
+
+    Raises:
+        ModelError: the folder has no safetensors.
+    """
+    folder = Path(model)
+    if not folder.is_dir() or any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(
+        path.name for path in folder.iterdir() if path.suffix in {".bin", ".ckpt", ".pt", ".pth"}
+    )
+    found = f", and {pickled[0]} is a pickle, which can run code" if pickled else ""
+    raise ModelError(
+        f"the model {str(model)!r} has no weights in *.safetensors{found}: save it with"
+        " save_pretrained of the library transformers"
+    )
+
+
 class HubTokenizer:
     """A model's tokenizer and chat template.
 

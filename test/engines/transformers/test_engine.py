@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable
@@ -176,6 +177,7 @@ def test_models_that_are_not_supported(
 
 def test_an_encoder_is_no_decoder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
+    (tmp_path / "model.safetensors").touch()
     with pytest.raises(ModelError, match="cannot load"):
         TransformersEngine(tmp_path, device=DEVICE)
 
@@ -211,6 +213,32 @@ def test_broken_files(llama: Path, tmp_path: Path, file: str, content: str | Non
         TransformersEngine(model, device=DEVICE)
     assert str(model) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_pickled_weights_are_refused_unread(llama: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    model = tmp_path / "model"
+    shutil.copytree(llama, model)
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(f"cos\nsystem\n(S'touch {ran}'\ntR.".encode())
+    with pytest.raises(ModelError, match=r"pytorch_model\.bin is a pickle, which can run code"):
+        TransformersEngine(model, device=DEVICE)
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_that_comes_with_a_model_never_runs(llama: Path, tmp_path: Path, file: str) -> None:
+    ran = tmp_path / "ran"
+    model = tmp_path / "model"
+    shutil.copytree(llama, model)
+    (model / "theirs.py").write_text(f"import pathlib; pathlib.Path({str(ran)!r}).touch()")
+    config = json.loads((model / file).read_text())
+    config |= {"model_type": "theirs", "tokenizer_class": "Theirs"}
+    config["auto_map"] = {"AutoConfig": "theirs.Theirs", "AutoTokenizer": ["theirs.Theirs", None]}
+    (model / file).write_text(json.dumps(config))
+    with contextlib.suppress(ModelError):
+        TransformersEngine(model, device=DEVICE)
+    assert not ran.exists()
 
 
 def test_impossible_options(llama: Path) -> None:

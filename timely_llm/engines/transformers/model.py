@@ -22,7 +22,7 @@ from transformers.utils import logging
 
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.engines.sequences import AdmittedSequence, SequenceState
-from timely_llm.engines.tokenizer import max_positions
+from timely_llm.engines.tokenizer import check_weights, max_positions
 from timely_llm.engines.transformers.attention import NAME, Attention, AttentionCall
 from timely_llm.engines.transformers.kv_pool import LayerShape
 
@@ -349,14 +349,16 @@ def _load(name: str, dtype: torch.dtype, device: str) -> Any:
         raise ModelError(f"there is no model folder {name!r}: give a folder or an id of the hub")
     if folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelError(f"{name!r} is no model folder: it has no config.json")
+    check_weights(folder)
     logging.disable_progress_bar()  # type: ignore[no-untyped-call] # logs of nodes show no progress bars
     try:
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if config.is_encoder_decoder:
             raise ModelError(f"{name!r} is an encoder-decoder: only decoders can be served")
         model: Any = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, attn_implementation=NAME, trust_remote_code=False
-        )
+            name, dtype=dtype, attn_implementation=NAME, trust_remote_code=False,
+            use_safetensors=True,
+        )  # fmt: skip
         return model.eval().to(device)
     except ModelError:
         raise

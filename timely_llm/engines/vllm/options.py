@@ -16,6 +16,7 @@ from vllm.usage.usage_lib import UsageContext
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.connectors import check_connector, transfer_config
+from timely_llm.engines.vllm.loading import LOAD_FORMATS, check_loading
 from timely_llm.engines.vllm.runner import (
     MOST_SUSPENDED,
     SLOW_LINK,
@@ -76,11 +77,14 @@ def engine_config(
         engine_args: options of vLLM, in addition to the ones set here or instead of them.
 
     Raises:
-        EngineError: an option is one of `OURS`, speculative decoding has another drafter than
-            n-grams, the model runner cannot start here, or the model keeps other state than KV.
+        ModelError: the model has no weights in safetensors.
+        EngineError: an option is one of `OURS` or loads code, speculative decoding has another
+            drafter than n-grams, the model runner cannot start here, or the model keeps other
+            state than KV.
     """
     for name in sorted(OURS & engine_args.keys()):
         raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
+    check_loading(model, engine_args)
     speculative_tokens = _speculative_tokens(engine_args)
     ahead = engine_args.get("async_scheduling", False)
     stages = engine_args.get("pipeline_parallel_size", 1)
@@ -118,6 +122,7 @@ def engine_config(
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
         "trust_remote_code": False,
+        "load_format": LOAD_FORMATS[0],
         "enforce_eager": current_platform.is_cpu(),
         "max_cudagraph_capture_size": _graph_tokens(limits, engine_args),
         **runner.options(rows, most_live, limits.max_step_tokens, speculative_tokens),
