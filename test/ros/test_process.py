@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 import rclpy
@@ -12,6 +16,7 @@ from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.task import Future
 
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import process
 
 
@@ -91,3 +96,54 @@ def test_each_spin_begins_without_the_signals_of_the_one_before() -> None:
     calm = Executor(lambda: None)
     process.spin(calm, lambda: calm.done < 3)  # type: ignore[arg-type]
     assert calm.done == 3
+
+
+def secured(keystore: Path | None, strategy: str, enclave: str = "/") -> dict[str, str]:
+    """Return the environment of a process that should be secured."""
+    return {
+        "ROS_SECURITY_ENABLE": "true", "ROS_SECURITY_STRATEGY": strategy,
+        "ROS_SECURITY_KEYSTORE": str(keystore or ""), "ROS_SECURITY_ENCLAVE_OVERRIDE": enclave,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_node_that_must_be_secured_and_has_no_enclave_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool
+) -> None:
+    (tmp_path / "enclaves").mkdir()
+    for name, value in secured(tmp_path if exists else None, "Enforce", "/robot").items():
+        monkeypatch.setenv(name, value)
+    lacks = "enclaves/robot'" if exists else "ROS_SECURITY_KEYSTORE names no folder"
+    with pytest.raises(ConfigurationError, match=f"ROS_SECURITY_ENABLE is true, and .*{lacks}"):
+        process.check_security(())
+    (tmp_path / "enclaves" / "robot").mkdir()
+    if exists:
+        process.check_security(())
+    monkeypatch.setenv("ROS_SECURITY_ENABLE", "false")
+    process.check_security(())
+
+
+@pytest.mark.parametrize("keystore", [False, True])
+def test_a_node_says_that_it_is_not_secured(tmp_path: Path, keystore: bool) -> None:
+    """The wheels' Fast DDS has no security plugins: a node with a keystore cannot start."""
+    (tmp_path / "enclaves").mkdir()
+    code = (
+        "from timely_llm.ros import process; import rclpy, sys\n"
+        "def work():\n"
+        "    with process.ros([]): rclpy.create_node('a'); print('made')\n"
+        "sys.exit(process.exit_status('a', work))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], text=True, capture_output=True, timeout=60,
+        env={**os.environ, **secured(tmp_path if keystore else None, "Permissive")},
+    )  # fmt: skip
+    if keystore and done.returncode:
+        assert (
+            done.stderr.strip()
+            .splitlines()[-1]
+            .startswith("a: ROS_SECURITY_ENABLE is true, and this Fast DDS has no security plugins")
+        )
+        assert "Traceback" not in done.stderr
+    else:
+        assert done.stdout == "made\n"
+        assert keystore or "this node is NOT secured" in done.stderr

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,7 +26,7 @@ from rclpy.signals import SignalHandlerOptions
 
 from timely_llm.core.errors import ConfigurationError, TimelyError
 from timely_llm.core.requirements import EXECUTORS, executors, explained, rclpy_version
-from timely_llm.core.text import sentence
+from timely_llm.core.text import quoted, sentence
 from timely_llm.processes import signals
 from timely_llm.ros import parameters
 from timely_llm.ros.guarded import Guard
@@ -35,8 +37,50 @@ PLACE = re.compile(r",? at /\S+\.c(pp)?:\d+")
 
 def reason(error: Exception) -> str:
     """Return an error's message on one line, without places in the sources of ROS."""
+    if NO_PLUGINS in str(error):
+        return (
+            "ROS_SECURITY_ENABLE is true, and this Fast DDS has no security plugins, as that of the"
+            " ROS wheels on PyPI: install ROS by apt or colcon, or unset ROS_SECURITY_ENABLE"
+        )
     words = PLACE.sub("", str(error)).removeprefix("failed to initialize rcl: ")
     return " ".join(words.split())
+
+
+NO_PLUGINS = "security libraries"
+"""Words of Fast DDS in its error when it was built without security."""
+
+
+def check_security(args: Sequence[str] | None) -> None:
+    """Warn that a node will not be secured although ROS 2's security (SROS2) is switched on.
+
+    rcl reads the same variables. With any strategy but Enforce it goes on unsecured.
+
+    Args:
+        args: the process's arguments; None: those of the program.
+
+    Raises:
+        ConfigurationError: with the strategy Enforce.
+    """
+    if os.environ.get("ROS_SECURITY_ENABLE") != "true":
+        return
+    keystore = os.environ.get("ROS_SECURITY_KEYSTORE", "")
+    words = list(sys.argv if args is None else args)
+    named = words[words.index("--enclave") + 1 :][:1] if "--enclave" in words else []
+    enclave = os.environ.get("ROS_SECURITY_ENCLAVE_OVERRIDE") or "".join(named) or "/"
+    folder = Path(keystore, "enclaves", enclave.strip("/"))
+    if keystore and folder.is_dir():
+        return
+    lacks = (
+        f"there is no folder {quoted(str(folder))}" if keystore
+        else "ROS_SECURITY_KEYSTORE names no folder"
+    )  # fmt: skip
+    problem = f"ROS_SECURITY_ENABLE is true, and {lacks}"
+    make = "make keystore and enclave with `ros2 security`"
+    if os.environ.get("ROS_SECURITY_STRATEGY") == "Enforce":
+        raise ConfigurationError(f"{problem}: {make}, or unset ROS_SECURITY_ENABLE")
+    get_logger("timely_llm").warning(
+        f"{problem}: this node is NOT secured; {make}, and set ROS_SECURITY_STRATEGY=Enforce"
+    )
 
 
 POLL_S = 0.1
@@ -92,9 +136,11 @@ def ros(args: list[str] | None) -> Iterator[None]:
     SIGINT, SIGTERM and SIGHUP raise a KeyboardInterrupt instead.
 
     Raises:
-        ConfigurationError: ROS does not understand the arguments, or a file in them.
+        ConfigurationError: ROS does not understand the arguments, or a file in them, or cannot
+            secure the node with the strategy Enforce.
     """
     parameters.take(args)
+    check_security(args)
     try:
         rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:
@@ -185,6 +231,8 @@ def exit_status(name: str, work: Callable[[], None]) -> int:
         _say_ended(name)
     except Exception as error:
         if not _interrupt.signum:
+            if NO_PLUGINS in str(error):
+                return _failed(name, ConfigurationError(reason(error)))
             if (known := explained(error)) is None:
                 raise
             return _failed(name, known)

@@ -41,7 +41,7 @@ from timely_llm.ros.conversions import (
     stamped,
 )
 from timely_llm.ros.guarded import Guarded
-from timely_llm.ros.process import reason
+from timely_llm.ros.process import check_security, reason
 from timely_llm.ros.simulation import Simulation
 
 POLL_S = 0.1
@@ -109,6 +109,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         self.stopped = False
         self._reported_s = -math.inf
         self._context = Context()
+        check_security(())
         try:
             # No arguments: the program's arguments are for its own nodes.
             rclpy.init(
