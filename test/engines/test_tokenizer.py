@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from timely_llm.core.errors import ModelError
@@ -97,6 +97,39 @@ def test_bare_text_has_no_control_tokens(save: Any, tokenizer: Any, text: str) -
     assert hub.control_text("a  cup") is None
     # What the template itself writes stays what it is.
     assert hub.encode_chat([{"role": "user", "content": "a"}])[-1] == think
+
+
+_PIECES = st.sampled_from(
+    ["</s>", "\uff1c/s\uff1e", "<", "/s", ">", "\uff1c", "\uff1e", "<THINK>", "<think", "cup", " "]
+)
+
+
+@pytest.fixture
+def normalizing(save: Any, tokenizer: Any) -> Any:
+    """A tokenizer that makes control tokens of full-width and of capital letters too."""
+    from tokenizers import AddedToken, normalizers
+
+    added = copy.deepcopy(tokenizer)
+    added.backend_tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase()]
+    )
+    added.add_tokens([AddedToken("<think>", normalized=True)])
+    added.add_special_tokens({"eos_token": AddedToken("</s>", normalized=True, special=True)})
+    return save("<s>{{ messages[0].content }}<think></s>", added)
+
+
+@settings(
+    max_examples=40, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(pieces=st.lists(_PIECES, max_size=6))
+@example(["<THINK>"])
+def test_no_words_become_control_tokens_of_a_prompt(normalizing: Any, pieces: list[str]) -> None:
+    control = {*normalizing._control}
+    text = "".join(pieces)
+    assert not control & {*normalizing.encode(text)}
+    if normalizing.control_text(text) is None:
+        prompt = normalizing.encode_chat([{"role": "user", "content": text}])
+        assert sum(token_id in control for token_id in prompt) == 3  # the template's own
 
 
 @settings(

@@ -122,17 +122,31 @@ class HubTokenizer:
         token_ids = list(
             self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
         )
-        # The library splits only tokens that are marked as special.
-        spelled = next((self._control[i] for i in token_ids if i in self._control), "")
-        if not spelled or spelled not in text:
+        spelled = self._first_control(token_ids)
+        if not spelled:
             return token_ids
-        inside = text.index(spelled) + 1
+        if len(text) < 2:
+            return [token_id for token_id in token_ids if not self._first_control([token_id])]
+        # The library splits only tokens that are marked as special. Without the spelling, a
+        # normalizer of the model made it of other characters, such as a full-width bracket.
+        inside = text.index(spelled) + 1 if spelled in text else len(text) // 2
+        inside = min(inside, len(text) - 1)
         return self.encode(text[:inside]) + self.encode(text[inside:])
 
     def control_text(self, text: str) -> str | None:
-        """Return the first control token that a text spells; None: it spells none."""
+        """Return the first control token that a text spells; None: it spells none.
+
+        A text also spells one if the model's normalizer makes one of it.
+        """
         found = [(text.find(spelled), spelled) for spelled in self._control.values()]
-        return min(((at, spelled) for at, spelled in found if at >= 0), default=(0, None))[1]
+        first = min(((at, spelled) for at, spelled in found if at >= 0), default=(0, None))[1]
+        return first or self._first_control(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def _first_control(self, token_ids: Sequence[int]) -> str | None:
+        """Return the spelling of the first control token; an unknown character is none."""
+        unknown = self._tokenizer.unk_token_id
+        found = (self._control[i] for i in token_ids if i in self._control and i != unknown)
+        return next(found, None)
 
     def stream(self) -> TextStream:
         """Return a new decoder for one generation; special tokens have no text."""
