@@ -30,8 +30,8 @@ from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
 from timely_llm.demo.report import as_json, print_report, save_pictures
 from timely_llm.demo.run import run
+from timely_llm.demo.settings import CLOUD_PACE, EDGE_PACE, OWN_CLOUD, DemoSettings
 from timely_llm.demo.settings import ROBOTS as KINDS
-from timely_llm.demo.settings import DemoSettings
 from timely_llm.engines.registry import ENGINES, EXTRAS
 from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
@@ -112,6 +112,19 @@ LEAD = click.FloatRange(-1.0, 3600.0)
     help="Plan servers. Several have a dispatcher and unlike paces, and one is killed midway and"
     " started again; their engine is simulated if --engine is not given.",
 )
+@click.option(
+    "--cloud",
+    metavar="URL",
+    help=f"Base of a cloud's OpenAI-compatible API; all people ask for its help. `{OWN_CLOUD}`: one"
+    f" of this machine at the pace of {CLOUD_PACE}, which is killed midway. If they are not given:"
+    f" 4 people, 2 robots, and the pace {EDGE_PACE}.",
+)
+@click.option("--cloud-model", metavar="NAME", help="Name of the cloud's model.")
+@click.option(
+    "--cloud-key-variable",
+    metavar="NAME",
+    help="Name of the environment variable with the cloud's key; no key is sent if not given.",
+)
 @click.option("--output", type=FOLDER, default=Path("demo"), help="Folder for logs and pictures.")
 @click.option("--json", "json_file", type=OutputFile(), help="Write the numbers to this file.")
 @click.option(
@@ -128,13 +141,21 @@ LEAD = click.FloatRange(-1.0, 3600.0)
 def demo(
     robots: int, conversations: int, duration: float, bursts: float, seed: int, robot: str,
     failures: float, policies: tuple[str, ...], model: str, engine: str, pace: str, lead_s: float,
-    constrained: bool, explain: bool, servers: int, output: Path, json_file: Path | None,
-    plain: bool, namespace: str, domain: int | None,
+    constrained: bool, explain: bool, servers: int, cloud: str | None, cloud_model: str | None,
+    cloud_key_variable: str | None, output: Path, json_file: Path | None, plain: bool,
+    namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Run a server with robots and people who ask it, and show what they get, and when."""
     need_ros()
     if servers > 1 and not _is_given("engine"):
         engine = "simulated"
+    if cloud:
+        _check_cloud(cloud, cloud_model or "", cloud_key_variable or "")
+        robots = robots if _is_given("robots") else 2
+        conversations = conversations if _is_given("conversations") else 4
+        pace = pace if _is_given("pace") else EDGE_PACE
+    elif cloud_model or cloud_key_variable:
+        raise click.UsageError("--cloud-model and --cloud-key-variable need --cloud URL")
     need(f"the demo with the engine {engine}", "reports", *EXTRAS[engine])
     settings = DemoSettings(
         robots=robots,
@@ -152,6 +173,9 @@ def demo(
         explain=explain,
         output=output,
         servers=servers,
+        cloud=cloud or "",
+        cloud_model=cloud_model or "",
+        cloud_key_variable=cloud_key_variable or "",
         namespace=namespace,
         domain=random_domain() if domain is None else domain,
     )
@@ -172,6 +196,18 @@ def show(
         write_json(json_file, as_json(settings, runs))
         files.append(json_file)
     print_report(console, settings, runs, files)
+
+
+def _check_cloud(url: str, model: str, key_variable: str) -> None:
+    """Raise one sentence if a cloud cannot be asked."""
+    need("a demo with a cloud", "cloud")
+    if url == OWN_CLOUD:
+        if model or key_variable:
+            raise click.UsageError(f"--cloud {OWN_CLOUD} has no other model and needs no key")
+        return
+    from timely_llm.cloud.settings import CloudSettings  # most demos have no cloud
+
+    CloudSettings(url, model, key_variable).key()
 
 
 def _is_given(option: str) -> bool:

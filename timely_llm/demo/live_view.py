@@ -13,6 +13,7 @@ from rich.text import Text
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import DeliveredSegment, PlanHistory, StreamHistory
+from timely_llm.demo.help_rows import ALONE, OPENING, help_line, source_of
 from timely_llm.demo.progress import step_rate
 from timely_llm.demo.server_rows import named, server_table
 from timely_llm.demo.settings import DemoSettings
@@ -80,9 +81,12 @@ class LiveView:
         )
         for row in [(facts, counts)] if wide else [(facts, ""), (counts, "")]:
             header.add_row(*row)
+        if self._settings.cloud:
+            header.add_row(help_line(self._settings.cloud_name, history, now_s), "")
         servers = self._settings.paces if self._settings.server_names else {}
         stages = recent_use(history, now_s) if not servers else []
         free = self._console.height - sum(len(rows) + 1 for rows in (servers, stages) if rows)
+        free -= bool(self._settings.cloud)
         robots, people = _heights(history, free)
         return Group(
             Panel(header, border_style="dim"),
@@ -90,7 +94,11 @@ class LiveView:
             *([stage_table(stages)] if stages else []),
             _robots(history, now_s, robots, self._console.width, bool(servers)),
             *(
-                [people_table(history, now_s, people, wide, bool(servers))]
+                [
+                    people_table(
+                        history, now_s, people, wide, bool(servers), bool(self._settings.cloud)
+                    )
+                ]
                 if history.people
                 else []
             ),
@@ -247,16 +255,20 @@ def _margin(delivered: DeliveredSegment) -> Text:
 
 
 def people_table(
-    history: History, now_s: float, height: int, wide: bool, several: bool = False
-) -> RenderableType:
+    history: History, now_s: float, height: int, wide: bool, several: bool = False,
+    cloud: bool = False,
+) -> RenderableType:  # fmt: skip
     """Return a table with a row for each person, `height` at most; those with an answer first.
 
-    With several servers, each row has the one that makes the answer.
+    With several servers, each row has the one that makes the answer. With a cloud, it has the
+    source of the newest words.
     """
     table = Table(expand=True, box=None, padding=(0, wide, 0, 1), header_style="dim")
     table.add_column("person", no_wrap=True)
     table.add_column("class", no_wrap=True, width=5)
     table.add_column("hears or reads", no_wrap=True, ratio=1)
+    if cloud:
+        table.add_column("words of", no_wrap=True, width=len(ALONE))
     table.add_column("credit", no_wrap=True, width=CREDIT_BARS[wide] + 8)
     table.add_column("generation", no_wrap=True, width=10)
     if several:
@@ -273,14 +285,14 @@ def people_table(
     for agent, talks in rows[:height]:
         name = history.people[agent]
         kind = Text(name, CLASS_STYLE.get(name, "blue"))
-        table.add_row(agent, kind, *_person_row(talks, now_s, wide, several))
+        table.add_row(agent, kind, *_person_row(talks, now_s, wide, several, cloud))
     if len(rows) > height:
         table.add_row("…", "", Text(f"and {len(rows) - height} more", "dim"))
     return table
 
 
 def _person_row(
-    talks: list[StreamHistory], now_s: float, wide: bool, several: bool
+    talks: list[StreamHistory], now_s: float, wide: bool, several: bool, cloud: bool
 ) -> list[RenderableType]:
     if not talks:
         return [Text("has not asked yet", "dim")]
@@ -289,6 +301,7 @@ def _person_row(
     counts = [Text(str(len(talk.chunks))), _number(talk.ttft_s, ".2f", " s")] if wide else []
     return [
         _hears(talk, now_s),
+        *([_source(talk)] if cloud else []),
         _credit(talk, now_s, CREDIT_BARS[wide]),
         Text(generation, GENERATION_STYLE[generation]),
         *([named(talk.server)] if several else []),
@@ -297,6 +310,11 @@ def _person_row(
         _kept(talks, now_s),
         _stalls(talks),
     ]
+
+
+def _source(talk: StreamHistory) -> Text:
+    words = source_of(talk, talk.part) if talk.chunks else ""
+    return Text(words, {OPENING: "dim", ALONE: "yellow"}.get(words, "cyan"))
 
 
 def _takes_in(talk: StreamHistory, now_s: float) -> bool:

@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 
 from timely_llm.core.events.history import History
+from timely_llm.demo.help_rows import help_line
 from timely_llm.demo.settings import DemoSettings
 
 
@@ -41,8 +42,11 @@ class ProgressLines:
             self._say(
                 f"{self._policy}: {now_s - history.origin_s:.0f} s, {len(history.asked)} requests, "
                 f"{history.served} served, {_answered(history)}{running} generating, "
-                f"{step_rate(history, now_s)}{_servers(history)}"
+                f"{step_rate(history, now_s)}{_servers(history)}{self._cloud(history, now_s)}"
             )
+
+    def _cloud(self, history: History, now_s: float) -> str:
+        return f", {help_line('', history, now_s).plain.strip()}" if self._settings.cloud else ""
 
     def _due(self) -> bool:
         now_s = time.monotonic()

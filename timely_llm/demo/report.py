@@ -13,6 +13,8 @@ from rich.text import Text
 
 from timely_llm.core.events.history import History
 from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.demo.help_rows import DEFINITIONS as HELP_DEFINITIONS
+from timely_llm.demo.help_rows import HelpSummary, cut_sentence, help_table
 from timely_llm.demo.outage import outages
 from timely_llm.demo.server_rows import named
 from timely_llm.demo.settings import DemoSettings
@@ -61,6 +63,10 @@ def as_json(settings: DemoSettings, runs: Runs) -> dict[str, Any]:
     for policy, history in runs.items():
         if settings.server_names:
             objects[policy]["outages"] = [outage.as_json() for outage in outages(history)]
+        if settings.cloud:
+            cut_s = history.cloud_cut_s
+            cut_s = None if cut_s is None else round(cut_s - history.origin_s, 3)
+            objects[policy]["help"] = HelpSummary.of(history).as_json() | {"cut_s": cut_s}
     return objects if len(objects) > 1 else next(iter(objects.values()))
 
 
@@ -79,6 +85,8 @@ def save_pictures(settings: DemoSettings, runs: Runs) -> list[Path]:
         paced = f" at the pace of {settings.pace}" if settings.pace else ""
         if settings.server_names:
             paced = f", {settings.servers} servers"
+        if history.cloud_cut_s is not None:
+            paced += f", the cloud cut off at {history.cloud_cut_s - history.origin_s:.0f} s"
         title = f"{policy}: {settings.model_name}{paced}, {_agents(settings)}, seed {settings.seed}"
         paths += [settings.output / f"timeline-{policy}{part}.png" for part in ("", "-burst")]
         whole = timeline(history, title)
@@ -96,16 +104,28 @@ def print_report(console: Console, settings: DemoSettings, runs: Runs, files: li
         console.print(_talk_table(summaries))
     if settings.server_names:
         console.print(_server_table(settings, runs))
+    if settings.cloud:
+        console.print(help_table(runs))
     for policy, summary in summaries.items():
         console.print(_totals(policy, summary), soft_wrap=True)
         for outage in outages(runs[policy]):
             console.print(Text.assemble("  ", (str(outage), "bold")), soft_wrap=True)
+        if settings.cloud:
+            _print_help(console, runs[policy])
         for message in summary.error_messages:
             console.print(Text.assemble("  ", (message, "red")), soft_wrap=True)
     console.print()
-    console.print(_definitions(bool(settings.conversations), bool(settings.server_names)))
+    console.print(_definitions(settings))
     for path in files:
         console.print(Text(str(path)), soft_wrap=True)
+
+
+def _print_help(console: Console, history: History) -> None:
+    """Print when the cloud was cut off, and why it did not help, or not to the end."""
+    if sentence := cut_sentence(history):
+        console.print(Text.assemble("  ", (sentence, "bold")), soft_wrap=True)
+    for why, count in HelpSummary.of(history).reasons.items():
+        console.print(Text(f"  {count} x {why}"), soft_wrap=True)
 
 
 def print_clients(console: Console, name: str, history: History) -> None:
@@ -134,6 +154,8 @@ def _facts(settings: DemoSettings) -> str:
     paced = f"every step paced as {settings.pace}" if settings.pace else "no pace"
     if settings.server_names:
         paced = f"{settings.servers} servers behind a dispatcher"
+    if settings.cloud:
+        paced += f"; the cloud of the people is {settings.cloud_name}"
     return (
         f"{_agents(settings)} asked for {settings.duration_s:g} s in "
         f"{settings.bursts_per_s:g} bursts of tasks a second, seed {settings.seed}; "
@@ -232,9 +254,12 @@ def _agents(settings: DemoSettings) -> str:
     return f"{settings.robots} robots{people}"
 
 
-def _definitions(people: bool, several: bool) -> RenderableType:
+def _definitions(settings: DemoSettings) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    words = (*DEFINITIONS, *TALK_DEFINITIONS * people, *SERVER_DEFINITIONS * several)
+    words = (
+        *DEFINITIONS, *TALK_DEFINITIONS * bool(settings.conversations),
+        *SERVER_DEFINITIONS * bool(settings.server_names), *HELP_DEFINITIONS * bool(settings.cloud),
+    )  # fmt: skip
     for word, meaning in words:
         grid.add_row(Text(word, "bold dim"), Text(meaning, "dim"))
     return Group(grid, Text(""))

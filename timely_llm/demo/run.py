@@ -9,6 +9,7 @@ from typing import Protocol
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.reader import LogReader
+from timely_llm.demo.cloud import DemoCloud
 from timely_llm.demo.files import Files
 from timely_llm.demo.servers import DemoServers
 from timely_llm.demo.settings import DemoSettings
@@ -99,8 +100,13 @@ def run(settings: DemoSettings, policy: str, display: Display) -> History:
     logs = LogsReader(files)
     history = logs.history
     with Interrupts() as interrupts, display, Children(interrupts) as children:
-        servers = DemoServers(settings, policy, files, children, history)
         began_s = time.monotonic()
+        display.starting(0.0)
+        cloud = None
+        if settings.has_own_cloud:
+            cloud = DemoCloud(settings, files, children, interrupts, history)
+        url = cloud.url if cloud else ""
+        servers = DemoServers(settings, policy, files, children, history, url)
         while not servers.ready:
             display.starting(elapsed_s := time.monotonic() - began_s)
             if elapsed_s > START_LIMIT_S:
@@ -120,6 +126,8 @@ def run(settings: DemoSettings, policy: str, display: Display) -> History:
             _pause(servers.check, interrupts)
             logs.read()
             servers.tick(time.monotonic())
+            if cloud is not None:
+                cloud.tick(time.monotonic())
             _check(clients)
             display.update(history, time.monotonic())
         _check(clients)

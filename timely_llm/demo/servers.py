@@ -24,14 +24,16 @@ class DemoServers:
         files: of the run.
         children: take the processes.
         history: of the run, as the event logs say.
+        cloud_url: base of the interface of the demo's own cloud; empty: it has none.
     """
 
     def __init__(
         self, settings: DemoSettings, policy: str, files: Files, children: Children,
-        history: History,
+        history: History, cloud_url: str = "",
     ) -> None:  # fmt: skip
         self._settings, self._policy, self._files = settings, policy, files
         self._children, self._history = children, history
+        self._cloud_url = cloud_url
         self._killed = ""  # its name
         self._started_again = False
         self._servers: dict[str, Child] = {}
@@ -89,7 +91,7 @@ class DemoServers:
     def _start(self, name: str, output: str) -> None:
         self._servers[name] = self._children.start(
             f"plan server {name}".strip(),
-            self._settings.server_command(self._policy, self._files, name),
+            self._settings.server_command(self._policy, self._files, name, self._cloud_url),
             self._settings.environment,
             self._files.output(output),
         )

@@ -12,6 +12,7 @@ from timely_llm.processes.nodes import (
     DISPATCHER,
     FLEET,
     SERVER,
+    STAND_IN,
     TALKERS,
     in_namespace,
     local_environment,
@@ -22,6 +23,13 @@ from timely_llm.resources import resource
 
 ROBOTS = ("drone", "arm")
 """The robots that have a skill set and tasks in `config/`."""
+
+OWN_CLOUD = "stand-in"
+"""The cloud that a demo brings along, and its model's name."""
+CLOUD_PACE, EDGE_PACE = "a100x4-llama3-70b", "orin-llama3-8b"
+"""Pace of the stand-in, and that of a server beside a cloud if none is given."""
+HELPED_TOKENS = 256
+"""Most tokens of an answer with help."""
 
 UNLIKE = (
     "rtx4090-llama3-8b", "h100-llama3-8b", "rtx4060ti-chatglm2-6b", "v100x2-qwen2.5-7b",
@@ -49,6 +57,10 @@ class DemoSettings:
         explain: whether the server's event log has the reasons of each step plan.
         output: folder for logs and pictures.
         servers: number of plan servers; several have a dispatcher, and one is killed midway.
+        cloud: base of the cloud's interface, which helps with answers to people; `OWN_CLOUD`: a
+            stand-in on this machine, killed midway; empty: none.
+        cloud_model: its model's name; of the stand-in it does not matter.
+        cloud_key_variable: name of the environment variable with the cloud's key; empty: no key.
         namespace: ROS namespace of all nodes; empty: none.
         domain: ROS_DOMAIN_ID of all processes.
     """
@@ -70,10 +82,14 @@ class DemoSettings:
     namespace: str = ""
     domain: int = field(default_factory=random_domain)
     servers: int = 1
+    cloud: str = ""
+    cloud_model: str = ""
+    cloud_key_variable: str = ""
     server: tuple[str, ...] = SERVER
     dispatcher: tuple[str, ...] = DISPATCHER
     fleet: tuple[str, ...] = FLEET
     talkers: tuple[str, ...] = TALKERS
+    stand_in: tuple[str, ...] = STAND_IN
 
     @property
     def model_name(self) -> str:
@@ -114,8 +130,34 @@ class DemoSettings:
         namespace = f"{self.namespace}/{below}"
         return [*ros_command(command, parameters), *in_namespace(namespace)]
 
-    def server_command(self, policy: str, files: Files, name: str = ONE) -> list[str]:
-        """Return the command line of a plan server."""
+    @property
+    def has_own_cloud(self) -> bool:
+        """Whether the cloud is a stand-in that the demo starts, and kills midway."""
+        return self.cloud == OWN_CLOUD
+
+    @property
+    def cloud_name(self) -> str:
+        """The cloud in words."""
+        if self.has_own_cloud:
+            return f"a stand-in of this machine at the pace of {CLOUD_PACE}"
+        return f"{self.cloud_model} at {self.cloud}"
+
+    def stand_in_command(self) -> list[str]:
+        """Return the command line of the stand-in for a cloud; it prints its URL."""
+        return [*self.stand_in, "--pace", CLOUD_PACE, "--ignore-system"]
+
+    def server_command(
+        self, policy: str, files: Files, name: str = ONE, cloud_url: str = ""
+    ) -> list[str]:
+        """Return the command line of a plan server.
+
+        Args:
+            policy: of the server.
+            files: of the run.
+            name: of one of several servers.
+            cloud_url: base of the stand-in's interface; empty: there is no stand-in.
+        """
+        own = self.has_own_cloud
         return self._command(
             self.server,
             {
@@ -128,6 +170,9 @@ class DemoSettings:
                 "event_log": str(files.event_logs[name].resolve()),
                 "explain": self.explain or None,
                 "name_check_s": 0.0,
+                "cloud_url": cloud_url or self.cloud or None,
+                "cloud_model": (OWN_CLOUD if own else self.cloud_model) or None,
+                "cloud_key_variable": self.cloud_key_variable or None,
             },
             name,
         )
@@ -163,6 +208,8 @@ class DemoSettings:
                 "seed": self.seed,
                 "server": "plan_server",
                 "log": str(files.talkers_log.resolve()),
+                "mode": "progressive" if self.cloud else None,
+                "max_tokens": HELPED_TOKENS if self.cloud else None,
             },
         )
 
@@ -181,4 +228,5 @@ class DemoSettings:
             "pace": self.pace_name,
             "lead_s": self.lead_s,
             **({"servers": dict(self.paces)} if self.servers > 1 else {}),
+            **({"cloud": self.cloud_name} if self.cloud else {}),
         }

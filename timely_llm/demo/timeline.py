@@ -11,6 +11,7 @@ import numpy as np
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import PlanHistory, RequestHistory, Span, StreamHistory
+from timely_llm.demo.help_rows import source_of
 from timely_llm.report.palette import Tone
 from timely_llm.report.timeline import (
     Bar,
@@ -126,9 +127,23 @@ def talk_bars(talk: StreamHistory, now_s: float) -> Iterator[Bar]:
     for start_s, end_s in ((talk.asked_s, first_s), *talk.stalled):
         yield Bar("waiting", "answer", start_s, end_s, talk.id)
     yield from _model_bars(talk, "answer")
+    if talk.asks_help:
+        yield from _source_bars(talk)
+        return
     for number, (start_s, end_s) in enumerate(talk.heard):
         label = talk.question if not number else ""
         yield Bar("listening", "answer", start_s, end_s, talk.id, label)
+
+
+def _source_bars(talk: StreamHistory) -> Iterator[Bar]:
+    """Yield the times with words of an answer, each with the source of its words."""
+    ends = [*(at_s for at_s, _ in talk.sources[1:]), math.inf]
+    for (from_s, part), until_s in zip(talk.sources, ends, strict=True):
+        label = source_of(talk, part)
+        for start_s, end_s in talk.heard:
+            begin_s, stop_s = max(start_s, from_s), min(end_s, until_s)
+            if begin_s < stop_s:
+                yield Bar("listening", "answer", begin_s, stop_s, talk.id, label)
 
 
 def tone_of(work: RequestHistory) -> Tone:

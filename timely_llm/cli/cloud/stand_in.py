@@ -22,9 +22,13 @@ from timely_llm.engines.registry import ENGINES, make_engine
               help=f"Stretch each step to the time that it takes on this hardware. {PACE_NAMES}"
               )  # fmt: skip
 @click.option("--most", type=click.IntRange(1, 1024), default=64, help="Most answers at a time.")
+@click.option("--ignore-system", is_flag=True,
+              help="Leave out the system's messages: the embedded model cannot follow instructions,"
+              " and its answer in sentences serves as a sketch.")  # fmt: skip
 def cloud_stand_in(
-    port: int, host: str, engine: str, model: str, name: str, pace: str, most: int
-) -> None:
+    port: int, host: str, engine: str, model: str, name: str, pace: str, most: int,
+    ignore_system: bool,
+) -> None:  # fmt: skip
     """Run a cloud of this machine until Ctrl-C: an engine with OpenAI's HTTP interface.
 
     It prints its URL, which is a server's cloud_url.
@@ -35,8 +39,9 @@ def cloud_stand_in(
     chosen = None if pace == NO_PACE else pace
     folder = model or (str(resource(EMBEDDED_MODEL)) if engine != "simulated" else "")
     stand_in = CloudStandIn(
-        lambda: make_engine(engine, model=folder, pace=chosen), name, host, port, most
-    )
+        lambda: make_engine(engine, model=folder, pace=chosen), name, host, port, most,
+        heeds_system=not ignore_system,
+    )  # fmt: skip
     try:
         print(stand_in.url, flush=True)
         threading.Event().wait()  # a signal ends it

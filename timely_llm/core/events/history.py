@@ -49,6 +49,7 @@ class History:
         published: segments and their plans, in order.
         decisions: reasons of the step plans.
         end_s: time of the newest event.
+        cloud_cut_s: when a demo cut the cloud off; None: it did not. No log says it.
     """
 
     def __init__(self) -> None:
@@ -63,6 +64,7 @@ class History:
         self.published: list[tuple[PlanHistory, DeliveredSegment]] = []
         self.decisions = Decisions()
         self.end_s = -math.inf
+        self.cloud_cut_s: float | None = None
         self._ends: dict[str, EndEvent] = {}  # of requests that no other event was about so far
 
     @property
@@ -190,11 +192,19 @@ class History:
         steps = self.servers[server].steps if server else self.steps
         for request_id in event.ids:
             # The server logs a conversation's request before its first step.
-            work: RequestHistory = self.talks.get(request_id) or self._plan(request_id)
+            work: RequestHistory = (
+                self._whole(request_id) or self.talks.get(request_id) or self._plan(request_id)
+            )
             work.took_part(step, len(steps))
         self.steps.append(step)
         if server:
             steps.append(step)
+
+    def _whole(self, request_id: str) -> StreamHistory | None:
+        """Return the answer of which a request to the server is a part; None: it is no part."""
+        name, is_part, _ = request_id.rpartition("~")
+        talk = self.talks.get(name) if is_part else None
+        return talk if talk and talk.asks_help else None
 
     def _plan(self, request_id: str) -> PlanHistory:
         return self.requests.setdefault(request_id, PlanHistory(request_id))

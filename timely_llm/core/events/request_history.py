@@ -15,6 +15,7 @@ from timely_llm.core.events.schema import (
     DoneEvent,
     EndEvent,
     FailEvent,
+    HeardEvent,
     PlanRequestEvent,
     QuestionEvent,
     ReplanEvent,
@@ -23,7 +24,7 @@ from timely_llm.core.events.schema import (
     StreamEvent,
 )
 from timely_llm.core.request import mean_gap_s
-from timely_llm.core.slo import READING_WORDS_PER_S, Slo
+from timely_llm.core.slo import READING_WORDS_PER_S, Listener, Slo
 from timely_llm.core.step import StageTimes
 
 AboutPlan = (
@@ -32,9 +33,9 @@ AboutPlan = (
 )  # fmt: skip
 """Events about one plan that its history takes."""
 ABOUT_PLANS = AboutPlan.__args__
-AboutStream = QuestionEvent | StreamEvent | ChunkEvent | EndEvent | AnsweredEvent
+AboutStream = QuestionEvent | StreamEvent | ChunkEvent | HeardEvent | EndEvent | AnsweredEvent
 """Events about one answer that its history takes."""
-ABOUT_STREAMS = (QuestionEvent, StreamEvent, ChunkEvent, AnsweredEvent)
+ABOUT_STREAMS = (QuestionEvent, StreamEvent, ChunkEvent, HeardEvent, AnsweredEvent)
 
 RUNNING_S = 0.15
 """A generation counts as running for this long after its last step."""
@@ -294,7 +295,12 @@ _ROUNDING_S = 1e-5
 class StreamHistory(RequestHistory):
     """One question of one person, and its answer.
 
+    Of an answer for which a cloud was asked, the server logs the requests of its parts. What came
+    of them is what its person heard.
+
     Attributes:
+        asks_help: whether a cloud was asked for.
+        sources: when the words of each part of a sketch begin, and its number; 0: the opening.
         slo: when its tokens are due.
         arrived_s: when the server took it.
         heard: when there were words to take in.
@@ -312,6 +318,14 @@ class StreamHistory(RequestHistory):
     heard: list[Span] = field(default_factory=list)
     stalled: list[Span] = field(default_factory=list)
     outcome: AnsweredEvent | None = None
+    asks_help: bool = False
+    sources: list[tuple[float, int]] = field(default_factory=list)
+    _listener: Listener = field(default_factory=Listener)
+
+    @property
+    def part(self) -> int:
+        """The number of the part that came last; 0: no part has come."""
+        return self.sources[-1][1] if self.sources else 0
 
     @property
     def answered(self) -> bool:
@@ -367,6 +381,14 @@ class StreamHistory(RequestHistory):
             case QuestionEvent():
                 self.agent, self.question = event.agent, event.text
                 self.asked_s, self.slo_class = event.t, event.slo_class
+                if event.mode != "direct":  # the server's events may have come first
+                    self.asks_help, self.generated = True, False
+                    self.chunks, self.heard, self.stalled = [], [], []
+            case HeardEvent():
+                if self.asks_help:
+                    self._heard(event)
+            case ChunkEvent() | EndEvent() if self.asks_help:
+                pass
             case StreamEvent():
                 deadline_s = math.inf if event.deadline_s is None else event.deadline_s
                 self.slo = Slo(event.ttft_s, event.tpot_s, deadline_s)
@@ -382,6 +404,22 @@ class StreamHistory(RequestHistory):
                 self.generated, self.end_s = True, event.t
             case AnsweredEvent():
                 self.outcome = event
+                if self.asks_help:
+                    self.generated, self.end_s = True, event.t
+
+    def _heard(self, event: HeardEvent) -> None:
+        """Enter a piece of an answer with help as a chunk that came when its person got it."""
+        if not self.chunks:
+            self._listener = Listener(self.words_per_s)
+        begins_s = event.t + max(self._listener.credit_s(event.t), 0.0)
+        if event.text and (not self.sources or event.part != self.part):
+            self.sources.append((begins_s, event.part))
+        self._listener.receive(event.text, event.t)
+        credit_s = self._listener.credit_s(event.t)
+        self.due_s = event.t + credit_s
+        self._chunk(
+            ChunkEvent(event.t, event.id, event.index, event.text, False, self.due_s, credit_s)
+        )
 
     def _chunk(self, chunk: ChunkEvent) -> None:
         self.chunks.append(chunk)

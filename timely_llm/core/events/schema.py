@@ -420,6 +420,7 @@ class QuestionEvent(RunEvent):
         text: text of the question.
         conversation: name under which the server keeps the conversation; empty: it keeps none.
         turn: number of earlier turns of the conversation.
+        mode: author that was asked for: direct, progressive or auto.
     """
 
     id: str
@@ -428,6 +429,7 @@ class QuestionEvent(RunEvent):
     slo_class: str
     conversation: str
     turn: int
+    mode: str = "direct"
 
 
 @run_event
@@ -437,11 +439,13 @@ class HeardEvent(RunEvent):
     Attributes:
         index: number of the piece in its answer, from 0.
         text: text of the piece.
+        part: number of the part of a cloud's sketch that it expands, from 1; 0: none.
     """
 
     id: str
     index: int
     text: str
+    part: int = 0
 
 
 @run_event
@@ -460,6 +464,10 @@ class AnsweredEvent(RunEvent):
         tokens: number of generated tokens.
         cut: whether the answer reached its most tokens before the model ended it.
         kept_tokens: number of prompt tokens with KV from earlier turns.
+        helped: whether parts of a cloud's sketch are in the answer.
+        cloud_tokens: number of tokens that a cloud generated.
+        cloud_s: time in which a cloud worked on it, seconds.
+        fallback: why a cloud that was asked for did not help, or not to the end; empty: it did.
     """
 
     id: str
@@ -478,6 +486,10 @@ class AnsweredEvent(RunEvent):
     cut: bool
     kept_tokens: int
     recomputed_tokens: int
+    helped: bool = False
+    cloud_tokens: int = 0
+    cloud_s: float = 0.0
+    fallback: str = ""
 
     @property
     def is_error(self) -> bool:

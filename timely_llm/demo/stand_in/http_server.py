@@ -91,6 +91,8 @@ class CloudStandIn(ThreadingHTTPServer):
         host: address to listen at.
         port: 0: any free one.
         most: most answers at a time.
+        heeds_system: False: messages of the role system are left out. Small models cannot follow
+            instructions.
 
     Raises:
         OSError: the address cannot be used.
@@ -102,11 +104,12 @@ class CloudStandIn(ThreadingHTTPServer):
 
     def __init__(
         self, make_engine: Callable[[], Engine], model: str, host: str = "127.0.0.1",
-        port: int = 0, most: int = 64,
+        port: int = 0, most: int = 64, heeds_system: bool = True,
     ) -> None:  # fmt: skip
         super().__init__((host, port), _Handler)
         self._host = host
         self.model = model
+        self.heeds_system = heeds_system
         self.numbers = itertools.count()
         try:
             self.answers = Answers(make_engine, most)
@@ -184,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: _Body) -> None:
         number = next(self._site.numbers)
-        request = _request(f"chatcmpl-{number}", body)
+        request = _request(f"chatcmpl-{number}", body, self._site.heeds_system)
         try:
             answer = self._site.answers.begin(request)
         except Rejected as error:
@@ -268,12 +271,13 @@ def _read(data: bytes, model: str) -> _Body:
     return body
 
 
-def _request(request_id: str, body: _Body) -> StreamRequest:
+def _request(request_id: str, body: _Body, heeds_system: bool) -> StreamRequest:
+    said = [m for m in body.messages if heeds_system or m.role != "system"]
     try:
         return StreamRequest(
             request_id,
             "cloud",
-            tuple(ChatMessage(message.role, message.content) for message in body.messages),
+            tuple(ChatMessage(message.role, message.content) for message in said),
             max_tokens=body.max_completion_tokens or body.max_tokens or 256,
             temperature=body.temperature,
             seed=body.seed,

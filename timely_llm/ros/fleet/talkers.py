@@ -140,7 +140,7 @@ class Talker:
     def offer(self, chunk: StreamChunk) -> None:
         """Take a chunk of an answer."""
         if chunk.request_id == self.request_id:
-            self._receive(chunk.index, chunk.text)
+            self._receive(chunk.index, chunk.text, chunk.part)
 
     def finish(self, result: StreamResult) -> None:
         """Take the result of the open request; other results change nothing."""
@@ -160,6 +160,9 @@ class Talker:
             stalls=self._person.stalls, stalled_s=round(self._person.stalled_s, 6),
             tokens=result.generated_tokens, cut=result.cut, kept_tokens=result.kept_tokens,
             recomputed_tokens=result.recomputed_tokens,
+            helped=result.mode_used is RequestMode.PROGRESSIVE,
+            cloud_tokens=result.cloud_tokens, cloud_s=round(result.cloud_time_s, 6),
+            fallback=result.fallback,
         ))  # fmt: skip
 
     def cancel(self) -> None:
@@ -190,16 +193,16 @@ class Talker:
         self._event_log.write(
             QuestionEvent(
                 now, self.request_id, person.agent, asked.text, person.manner.slo_class,
-                asked.conversation, asked.turn,
+                asked.conversation, asked.turn, self._mode.name.lower(),
             )
         )  # fmt: skip
         self._link.ask(self._request, person.manner.slo_class, self)
 
-    def _receive(self, index: int, text: str) -> None:
+    def _receive(self, index: int, text: str, part: int = 0) -> None:
         now = self._last_s = self._clock()
         self._received += text
         self._person.receive(text, now)
-        self._event_log.write(HeardEvent(now, self.request_id, index, text))
+        self._event_log.write(HeardEvent(now, self.request_id, index, text, part))
 
 
 def _outcome(code: ErrorCode) -> str:
