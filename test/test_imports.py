@@ -135,6 +135,25 @@ def test_light_rooms_load_neither_ros_nor_torch(name: str) -> None:
     assert not set(done.stdout.split()) & (ROS | TORCH | {"ray"})
 
 
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import timely_llm.cli.demo", ("timely_llm.cloud", "timely_llm.progressive", "httpx2")),
+        (
+            "import timely_llm.ros.plan_server, timely_llm.ros.server.help as help;"
+            "assert help.make_help({'cloud_url': ''}, None, None, None) is None",
+            ("timely_llm.cloud.openai", "timely_llm.progressive", "httpx2"),
+        ),
+    ],
+)
+def test_without_a_cloud_no_client_of_a_cloud_is_loaded(code: str, absent: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; import sys; print(*sys.modules)"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not [name for name in done.stdout.split() if name.startswith(absent)]
+
+
 def test_one_module_knows_ray() -> None:
     assert {module for module in modules() if "ray" in _outside(module)} == {
         "timely_llm.cluster.ray_place"

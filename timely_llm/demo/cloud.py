@@ -52,7 +52,8 @@ class DemoCloud:
         if history.began_s is None or history.cloud_cut_s is not None:
             return
         share = (now_s - history.began_s) / self._duration_s
-        sketches = any(talk.asks_help and not talk.generated for talk in history.questions)
+        asking = (talk for talk in history.questions if talk.asks_help and not talk.generated)
+        sketches = any(talk.part == 0 for talk in asking)
         if share >= (CUT_AT if sketches else CUT_BEFORE):
             self._child.send(signal.SIGKILL)
             history.cloud_cut_s = now_s

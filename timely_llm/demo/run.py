@@ -56,8 +56,7 @@ class LogsReader:
             OSError: a log cannot be read.
         """
         new = [(event, server) for log, server in self._readers for event in log.read()]
-        if any(server for _, server in new):
-            new.sort(key=lambda one: one[0].t)
+        new.sort(key=lambda one: one[0].t)  # a listener's speed is known before its words come
         for event, server in new:
             self.history.add(event, server)
 

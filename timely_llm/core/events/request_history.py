@@ -320,7 +320,7 @@ class StreamHistory(RequestHistory):
     outcome: AnsweredEvent | None = None
     asks_help: bool = False
     sources: list[tuple[float, int]] = field(default_factory=list)
-    _listener: Listener = field(default_factory=Listener)
+    _listener: Listener = field(default_factory=Listener, compare=False, repr=False)
 
     @property
     def part(self) -> int:
@@ -381,7 +381,7 @@ class StreamHistory(RequestHistory):
             case QuestionEvent():
                 self.agent, self.question = event.agent, event.text
                 self.asked_s, self.slo_class = event.t, event.slo_class
-                if event.mode != "direct":  # the server's events may have come first
+                if event.mode:  # the server's events may have come first
                     self.asks_help, self.generated = True, False
                     self.chunks, self.heard, self.stalled = [], [], []
             case HeardEvent():

@@ -420,7 +420,7 @@ class QuestionEvent(RunEvent):
         text: text of the question.
         conversation: name under which the server keeps the conversation; empty: it keeps none.
         turn: number of earlier turns of the conversation.
-        mode: author that was asked for: direct, progressive or auto.
+        mode: help that was asked for: progressive or auto; empty: none.
     """
 
     id: str
@@ -429,7 +429,7 @@ class QuestionEvent(RunEvent):
     slo_class: str
     conversation: str
     turn: int
-    mode: str = "direct"
+    mode: str = ""
 
 
 @run_event

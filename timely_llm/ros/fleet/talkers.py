@@ -193,7 +193,7 @@ class Talker:
         self._event_log.write(
             QuestionEvent(
                 now, self.request_id, person.agent, asked.text, person.manner.slo_class,
-                asked.conversation, asked.turn, self._mode.name.lower(),
+                asked.conversation, asked.turn, self._mode.name.lower() if self._mode else "",
             )
         )  # fmt: skip
         self._link.ask(self._request, person.manner.slo_class, self)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from test.core.events.lines import Line
+from test.demo.plausible_talks import answered, chunk, person, question, stream
+from test.demo.test_summary import history
+from timely_llm.core.events.history import History
+from timely_llm.demo.help_rows import HelpSummary, cut_sentence, help_line
+from timely_llm.demo.live_view import LiveView
+from timely_llm.demo.report import as_json, print_report
+from timely_llm.demo.settings import OWN_CLOUD, DemoSettings
+from timely_llm.demo.timeline import timeline
+
+SETTINGS = DemoSettings(robots=0, conversations=2, cloud=OWN_CLOUD, duration_s=20.0, domain=7)
+GONE = "the cloud at host cannot be reached: refused; it was asked 3 times"
+
+
+def heard(t: float, request_id: str, index: int, text: str, part: int = 0) -> Line:
+    return {
+        "event": "heard", "t": t, "id": request_id, "index": index, "text": text, "part": part,
+    }  # fmt: skip
+
+
+def asks(t: float, request_id: str, agent: str) -> Line:
+    return {**question(t, request_id, agent), "mode": "progressive"}
+
+
+def step(t: float, *ids: str) -> Line:
+    return {"event": "step", "t": t, "s": 0.1, "ids": list(ids)}
+
+
+def run(**changes: Any) -> History:
+    """Return a run of two people: ann is helped, then the cloud is cut off, and bob is not."""
+    made = history(
+        person("ann", 0), person("bob", 1),
+        asks(1.0, "ann-1", "ann"), stream(1.0, "ann-1", "ann"),
+        step(1.0, "ann-1"), step(1.2, "ann-1~1-abc"),
+        chunk(1.1, "ann-1", 0, "the edge's own count ", 9.0),
+        heard(1.1, "ann-1", 0, "one two three "), heard(1.3, "ann-1", 1, "four five six ", 1),
+        {"event": "end", "t": 1.2, "id": "ann-1", "code": "canceled", "message": ""},
+        answered(2.0, "ann-1", "ann", helped=True, cloud_tokens=40, cloud_s=1.5, ttft_s=0.1),
+        asks(6.0, "bob-1", "bob"), stream(6.0, "bob-1", "bob"),
+        heard(6.2, "bob-1", 0, "seven eight "),
+        answered(7.0, "bob-1", "bob", fallback=GONE, ttft_s=0.2, **changes),
+    )  # fmt: skip
+    made.cloud_cut_s = 5.0
+    return made
+
+
+def written(draw: Any, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, height=40)
+    draw(console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_summary_counts_answers_with_help_and_why_others_had_none() -> None:
+    assert HelpSummary.of(run()) == HelpSummary(1, 0, 1, {GONE: 1}, 40, 1.5, 0.1, 0.2)
+    assert HelpSummary.of(history()) == HelpSummary(0, 0, 0, {}, 0, 0.0, None, None)
+    (found,) = [as_json(SETTINGS, {"timely": run()})["help"]]
+    assert (found["helped"], found["alone"], found["cut_s"]) == (1, 1, 4.0)
+
+
+def test_an_answer_with_help_is_what_its_person_heard() -> None:
+    ann = run().talks["ann-1"]
+    assert "".join(piece.text for piece in ann.chunks) == "one two three four five six "
+    assert ann.sources == [(1.1, 0), (2.1, 1)], "words of the part begin after the opening's"
+    assert (ann.part, ann.steps, ann.generated) == (1, 2, True)
+
+
+def test_the_end_of_the_opening_is_not_the_end_of_the_answer() -> None:
+    made = history(
+        stream(1.0, "ann-1", "ann"), chunk(1.1, "ann-1", 0, "early ", 9.0),
+        asks(1.0, "ann-1", "ann"), heard(1.1, "ann-1", 0, "early "),
+        {"event": "end", "t": 1.2, "id": "ann-1", "code": "canceled", "message": ""},
+    )  # fmt: skip
+    assert not made.talks["ann-1"].generated
+    assert len(made.talks["ann-1"].chunks) == 1
+
+
+def test_a_timeline_says_where_words_come_from() -> None:
+    labels = {
+        lane.agent: [bar.label for bar in lane.bars if bar.kind == "listening"]
+        for lane in timeline(run(), "").lanes
+    }
+    assert labels == {"ann": ["opening", "part 1"], "bob": ["edge alone"]}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_has_sources_and_the_cut_and_fits(width: int) -> None:
+    text = written(lambda screen: screen.print(LiveView(SETTINGS, "timely", screen).render(
+        run(), 7.0)), width)  # fmt: skip
+    (ann,) = [line for line in text.splitlines() if line.startswith(" ann")]
+    (bob,) = [line for line in text.splitlines() if line.startswith(" bob")]
+    assert "part 1" in ann
+    assert "edge alone" in bob
+    assert "cloud cut off 2 s ago 1 helped, 1 alone, 40 tokens" in text
+    assert max(len(line) for line in text.splitlines()) <= width
+    plain = replace(SETTINGS, cloud="")
+    without = written(lambda screen: screen.print(LiveView(plain, "timely", screen).render(
+        run(), 7.0)), width)  # fmt: skip
+    assert "edge alone" not in without
+    assert "cloud" not in without
+
+
+def test_the_report_says_what_the_cut_did_and_why_there_was_no_help() -> None:
+    text = written(lambda console: print_report(console, SETTINGS, {"timely": run()}, []))
+    words = " ".join(text.split())
+    assert (
+        "The cloud was cut off at 4.0 s. Of the 1 questions after it, the edge answered 1" in words
+    )
+    assert f"1 x {GONE}" in words
+    assert "a stand-in of this machine" in words
+    assert cut_sentence(history()) == ""
+    assert "cut" not in help_line("", history(), 1.0).plain
+
+
+def test_commands_name_the_cloud_only_if_there_is_one(tmp_path: Path) -> None:
+    from timely_llm.demo.files import Files
+
+    files = Files.of(tmp_path, "deadline")
+    own = SETTINGS.server_command("deadline", files, cloud_url="http://127.0.0.1:1/v1")
+    assert 'cloud_url:="http://127.0.0.1:1/v1"' in own
+    assert 'mode:="progressive"' in SETTINGS.talkers_command(files)
+    theirs = replace(SETTINGS, cloud="https://a.b", cloud_model="m", cloud_key_variable="KEY")
+    command = theirs.server_command("deadline", files)
+    assert {'cloud_url:="https://a.b"', 'cloud_model:="m"', 'cloud_key_variable:="KEY"'} <= {
+        *command
+    }
+    none = replace(SETTINGS, cloud="")
+    both = [*none.server_command("deadline", files), *none.talkers_command(files)]
+    assert not [word for word in both if word.startswith("cloud") or word.startswith("mode")]
