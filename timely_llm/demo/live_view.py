@@ -270,7 +270,8 @@ def people_table(
     if cloud:
         table.add_column("words of", no_wrap=True, width=len(ALONE))
     table.add_column("credit", no_wrap=True, width=CREDIT_BARS[wide] + 8)
-    table.add_column("generation", no_wrap=True, width=10)
+    if wide or not cloud:  # a narrow terminal has room for one of both
+        table.add_column("generation", no_wrap=True, width=10)
     if several:
         table.add_column("server", no_wrap=True, width=6)
     if wide:
@@ -303,7 +304,7 @@ def _person_row(
         _hears(talk, now_s),
         *([_source(talk)] if cloud else []),
         _credit(talk, now_s, CREDIT_BARS[wide]),
-        Text(generation, GENERATION_STYLE[generation]),
+        *([Text(generation, GENERATION_STYLE[generation])] if wide or not cloud else []),
         *([named(talk.server)] if several else []),
         *counts,
         _number(talk.tokens_per_s, ".1f"),

@@ -20,7 +20,7 @@ from timely_llm.engines.simulated import Profile, SimulatedEngine
 SAID = "Tea cools in a cup."
 QUICK = Profile("quick", "this test", base_s=0.0005, row_s=0.0, prefill_token_s=0.0)
 SLOW = Profile("slow", "this test", base_s=0.02, row_s=0.0, prefill_token_s=0.0)
-CHAT = {"model": "large", "messages": [{"role": "user", "content": "Why?"}]}
+CHAT: dict[str, Any] = {"model": "large", "messages": [{"role": "user", "content": "Why?"}]}
 
 
 def serve(profile: Profile = QUICK, said: str = SAID, most: int = 64) -> CloudStandIn:
@@ -69,6 +69,23 @@ def test_an_answer_in_one_piece(stand_in: CloudStandIn) -> None:
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] > 0
     status, answer = ask(stand_in, "POST", "/v1/chat/completions", {**CHAT, "max_tokens": 2})
     assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_small_model_gets_no_instructions() -> None:
+    asked: list[str] = []
+
+    def said(key: str, prompt: str) -> str:
+        asked.append(prompt)
+        return SAID
+
+    def engine() -> SimulatedEngine:
+        return SimulatedEngine(QUICK, said, WallClock())
+
+    told = {**CHAT, "messages": [{"role": "system", "content": "A list!"}, *CHAT["messages"]]}
+    for heeds in (True, False):
+        with closing(CloudStandIn(engine, "large", heeds_system=heeds)) as made:
+            assert ask(made, "POST", "/v1/chat/completions", told)[0] == 200
+    assert ["A list!" in prompt for prompt in asked] == [True, False]
 
 
 def test_its_model_is_listed(stand_in: CloudStandIn) -> None:
