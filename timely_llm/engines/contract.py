@@ -209,21 +209,31 @@ class Engine(Protocol):
         ...
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Rename a sequence and add tokens to it: the next turn of a conversation.
+
+        With `keep` it goes on from its first tokens: a prompt that begins like an earlier one. The
+        tokens after them are forgotten, and their KV is free at once.
 
         Args:
             key: the sequence; the engine does not know this name any more.
             new_key: must be new.
             token_ids: tokens that follow, at least one.
             decoding: how its next tokens are chosen; a grammar begins with the next one.
+            keep: tokens of the sequence that stay, its shared ones at least; None: all.
 
         Returns:
             Progress of the sequence.
 
         Raises:
-            EngineError: as in `add` and `append`; nothing has changed then.
+            EngineError: as in `add` and `append`, or so many tokens cannot stay; nothing has
+                changed then.
         """
         ...
 

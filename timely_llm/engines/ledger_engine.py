@@ -469,10 +469,11 @@ class LedgerEngine:
         return self._noted(self._sequences.append(key, token_ids, drop))
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
-    ) -> SequenceProgress:
+        self, key: str, new_key: str, token_ids: Sequence[int],
+        decoding: Decoding = GREEDY, keep: int | None = None,
+    ) -> SequenceProgress:  # fmt: skip
         """Rename a sequence and add tokens; see `Engine.resume`."""
-        sequence = self._sequences.resume(key, new_key, token_ids, decoding)
+        sequence = self._sequences.resume(key, new_key, token_ids, decoding, keep)
         self._drop(key)
         return self._noted(sequence)
 

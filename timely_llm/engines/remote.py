@@ -148,10 +148,15 @@ class RemoteEngine:
         return self._noted(key, self._call("append", key, list(token_ids), drop))
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Rename a sequence and add tokens; see `Engine.resume`."""
-        progress = self._call("resume", key, new_key, list(token_ids), decoding)
+        progress = self._call("resume", key, new_key, list(token_ids), decoding, keep)
         del self._sequences[key]
         return self._noted(new_key, progress)
 

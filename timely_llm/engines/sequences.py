@@ -431,20 +431,36 @@ class Sequences:
         return sequence
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding,
+        keep: int | None = None,
     ) -> SequenceState:
-        """Add tokens to a sequence and rename it.
+        """Keep the first tokens of a sequence, all by default, add tokens, and rename it.
 
         Raises:
             EngineError: the key is unknown, the new one is taken, there are no tokens, the sequence
-                would be too long, or the decoding is impossible; nothing has changed then.
+                would be too long, so many cannot stay, or the decoding is impossible; nothing has
+                changed then.
         """
         if new_key in self.by_key:
             raise EngineError(f"the engine has a sequence {new_key!r} already")
         if not token_ids:
             raise EngineError(f"{key!r} cannot go on without words")
         _check_decoding(decoding)
-        sequence = self.append(key, token_ids)
+        sequence = self[key]
+        if keep is not None:
+            least, most = sequence.shared, len(sequence.token_ids)
+            if not least <= keep <= most:
+                raise EngineError(f"{key!r} can keep {least} to {most} of its tokens, not {keep}")
+            self._check_length(f"{key!r} with what it is given", keep + len(token_ids))
+            sequence.invalidate()
+            del sequence.token_ids[keep:]
+            sequence.computed = min(sequence.computed, keep)
+            sequence.most_computed = min(sequence.most_computed, keep)
+        self.append(key, token_ids)
         del self.by_key[key]
         self.by_key[new_key] = sequence
         sequence.key, sequence.decoding = new_key, decoding

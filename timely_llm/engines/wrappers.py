@@ -71,10 +71,15 @@ class ForwardingEngine:
         return self._engine.append(key, token_ids, drop)
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Rename a sequence and add tokens; see `Engine.resume`."""
-        return self._engine.resume(key, new_key, token_ids, decoding)
+        return self._engine.resume(key, new_key, token_ids, decoding, keep)
 
     def remove(self, key: str) -> None:
         """Free everything of a sequence at once; an unknown key is not an error."""
@@ -218,10 +223,15 @@ class ScriptedEngine(ForwardingEngine):
         return self._engine.append(key, self._stand_ins(token_ids), drop)
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Rename a sequence; the script answers by the new name; see `Engine.resume`."""
-        progress = self._engine.resume(key, new_key, self._stand_ins(token_ids))
+        progress = self._engine.resume(key, new_key, self._stand_ins(token_ids), keep=keep)
         self._forget(key)
         self._begin(new_key)
         return progress

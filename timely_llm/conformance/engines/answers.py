@@ -152,6 +152,75 @@ def another_name_after_an_eviction(bench: EngineBench) -> None:
 
 
 @check
+def another_end(bench: EngineBench) -> None:
+    """A sequence goes on from its first tokens as any prompt does, and frees the KV of the rest."""
+    answers = bench.answers
+
+    def serve(moves: list[tuple[str, bool]]) -> None:
+        with bench.driver() as driver:
+            encode = driver.engine.tokenizer.encode
+            free, before = driver.engine.capacity.free_tokens, "first"
+            driver.add(before, PROMPTS["a"])
+            for turn, (task, computed) in enumerate(moves):
+                if computed:  # else it is cut before anything of it is
+                    driver.answer(before, 4, chunk=9)
+                key, prompt, keep = f"{task}{turn}", encode(PROMPTS[task]), len(encode(FIXED)) - 1
+                driver.resume_ids(before, key, prompt[keep:], keep, driver.decodings[task])
+                driver.expect_free(free - driver.stored(key))
+                before = key
+            driver.expect_answer(before, answers[moves[-1][0]])
+            driver.engine.remove(before)
+            driver.expect_free(free)
+
+    moves = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), min_size=1, max_size=4)
+    for_all(serve, bench.seed, 6, moves=moves)
+
+
+@check
+def another_end_after_an_eviction(bench: EngineBench) -> None:
+    """An evicted sequence goes on from its first tokens; the KV of the others is forgotten."""
+    encode = bench.engine.tokenizer.encode
+    longest, keep = max(len(encode(prompt)) for prompt in PROMPTS.values()), len(encode(FIXED)) - 1
+    with bench.engine_with(kv_tokens=longest + 40) as driver:
+        for key in ("b", "d"):
+            free = driver.engine.capacity.free_tokens
+            driver.add(key, PROMPTS[key], decoding=driver.decodings[key])
+            driver.answer(key, 4)
+            driver.add("a", PROMPTS["a"])
+            evicted = driver.step({"a": 512}, evictable=[key]).evicted
+            expect_same(f"keys evicted for {key}", evicted, (key,))
+            driver.engine.remove("a")
+            words = encode(PROMPTS["c"])[keep:]
+            driver.resume_ids(key, "c", words, keep, driver.decodings["c"])
+            driver.expect_answer("c", bench.answers["c"], chunk=7)
+            driver.add("a", PROMPTS["a"])
+            driver.step({"a": 512}, evictable=["c"])
+            driver.engine.remove("a")
+            driver.expect_answer("c", bench.answers["c"])
+            driver.engine.remove("c")
+            driver.expect_free(free)
+
+
+@check
+def a_refused_end(bench: EngineBench) -> None:
+    """A sequence keeps no tokens that it does not have, and none fewer than it shares."""
+    with bench.driver() as driver:
+        engine = driver.engine
+        prompt, words = engine.tokenizer.encode(PROMPTS["c"]), engine.tokenizer.encode(" on")
+        prefix = engine.pin_prefix(prompt[:-2])
+        driver.add_ids("a", prompt, prefix, driver.decodings["c"])
+        refused = [-1, len(prompt) + 1]
+        if shared := driver.whole_blocks(len(prompt) - 2):
+            refused.append(shared - 1)
+        for keep in refused:
+            with bench.refused(f"keeping {keep} of {len(prompt)} tokens", "can keep"):
+                engine.resume("a", "new", words, keep=keep)
+        driver.expect_answer("a", bench.answers["c"])
+        engine.remove("a")
+        engine.unpin_prefix(prefix.token_ids)
+
+
+@check
 def a_refused_name(bench: EngineBench) -> None:
     """A sequence that cannot go on under another name stays as it was."""
     refusals = (

@@ -90,13 +90,27 @@ class Driver:
 
     def resume(self, key: str, new_key: str, text: str) -> None:
         """Go on with a sequence under another name."""
-        token_ids = self.engine.tokenizer.encode(text)
+        self.resume_ids(key, new_key, self.engine.tokenizer.encode(text))
+
+    def resume_ids(
+        self,
+        key: str,
+        new_key: str,
+        token_ids: list[int],
+        keep: int | None = None,
+        decoding: Decoding = GREEDY,
+    ) -> None:
+        """Go on with a sequence without prefix, or with its first tokens, under another name."""
         for of in (self.left, self.kept, self.reached):
             of[new_key] = of.pop(key, 0)
+        if keep is not None:
+            self.kept[new_key] = min(self.kept[new_key], keep)
+            self.left[new_key] = keep - self.kept[new_key]
+            self.reached[new_key] = min(self.reached[new_key], keep)
         self.left[new_key] += len(token_ids) + self.cut(new_key)
         del self.computed[new_key]
         self.said[new_key] = []
-        progress = self.engine.resume(key, new_key, token_ids)
+        progress = self.engine.resume(key, new_key, token_ids, decoding, keep)
         self.expect_progress(new_key, progress, f"resume({key!r})")
 
     def take_back(self, key: str, tokens: int) -> None:

@@ -180,15 +180,23 @@ class TransformersEngine:
         return self._ledger.progress(sequence)
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Rename a sequence and add tokens; see `Engine.resume`."""
         self._sampler.check(decoding.grammar)
-        sequence = self._sequences.resume(key, new_key, token_ids, decoding)
+        sequence = self._sequences.resume(key, new_key, token_ids, decoding, keep)
         self._sampler.end(key)
         self._sampler.begin(sequence)
         if key in self._slots:
-            self._slots[new_key] = self._slots.pop(key)
+            slots, own = self._slots.pop(key), sequence.kv_tokens
+            self._slots[new_key] = slots[:own]
+            if own < len(slots):
+                self._pool.give_back(slots[own:])
         if key in self._shared:
             self._shared[new_key] = self._shared.pop(key)
         return self._ledger.progress(sequence)

@@ -418,6 +418,8 @@ class VllmCore:
             held = self._scheduler.hold(self._ids[key], tokens)
             self.end(key)
             self._held[key] = held
+        elif key in self._held:
+            self._held[key] = self._scheduler.shorten(self._held[key], tokens)
 
     def rename(self, key: str, new_key: str) -> None:
         """Move the blocks held for a sequence to its new key."""

@@ -273,13 +273,18 @@ class VllmEngine:
         return self._ledger.progress(sequence)
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Rename a sequence and add tokens; see `Engine.resume` and `append`."""
         grammar = decoding.grammar
         matcher = None if grammar is None else self._grammars.matcher(grammar)
         self._drop_load(key)
-        sequence = self._sequences.resume(key, new_key, token_ids, decoding)
+        sequence = self._sequences.resume(key, new_key, token_ids, decoding, keep)
         self._matchers.pop(key, None)
         if matcher is not None:
             self._matchers[new_key] = matcher

@@ -78,6 +78,12 @@ class PlannedScheduler(Scheduler):  # type: ignore[misc] # of a library that is 
             self.kv_cache_manager.block_pool.touch(blocks)
         return held
 
+    def shorten(self, held: Any, tokens: int) -> Any:
+        """Free the held blocks after the first `tokens` tokens; return the others."""
+        first = tokens // self.block_size
+        self.release(KVCacheBlocks(tuple(list(blocks[first:]) for blocks in held.blocks)))
+        return KVCacheBlocks(tuple(list(blocks[:first]) for blocks in held.blocks))
+
     def release(self, held: Any) -> None:
         """Free held blocks; the last ones are overwritten first."""
         for blocks in held.blocks:

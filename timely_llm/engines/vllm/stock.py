@@ -265,7 +265,12 @@ class StockEngine:
         raise EngineError("stock vLLM takes no tool output")
 
     def resume(
-        self, key: str, new_key: str, token_ids: Sequence[int], decoding: Decoding = GREEDY
+        self,
+        key: str,
+        new_key: str,
+        token_ids: Sequence[int],
+        decoding: Decoding = GREEDY,
+        keep: int | None = None,
     ) -> SequenceProgress:
         """Refuse: a request of stock vLLM takes no more tokens."""
         raise EngineError("stock vLLM takes no further turn")
