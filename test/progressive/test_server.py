@@ -98,6 +98,7 @@ class Site:
         self.face.attach(self.edge)
         self.edge.wait_ready(10.0)
         self.edge.skill_sets.register(YAML, read=parse_skill_set).result(30.0)
+        self.free_tokens = self.edge.call(lambda loop: loop.capacity.free_tokens).result(5.0)
 
     def until(self, true: Callable[[], bool], limit_s: float = 20.0) -> None:
         end_s = time.monotonic() + limit_s
@@ -148,9 +149,11 @@ def site(request: pytest.FixtureRequest) -> Iterator[Callable[..., Site]]:
         one.close()
 
 
-def nothing_is_left(one: Site) -> None:
+def nothing_is_left(one: Site, conversations: bool = False) -> None:
     one.until(lambda: not one.edge.serving)
     one.face.tick()
+    if not conversations:
+        assert one.edge.call(lambda loop: loop.capacity.free_tokens).result(5.0) == one.free_tokens
     assert not one.face._parents, "requests of the edge are forgotten with their ends"
     assert one.edge.call(lambda loop: loop.generations).result(5.0) == []
 
@@ -170,6 +173,15 @@ def test_an_answer_is_put_together_from_the_opening_and_the_parts(site: Any) -> 
     assert one.clients.chunks[-1].final
     (question,) = one.asked
     assert question.messages[-1] == request.messages[-1]
+    nothing_is_left(one)
+
+
+def test_a_part_computes_only_what_differs_from_the_one_before(site: Any) -> None:
+    one = site()
+    one.converse()
+    result = one.answer()
+    assert result.kept_tokens > len("please help me complete and only complete") // 4
+    assert result.recomputed_tokens == 0
     nothing_is_left(one)
 
 

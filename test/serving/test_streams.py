@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from test.serving.scripted import ARM, FIND, Scene, request
 from timely_llm.core.errors import EngineError, RequestError
@@ -264,3 +266,96 @@ def test_control_words_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_kind_of_request_is_refused() -> None:
     with pytest.raises(RequestError, match="a server cannot serve a Request"):
         Scene({}).loop.admit(Request("r", "ann"))
+
+
+STORY = "A long story of a cup on a chair, which all parts of an answer have in common. "
+
+
+def part(request_id: str, text: str, answer: str = "x", **fields: Any) -> StreamRequest:
+    return ask(request_id, f"{STORY}{text}", part_of=answer, **fields)
+
+
+def test_a_part_of_an_answer_computes_only_what_differs() -> None:
+    scene = Scene({"r": WORDS, "s": "Yes."}, Stream())
+    for request_id, text in (("r", "One."), ("s", "Another.")):
+        scene.loop.admit(part(request_id, text))
+        scene.run()
+    first, second = scene.sink.answers["r"], scene.sink.answers["s"]
+    assert scene.prompts["s"] == [f"<user>\n{STORY}Another.\n<assistant>\n"], "the whole prompt"
+    assert second.text == "Yes."
+    assert (first.kept_tokens, second.recomputed_tokens) == (0, 0)
+    alike = len(scene.engine.tokenizer.encode(f"<user>\n{STORY}"))
+    assert second.kept_tokens == alike
+    computed = sum(step.computed.get("s", 0) for step in scene.sink.steps)
+    assert computed == second.prompt_tokens - alike + second.generated_tokens - 1
+    assert scene.loop.free_kv_tokens == scene.free_at_start, "what is kept can be taken"
+    assert scene.loop.capacity.free_tokens < scene.free_at_start
+    assert scene.loop.cancel("x", ErrorCode.CANCELED, "the answer has ended")
+    assert scene.loop.capacity.free_tokens == scene.free_at_start
+    assert not scene.loop.cancel("x", ErrorCode.CANCELED, "again")
+
+
+def test_parts_of_other_answers_share_nothing() -> None:
+    scene = Scene({"r": WORDS, "s": "Yes."}, Stream())
+    for request_id, answer in (("r", "x"), ("s", "y")):
+        scene.loop.admit(part(request_id, "One.", answer))
+        scene.run()
+    assert scene.sink.answers["s"].kept_tokens == 0
+    assert scene.loop.kept_tokens == {}, "parts are no conversations"
+
+
+def test_parts_are_forgotten_after_a_while() -> None:
+    scene = Scene({"r": WORDS}, Stream(), retention=RetentionLimits(timeout_s=1.0))
+    scene.loop.admit(part("r", "One."))
+    scene.run()
+    scene.clock.advance(1.1)
+    scene.loop.turn()
+    assert scene.loop.capacity.free_tokens == scene.free_at_start
+
+
+def test_the_parts_that_are_kept_are_bounded() -> None:
+    scene = Scene(
+        dict.fromkeys("rst", WORDS), Stream(), retention=RetentionLimits(max_conversations=2)
+    )
+    for key in "rst":
+        scene.loop.admit(part(key, "One.", answer=key))
+        scene.run()
+    assert [scene.loop.cancel(key, ErrorCode.CANCELED, "") for key in "rst"] == [False, True, True]
+
+
+def test_a_part_that_the_server_cannot_read_leaves_what_is_kept() -> None:
+    scene = Scene({"r": WORDS, "s": "Yes."}, Stream())
+    scene.loop.admit(part("r", "One."))
+    scene.run()
+    scene.loop.admit(part("bad", "word " * 2000))
+    scene.run()
+    assert scene.sink.answers["bad"].error_code is ErrorCode.INVALID_REQUEST
+    scene.loop.admit(part("s", "Another."))
+    scene.run()
+    assert scene.sink.answers["s"].kept_tokens > 0
+
+
+@settings(max_examples=6)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("xyz"), st.integers(0, 30), st.integers(0, 12)),
+        min_size=1, max_size=8,
+    ),
+    st.integers(150, 300),
+)  # fmt: skip
+def test_parts_end_whatever_room_there_is_and_nothing_is_left(
+    parts: list[tuple[str, int, int]], room: int
+) -> None:
+    names = [f"r{number}" for number in range(len(parts))]
+    kv_tokens = Scene({}).prefix_tokens + room
+    scene = Scene(dict.fromkeys(names, WORDS), Stream(), kv_tokens=kv_tokens)
+    for name, (answer, alike, turns) in zip(names, parts, strict=True):
+        scene.loop.admit(part(name, f"{'so ' * alike}{name}", answer, max_tokens=6))
+        scene.turns(turns)
+    scene.run()
+    ended = [scene.sink.answers[name].error_code for name in names]
+    assert ended == [ErrorCode.NONE] * len(names), "what is kept makes room"
+    assert scene.loop.free_kv_tokens == scene.free_at_start
+    for answer in "xyz":
+        scene.loop.cancel(answer, ErrorCode.CANCELED, "")
+    assert scene.loop.capacity.free_tokens == scene.free_at_start

@@ -382,6 +382,8 @@ class StreamRequest(Request):
         turn: turns of the conversation so far; 0 begins it anew.
         words_per_s: speed at which the listener reads or hears, words a second.
         first_token: index of its first token, for an answer that goes on at another server.
+        part_of: name of an answer that is made by several requests; the server keeps the KV of
+            their prompts for the next one. Empty: it keeps none.
 
     Raises:
         RequestError: a field is empty, too long or out of its range.
@@ -394,6 +396,7 @@ class StreamRequest(Request):
     turn: int = 0
     words_per_s: float = READING_WORDS_PER_S
     first_token: int = 0
+    part_of: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -413,6 +416,7 @@ class StreamRequest(Request):
         for place, message in enumerate(self.messages):
             check_text(f"message {place}", message.content)
         number("weight", self.weight, 0, MAX_WEIGHT)
+        text("the name of an answer", self.part_of)
         text("the name of a conversation", self.conversation)
         if self.conversation:
             check_name("the name of a conversation", self.conversation)

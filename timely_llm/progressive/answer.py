@@ -86,7 +86,14 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
     @property
     def opening(self) -> StreamRequest:
         """The request that begins at the edge, without a mode."""
-        return replace(self.request, mode=RequestMode.DIRECT, conversation="", turn=0)
+        alone = replace(self.request, mode=RequestMode.DIRECT, conversation="", turn=0)
+        return replace(alone, part_of=self._name)
+
+    @property
+    def _name(self) -> str:
+        """Name under which the edge keeps the prompts of the parts, and of later turns."""
+        request = self.request
+        return f"{request.agent}/{request.conversation}" if request.conversation else self.key
 
     @property
     def made_so_far(self) -> tuple[int, str]:
@@ -192,8 +199,8 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
             return
         whole = opening.made >= self._reserve or _SENTENCE_ENDS.search(opening.text)
         if (first.text and whole) or opening.made >= self._left:
-            self._complete(opening, now)
             self._outlets.end_part(opening.request_id)
+            self._complete(opening, now)
 
     @property
     def _has_more(self) -> bool:
@@ -247,6 +254,7 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
                 max_tokens=section.budget,
                 temperature=request.temperature,
                 seed=request.seed,
+                part_of=self._name,
             )
         except RequestError as error:
             self._leave_out(str(error))

@@ -381,6 +381,7 @@ class ProgressiveServer:
         helped = self._helped.pop(result.request_id)
         if isinstance(helped, HelpedAnswer) and isinstance(result, StreamResult):
             self._conversations.ended(helped.request, helped.opening, "", result)
+            self._later(lambda: self._edge.cancel(result.request_id))  # frees what its parts kept
         self._sink.ended(result)
 
     def _later(self, action: Callable[[], object]) -> None:

@@ -374,7 +374,7 @@ STREAM_REQUEST = MessageTable(
             lambda messages: tuple(map(CHAT_MESSAGE.read, messages)),
         ),
     },
-    left_out=("slo",),
+    left_out=("slo", "part_of"),
 )
 STREAM_CHUNK = MessageTable(StreamChunk, msg.StreamChunk)
 STREAM_RESULT = MessageTable(

@@ -61,11 +61,36 @@ class _RetainedConversation:
     since_s: float
 
 
+@dataclass(eq=False)
+class _RetainedPrompt:
+    """The prompt of a part of an answer that has ended.
+
+    Attributes:
+        key: of its sequence in the engine.
+        answer: name of the answer.
+        token_ids: of the prompt.
+        progress: of its sequence.
+        since_s: when the part ended.
+    """
+
+    key: str
+    answer: str
+    token_ids: list[int]
+    progress: SequenceProgress
+    since_s: float
+
+    def shared_with(self, token_ids: Sequence[int]) -> int:
+        """Return the first tokens of another prompt that have KV here; one is left to compute."""
+        alike = len(common(self.token_ids, token_ids[:-1]))
+        return alike if self.progress.context_tokens else 0
+
+
 class Conversations:
     """Gives prompts of streams to the engine, and keeps their KV while there is room.
 
     Steps may evict the KV of a kept conversation. The next turn then computes its tokens again,
-    and counts them as recomputed.
+    and counts them as recomputed. An answer of several parts has the KV of their prompts kept, too:
+    the next part computes only what differs. This KV is evicted first.
 
     Args:
         engine: takes the sequences.
@@ -93,20 +118,32 @@ class Conversations:
         self._retention = retention
         self.retained: dict[_Name, _RetainedConversation] = {}
         self._messages: dict[str, tuple[ChatMessage, ...]] = {}  # by request: all before its answer
+        self._parts: dict[str, list[int]] = {}  # by request: the prompt of a part
+        self._retained_prompts: dict[str, _RetainedPrompt] = {}  # by key
 
     def __len__(self) -> int:
         return len(self.retained)
 
     @property
+    def keeps(self) -> bool:
+        """Whether something is kept."""
+        return bool(self.retained or self._retained_prompts)
+
+    @property
+    def _kept(self) -> list[_RetainedConversation | _RetainedPrompt]:
+        """All that is kept, the first victim first."""
+        return [*self._retained_prompts.values(), *self.retained.values()]
+
+    @property
     def lenders(self) -> dict[str, int]:
-        """Evictable sequences, the longest silent one first."""
-        kept = ((one.key, one.progress.kv_tokens) for one in self.retained.values())
+        """Evictable sequences: parts of answers, then conversations, the longest silent first."""
+        kept = ((one.key, one.progress.kv_tokens) for one in self._kept)
         return {key: tokens for key, tokens in kept if tokens}
 
     @property
     def kv_tokens(self) -> int:
         """Tokens of KV that are kept."""
-        return sum(kept.progress.kv_tokens for kept in self.retained.values())
+        return sum(one.progress.kv_tokens for one in self._kept)
 
     @property
     def kept_tokens(self) -> dict[tuple[str, str], int]:
@@ -149,8 +186,10 @@ class Conversations:
     def end(self, generation: StreamGeneration, code: ErrorCode) -> None:
         """Keep what was said for the next turn, or free it."""
         request, said = generation.request, self._messages.pop(generation.key)
+        prompt = self._parts.pop(generation.key, None)
         usable = code in (ErrorCode.NONE, ErrorCode.CANCELED) and generation.token_ids
-        if not (request.conversation and usable and self._retention.max_conversations):
+        lasts = request.conversation or prompt
+        if not (lasts and usable and self._retention.max_conversations):
             self._removals.remove(generation.key)
             return
         try:
@@ -158,6 +197,9 @@ class Conversations:
         except Exception as error:  # what is not known to be whole is not kept
             log.warning("a conversation of %r is not kept: %s", request.agent, in_words(error))
             self._removals.remove(generation.key)
+            return
+        if prompt is not None:
+            self._retain_prompt(generation, prompt)
             return
         name = request.agent, request.conversation
         self._drop(name)
@@ -170,8 +212,25 @@ class Conversations:
             generation.token_ids[-1], self._clock.now(),
         )  # fmt: skip
 
+    def _retain_prompt(self, generation: StreamGeneration, prompt: list[int]) -> None:
+        """Keep the prompt of a part for the next one."""
+        while len(self._retained_prompts) >= self._retention.max_conversations:
+            self._drop_prompt(next(iter(self._retained_prompts)))
+        self._retained_prompts[generation.key] = _RetainedPrompt(
+            generation.key, generation.request.part_of, prompt,
+            generation.progress, self._clock.now(),
+        )  # fmt: skip
+
+    def forget_parts(self, answer: str) -> bool:
+        """Free what is kept of the parts of an answer; return whether there was something."""
+        keys = [one.key for one in self._retained_prompts.values() if one.answer == answer]
+        for key in keys:
+            self._drop_prompt(key)
+        return bool(keys)
+
     def free_key(self, key: str) -> None:
-        """Free the conversation that ended with a request of this id, if there is one."""
+        """Free what ended with a request of this id, if there is something."""
+        self._drop_prompt(key)
         for name, kept in self.retained.items():
             if kept.key == key:
                 self._drop(name)
@@ -179,17 +238,22 @@ class Conversations:
 
     def update(self, key: str, progress: SequenceProgress) -> None:
         """Store how far the engine says that a sequence is; an unknown one is not an error."""
-        for kept in self.retained.values():
+        for kept in self._kept:
             if kept.key == key:
                 kept.progress = progress
 
     def forget_all(self) -> None:
-        """Free all kept conversations."""
+        """Free all that is kept."""
         for name in list(self.retained):
             self._drop(name)
+        for key in list(self._retained_prompts):
+            self._drop_prompt(key)
 
     def forget(self, now: float) -> None:
-        """Free the conversations that were silent for too long."""
+        """Free the conversations and parts that were silent for too long."""
+        for key, part in list(self._retained_prompts.items()):
+            if now >= part.since_s + self._retention.timeout_s:
+                self._drop_prompt(key)
         for name, kept in list(self.retained.items()):
             if now < kept.since_s + self._retention.timeout_s:
                 return
@@ -221,6 +285,8 @@ class Conversations:
         decoding = Decoding(request.temperature, request.seed, grammar)
         whole = self._encode(said)
         self._limits.check(len(whole), "the conversation" if len(said) > 1 else "the prompt")
+        if request.part_of and not request.conversation:
+            return self._enter_part(request, whole, decoding)
         words = self._words(kept, request.messages) if kept else None
         if kept is None or words is None:
             progress = self._engine.add(key, whole, None, decoding)
@@ -228,6 +294,29 @@ class Conversations:
                 self._removals.remove(kept.key)
             return progress
         return self._engine.resume(kept.key, key, words, decoding)
+
+    def _enter_part(
+        self, request: StreamRequest, prompt: list[int], decoding: Decoding
+    ) -> SequenceProgress:
+        """Make the prompt of a part known; it goes on from the kept one that is most alike."""
+        key = request.request_id
+        alike = {
+            one.key: one.shared_with(prompt)
+            for one in self._retained_prompts.values()
+            if one.answer == request.part_of
+        }
+        best = max(alike, key=alike.__getitem__, default="")
+        if keep := alike.get(best, 0):
+            progress = self._engine.resume(best, key, prompt[keep:], decoding, keep)
+            del self._retained_prompts[best]
+        else:
+            progress = self._engine.add(key, prompt, None, decoding)
+        self._parts[key] = prompt
+        return progress
+
+    def _drop_prompt(self, key: str) -> None:
+        if self._retained_prompts.pop(key, None) is not None:
+            self._removals.remove(key)
 
     def _drop(self, name: _Name) -> None:
         kept = self.retained.pop(name, None)

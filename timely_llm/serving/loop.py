@@ -285,7 +285,7 @@ class Loop:
     def _begin(self, request: Request, now: float) -> Delivery:
         if self._busy is not None:
             self._busy.check(request, now, self.generations, self.step_time)
-        if self._conversations.retained:
+        if self._conversations.keeps:
             self._conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):
             return self._conversations.begin(request, now)
@@ -305,7 +305,7 @@ class Loop:
         """
         delivery = self._pool.get(request_id)
         if delivery is None:
-            return False
+            return self._conversations.forget_parts(request_id)
         if unless_begun and has_begun(delivery.generation):
             raise goes_on(request_id)
         self._pool.end(delivery.generation, code, reason)
@@ -431,7 +431,7 @@ class Loop:
         capacity = self._engine.capacity
         if self._stepper.busy:
             capacity = self._stepper.with_flights(capacity)
-        if not blocked and not self._conversations.retained:
+        if not blocked and not self._conversations.keeps:
             return policy.plan(now, ready, self.step_time, capacity)
         kept = self._conversations.lenders
         lent = sum(g.kv_tokens for g in blocked) + self._conversations.kv_tokens
@@ -445,7 +445,7 @@ class Loop:
         self._watched_s = now
         generations = [delivery.generation for delivery in self._pool.values()]
         self._watchdog.forget(now, generations)
-        if self._conversations.retained:
+        if self._conversations.keeps:
             self._conversations.forget(now)
         for generation in generations:
             verdict = self._watchdog.verdict(generation, now)

@@ -179,7 +179,7 @@ def another_end(bench: EngineBench) -> None:
 @check
 def another_end_after_an_eviction(bench: EngineBench) -> None:
     """An evicted sequence goes on from its first tokens; the KV of the others is forgotten."""
-    encode = bench.engine.tokenizer.encode
+    answers, encode = bench.answers, bench.engine.tokenizer.encode
     longest, keep = max(len(encode(prompt)) for prompt in PROMPTS.values()), len(encode(FIXED)) - 1
     with bench.engine_with(kv_tokens=longest + 40) as driver:
         for key in ("b", "d"):
@@ -192,11 +192,11 @@ def another_end_after_an_eviction(bench: EngineBench) -> None:
             driver.engine.remove("a")
             words = encode(PROMPTS["c"])[keep:]
             driver.resume_ids(key, "c", words, keep, driver.decodings["c"])
-            driver.expect_answer("c", bench.answers["c"], chunk=7)
+            driver.expect_answer("c", answers["c"], chunk=7)
             driver.add("a", PROMPTS["a"])
             driver.step({"a": 512}, evictable=["c"])
             driver.engine.remove("a")
-            driver.expect_answer("c", bench.answers["c"])
+            driver.expect_answer("c", answers["c"])
             driver.engine.remove("c")
             driver.expect_free(free)
 
@@ -204,6 +204,7 @@ def another_end_after_an_eviction(bench: EngineBench) -> None:
 @check
 def a_refused_end(bench: EngineBench) -> None:
     """A sequence keeps no tokens that it does not have, and none fewer than it shares."""
+    answers = bench.answers
     with bench.driver() as driver:
         engine = driver.engine
         prompt, words = engine.tokenizer.encode(PROMPTS["c"]), engine.tokenizer.encode(" on")
@@ -215,7 +216,7 @@ def a_refused_end(bench: EngineBench) -> None:
         for keep in refused:
             with bench.refused(f"keeping {keep} of {len(prompt)} tokens", "can keep"):
                 engine.resume("a", "new", words, keep=keep)
-        driver.expect_answer("a", bench.answers["c"])
+        driver.expect_answer("a", answers["c"])
         engine.remove("a")
         engine.unpin_prefix(prefix.token_ids)
 
