@@ -232,7 +232,7 @@ class Engine(Protocol):
             Progress of the sequence.
 
         Raises:
-            EngineError: as in `add` and `append`, or so many tokens cannot stay; nothing has
+            EngineError: as in `add` and `append`, or `keep` is out of its range; nothing has
                 changed then.
         """
         ...

@@ -442,8 +442,8 @@ class Sequences:
 
         Raises:
             EngineError: the key is unknown, the new one is taken, there are no tokens, the sequence
-                would be too long, so many cannot stay, or the decoding is impossible; nothing has
-                changed then.
+                would be too long, `keep` is out of its range, or the decoding is impossible;
+                nothing has changed then.
         """
         if new_key in self.by_key:
             raise EngineError(f"the engine has a sequence {new_key!r} already")
