@@ -1,0 +1,67 @@
+"""Faults of a history: a list drawn from its seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+
+KINDS = {
+    "report lost": "the next report of a robot does not arrive",
+    "report late": "the next report of a robot arrives seconds later",
+    "report doubled": "the next report of a robot arrives twice",
+    "report reordered": "the next report of a robot arrives after the one that follows it",
+    "unknown report": "a report names a request, an epoch or a segment that does not exist",
+    "engine raises": "the next step of an engine fails",
+    "engine hangs": "the next step of an engine takes seconds, up to more than step_timeout_s",
+    "engine loses sequence": "an engine does not know a sequence any more",
+    "engine ends": "the next step of an engine raises EngineLost",
+    "server dies": "a server's process is killed; a new one comes seconds later",
+    "partition": "no message passes between the dispatcher and a server for seconds",
+    "robot dies": "a robot is silent for ever, and does nothing any more",
+    "robot restarts": "a robot forgets its plan, and asks for another one under its name",
+    "clock jump": "the simulator's clock, which is robots' time, leaps ahead or back",
+    "cancel": "a client cancels its request",
+    "duplicate id": "a client sends the id of a request that is being served",
+    "refused request": "a client asks for a skill set that no server has",
+}
+"""Each kind of fault, and what it does."""
+
+FAULTS_S = 20.0
+"""Faults begin in this time, seconds."""
+
+MOST = 12
+"""Most faults of a history."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        number: its place in the seed's list, from 0: the same whatever other faults are left out.
+        kind: one of `KINDS`.
+        at_s: when it begins; one of a message or a step waits for the next one.
+        place: the server, robot or person that it hits, as a number that is taken modulo theirs.
+        size: 0 to 1, such as how long it lasts.
+    """
+
+    number: int
+    kind: str
+    at_s: float
+    place: int
+    size: float
+
+
+def draw(seed: int, kinds: Collection[str] = tuple(KINDS)) -> list[Fault]:
+    """Return the faults of a seed, of the given kinds only; each keeps its number."""
+    source = random.Random(f"faults of {seed}")
+    names = list(KINDS)
+    drawn = [
+        Fault(
+            number, source.choice(names), source.uniform(0.0, FAULTS_S), source.randrange(1 << 16),
+            source.random(),
+        )
+        for number in range(source.randint(1, MOST))
+    ]  # fmt: skip
+    return [fault for fault in drawn if fault.kind in kinds]

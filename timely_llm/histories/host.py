@@ -1,0 +1,334 @@
+"""A server's machine: its lives, its clock, and the messages between it and the dispatcher."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from timely_llm.core.clock import SimulatedClock, VirtualClock
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import ExecutionReport, Rejected, Request, Result, StreamChunk
+from timely_llm.core.segment import Segment
+from timely_llm.core.step import StepResult
+from timely_llm.dispatch.link import Found
+from timely_llm.dispatch.load import Load
+from timely_llm.dispatch.relay import Relay
+from timely_llm.engines.example_script import ExampleScript
+from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
+from timely_llm.histories.checks import Checks
+from timely_llm.histories.engine import FailingEngine
+from timely_llm.histories.schedule import Schedule
+from timely_llm.histories.turned_server import TurnedServer
+from timely_llm.policies.registry import make_policy
+from timely_llm.serving.conversations import RetentionLimits
+from timely_llm.serving.limits import RequestLimits, Timeouts
+from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.face import running
+from timely_llm.serving.server.results import Results, segments_of, size_of
+from timely_llm.skills.skill_set import SkillSet
+
+TIMEOUTS = Timeouts(client_timeout_s=5.0, answer_timeout_s=10.0, queue_timeout_s=20.0)
+STEP_TIMEOUT_S = 5.0
+"""A step that takes longer ends its server, seconds."""
+PUBLISH_S = 0.1
+"""Seconds between two views of a server."""
+LONGEST_WAY_S = 0.03
+"""Longest time of a message without a fault, seconds."""
+TOPICS = ("deliveries", "results", "answers")
+CLOCK_S = 0.1
+"""Seconds between two messages of the simulator's clock."""
+
+
+class Host:
+    """One server behind the dispatcher; it is the server's sink and the dispatcher's link to it.
+
+    Messages of a topic arrive in order, those of several topics do not. In a partition they wait,
+    as reliable DDS repeats them; views are lost.
+
+    Args:
+        name: the server's.
+        schedule: what will happen.
+        source: randomness of the network.
+        relay: the dispatcher.
+        checks: what must hold.
+        dispatcher: the dispatcher's name.
+        skill_set: what robots can do.
+        text: the skill set as YAML.
+        simulated_time: robots' time is a simulator's.
+        changed: called after the dispatcher took a message.
+    """
+
+    def __init__(
+        self, name: str, schedule: Schedule, source: random.Random, relay: Relay, checks: Checks,
+        dispatcher: str, skill_set: SkillSet, text: str, simulated_time: bool,
+        changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.name = name
+        self._schedule = schedule
+        self._source = source
+        self._relay = relay
+        self._checks = checks
+        self._dispatcher = dispatcher
+        self._skill_set = skill_set
+        self._text = text
+        self._changed = changed
+        self._simulated_time = simulated_time
+        self._leap_s = 0.0
+        self._lives = 0
+        self._arrives_s: dict[str, float] = {}
+        self.apart_s = 0.0  # end of a partition
+        self.alive = False
+        self.hung = False
+        self.begin()
+
+    @property
+    def life(self) -> str:
+        """A text for each start of the server."""
+        return f"{self.name}#{self._lives}"
+
+    # Its life.
+
+    def begin(self) -> None:
+        """Start the server, unless it lives."""
+        if self.alive:
+            return
+        self._lives += 1
+        self.alive = True
+        self.clock = VirtualClock(self._schedule.now)
+        self.robot_clock = SimulatedClock(True, self.clock.now()) if self._simulated_time else None
+        self._results: Results[Result] = Results(60.0, 64)
+        self._inbox: list[Callable[[], None]] = []
+        self._turns = 0
+        self._publish_s = self.clock.now()
+        script = ExampleScript(lambda: [self._skill_set])
+        self.engine = FailingEngine(PROFILES[DEFAULT_PROFILE], script, self.clock)
+        loop = Loop(
+            self.engine, make_policy("deadline"), self.clock, timeouts=TIMEOUTS,
+            retention=RetentionLimits(), robot_clock=self.robot_clock,
+        )  # fmt: skip
+        self.server = TurnedServer(
+            lambda: loop, self, self.clock, RequestLimits(), self._skill_set, self._text
+        )
+        self._load = Load(loop, self.name)
+        self._wake(0.0)
+        if self.robot_clock is not None:
+            self._tick_clock(self._lives)
+
+    def die(self) -> None:
+        """End the process at once; what is on its way to it or waits in it is lost."""
+        self.alive = False
+
+    def leap(self, seconds: float) -> None:
+        """Set the simulator's clock ahead, or back."""
+        self._leap_s += seconds
+
+    def _tick_clock(self, life: int) -> None:
+        if not self.alive or life != self._lives:
+            return
+        assert self.robot_clock is not None
+        now = self.clock.now()
+        self.robot_clock.update(self._schedule.now + self._leap_s, now)
+        self._schedule.at(self._schedule.now + CLOCK_S, lambda: self._tick_clock(life))
+
+    def _wake(self, seconds: float) -> None:
+        """Turn the server after some seconds of its clock, unless it turns before."""
+        self._turns += 1
+        turn, life = self._turns, self._lives
+        at_s = max(self.clock.now(), self._schedule.now) + seconds
+
+        def happen() -> None:
+            if turn == self._turns and life == self._lives and self.alive:
+                self._turn()
+
+        self._schedule.at(at_s, happen)
+
+    def _turn(self) -> None:
+        self.clock.advance(max(self._schedule.now - self.clock.now(), 0.0))
+        began_s = self.clock.now()
+        inbox, self._inbox = self._inbox, []
+        for do in inbox:
+            do()
+        wait_s = self.server.turn()
+        if self.server.over:
+            self.die()  # its process ends, and is started again
+            self._schedule.at(self.clock.now() + 1.0, self.begin)
+            return
+        self._checks.server(self.name, self.server, self.engine, began_s)
+        if self.clock.now() >= self._publish_s:
+            self._publish_s = self.clock.now() + PUBLISH_S
+            self._publish()
+        self._wake(wait_s if self.server.rests else min(wait_s, PUBLISH_S))
+
+    def hang(self, seconds: float) -> None:
+        """Let a step take longer; its watchdog ends the server if it takes too long."""
+
+        def happen() -> None:
+            self.clock.advance(min(seconds, STEP_TIMEOUT_S))
+            if seconds > STEP_TIMEOUT_S:
+                self.server.hang(STEP_TIMEOUT_S)
+
+        self.engine.hang = happen
+
+    # From the server: its sink.
+
+    def accepted(self, request: Request) -> None:
+        """Take a request that the server accepted."""
+
+    def stepped(self, result: StepResult) -> None:
+        """Take a step."""
+
+    def segment(self, segment: Segment) -> None:
+        """Send a segment."""
+        self._tell("deliveries", lambda: self._relay.segment(self.name, segment))
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        """Send a token."""
+        self._tell("deliveries", lambda: self._relay.chunk(self.name, chunk))
+
+    def ended(self, result: Result) -> None:
+        """Send a result, and keep it."""
+        self._results.put(result.request_id, result, size_of(result), self.clock.now())
+        self._tell("results", lambda: self._relay.ended(self.name, result))
+
+    def _publish(self) -> None:
+        now, life = self.clock.now(), self.life
+        if now < self.apart_s:
+            return
+        view = replace(self._load.view(now), active=self.server.accepting)
+
+        def heard() -> None:
+            age_s = max(self._schedule.now - now, 0.0)
+            self._relay.heard(replace(view, age_s=age_s), life)
+
+        self._tell("views", heard)
+
+    def _tell(self, topic: str, tell: Callable[[], None]) -> None:
+        """Let a message of this life arrive at the dispatcher."""
+        life = self._lives
+
+        def arrive() -> None:
+            if life != self._lives or not self.alive:
+                return
+            if self._schedule.now < self.apart_s:
+                if topic != "views":
+                    self._schedule.at(self.apart_s, arrive)
+                return
+            tell()
+            self._changed()
+
+        self._schedule.at(self._arrival_s(topic, self.clock.now()), arrive)
+
+    def _arrival_s(self, topic: str, now: float) -> float:
+        way_s = self._source.uniform(0.0005, LONGEST_WAY_S)
+        self._arrives_s[topic] = max(now + way_s, self._arrives_s.get(topic, 0.0))
+        return self._arrives_s[topic]
+
+    # To the server: the dispatcher's link.
+
+    def send(self, request: Request) -> None:
+        """Send a request."""
+
+        def do() -> None:
+            try:
+                self.server.submit(request)
+            except Rejected as error:
+                self.ended(request.refused(error.code, str(error)))
+
+        self._ask("requests", do)
+
+    def report(self, report: ExecutionReport) -> None:
+        """Send a robot's report."""
+        self._ask("reports", lambda: self.server.report(report))
+
+    def cancel(self, request_id: str) -> None:
+        """End a request."""
+        self._ask("requests", lambda: self.server.cancel(request_id))
+
+    def withdraw(self, request_id: str, stays: Callable[[], None]) -> None:
+        """End a request unless it has begun."""
+
+        def do() -> None:
+            asked = self.server.cancel(request_id, unless_begun=True)
+            asked.add_done_callback(
+                lambda done: (
+                    None if not done.exception() and done.result() else self._tell("answers", stays)
+                )
+            )
+
+        self._ask("requests", do)
+
+    def inquire(self, request_id: str, answered: Callable[[Result | None], None]) -> None:
+        """Ask how a request ended."""
+
+        def do() -> None:
+            if not self.server.serves(request_id):
+                result = self._results.get(request_id, self.clock.now())
+                self._tell("answers", lambda: answered(result))
+
+        self._ask("requests", do)
+
+    def find(self, answered: Callable[[Sequence[Found]], None]) -> None:
+        """Ask for the requests that a dispatcher of this name has sent."""
+
+        def work(loop: Loop) -> list[Found]:
+            gate = self.server._gate.requests
+            sent = [one for one in gate if one.dispatcher == self._dispatcher]
+            return [
+                Found(
+                    one.request, segments_of(loop.generations, "", one.request.request_id),
+                    one.text, one.made,
+                )
+                for one in running(sent, loop.generations)
+            ]  # fmt: skip
+
+        def do() -> None:
+            asked = self.server.call(work)
+            asked.add_done_callback(
+                lambda done: (
+                    None
+                    if done.exception()
+                    else self._tell("answers", lambda: answered(done.result()))
+                )
+            )
+
+        self._ask("requests", do)
+
+    def skill_set(self, name: str, answered: Callable[[str], None]) -> None:
+        """Ask for the text of a skill set."""
+
+        def do() -> None:
+            try:
+                text = self.server.skill_sets.text(name)
+            except RequestError:
+                text = ""
+            self._tell("answers", lambda: answered(text))
+
+        self._ask("requests", do)
+
+    def register(self, text: str, answered: Callable[[str, int, str], None]) -> None:
+        """Register a skill set: all servers have the only one."""
+        self._ask("requests", lambda: self._tell("answers", lambda: answered("", 0, "refused")))
+
+    def unregister(self, name: str, answered: Callable[[str], None]) -> None:
+        """Forget a skill set: no client asks for it."""
+        self._ask("requests", lambda: self._tell("answers", lambda: answered("refused")))
+
+    def close(self) -> None:
+        """Free what belongs to the link: nothing does."""
+
+    def _ask(self, topic: str, do: Callable[[], None]) -> None:
+        """Let a message of the dispatcher arrive at this life of the server."""
+        life = self._lives
+
+        def arrive() -> None:
+            if life != self._lives or not self.alive:
+                return
+            if self._schedule.now < self.apart_s:
+                self._schedule.at(self.apart_s, arrive)
+                return
+            self._inbox.append(do)
+            if not self.server.rests:
+                self._wake(0.0)
+
+        self._schedule.at(self._arrival_s(topic, self._schedule.now), arrive)
