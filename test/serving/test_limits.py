@@ -18,6 +18,7 @@ from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.timely import Timely
 from timely_llm.serving.limits import MOST_AGENTS, RequestWatchdog, Timeouts
+from timely_llm.serving.loop import WATCH_S
 
 SLOW = "mf(500);mf(500);mf(500);mf(500);->True;"
 REST = Timely(lead_s=0.1)
@@ -128,6 +129,21 @@ def test_the_loop_wakes_up_for_a_silent_agent() -> None:
     turn = scene.loop.turn()
     assert not turn.stepped
     assert turn.wake_s == pytest.approx(heard_s + 0.5)
+
+
+def test_the_loop_does_not_spin_until_it_looks_at_the_timeouts_again() -> None:
+    scene = Scene({"r": SLOW}, Timely(lead_s=0.0), Timeouts(client_timeout_s=0.5))
+    scene.loop.admit(request("r"))
+    scene.report("r", ReportState.ALIVE)
+    end_s = scene.clock.now() + 0.5
+    scene.until_segments(1)
+    scene.clock.advance(end_s - 0.01 - scene.clock.now())
+    scene.turns(1)
+    scene.clock.advance(WATCH_S - 0.001)
+    turn = scene.loop.turn()
+    assert not turn.stepped
+    assert not scene.sink.results
+    assert turn.wake_s > scene.clock.now()
 
 
 def test_a_request_that_cannot_be_served_in_time_expires() -> None:

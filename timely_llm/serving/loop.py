@@ -391,7 +391,7 @@ class Loop:
             return False, now
         served = (delivery.generation for delivery in self._pool.values())
         give_up_s = min(map(self._watchdog.deadline_s, served), default=math.inf)
-        wake_s = min(plan.wake_s, give_up_s)
+        wake_s = min(plan.wake_s, max(give_up_s, self._watched_s + WATCH_S))
         if self._robot_time is not SAME and self._pool:
             wake_s = min(wake_s, now + WATCH_S)  # robots' time may pass faster any moment
         return False, wake_s
