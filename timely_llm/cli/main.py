@@ -75,6 +75,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "conformance",
             "Check a policy or an engine of your own against the contract that ours keep.",
         ),
+        "simulate": (
+            "simulate",
+            "Run servers, robots and people in virtual time with faults, and check what must always"
+            " hold.",
+        ),
     },
 }
 """By purpose: each command, the module here that has a function of its name, and its help's first

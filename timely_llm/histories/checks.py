@@ -16,8 +16,11 @@ LONGEST_S = 240.0
 """A request ends at the latest after this time, seconds: all timeouts of a history, one after another,
 for each of its epochs."""
 
-CANCEL_S = 30.0
-"""A canceled request ends at the latest after this time, seconds."""
+CANCEL_S = 12.0
+"""A canceled request ends at the latest after this time, seconds, whatever happens to its server."""
+
+CALM_CANCEL_S = 0.5
+"""The same where nothing happens to servers and their network, seconds."""
 
 
 class BrokenError(Exception):
@@ -58,11 +61,17 @@ class Story:
 
 
 class Checks:
-    """Follows all requests from their acceptance to their end; a sink of the dispatcher."""
+    """Follows all requests from their acceptance to their end; a sink of the dispatcher.
 
-    def __init__(self) -> None:
+    Args:
+        calm: nothing happens to servers and their network.
+    """
+
+    def __init__(self, calm: bool) -> None:
+        self._cancel_s = CALM_CANCEL_S if calm else CANCEL_S
         self.stories: dict[str, Story] = {}
         self._executed: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
+        self._failed: dict[str, int] = {}
 
     @property
     def open(self) -> list[Story]:
@@ -116,7 +125,13 @@ class Checks:
         done = self._executed[request_id]
         ensure((epoch, index) not in done, "a segment is executed once",
                f"segment {epoch}/{index} of {request_id} began twice")  # fmt: skip
+        ensure(epoch > self._failed.get(request_id, -1), "a failed epoch is not executed",
+               f"segment {epoch}/{index} of {request_id} began after a failure")  # fmt: skip
         done.add((epoch, index))
+
+    def failed(self, request_id: str, epoch: int) -> None:
+        """Take a segment that a robot fails to execute."""
+        self._failed[request_id] = epoch
 
     def _story(self, request_id: str, what: str) -> Story:
         story = self.stories.get(request_id)
@@ -162,5 +177,5 @@ class Checks:
         for story in self.open:
             key, age_s = story.request.request_id, now - story.at_s
             ensure(age_s < LONGEST_S, "every request ends", f"{key} is served for {age_s:.0f} s")
-            ended = story.canceled_s is None or now < story.canceled_s + CANCEL_S
+            ended = story.canceled_s is None or now < story.canceled_s + self._cancel_s
             ensure(ended, "a canceled request ends", f"{key} goes on after its cancel")

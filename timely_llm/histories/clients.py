@@ -153,6 +153,8 @@ class SimulatedRobot(Client):
             key, epoch = request.request_id, follower.epoch
             if event.kind == "started":
                 self._checks.executed(key, epoch, event.index)
+            elif event.kind == "failed":
+                self._checks.failed(key, epoch)
             report = event.report(key, self.agent, epoch)
             if report is not None:
                 self._say(report)

@@ -27,6 +27,14 @@ KINDS = {
 }
 """Each kind of fault, and what it does."""
 
+OF_SERVERS = frozenset(
+    {
+        "engine raises", "engine hangs", "engine loses sequence", "engine ends", "server dies",
+        "partition",
+    }
+)  # fmt: skip
+"""Kinds that hit servers or their network."""
+
 FAULTS_S = 20.0
 """Faults begin in this time, seconds."""
 

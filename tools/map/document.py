@@ -19,8 +19,8 @@ from tools.map.code import (
 
 ORDER = (
     "core <- processes <- skills <- policies <- engines, cloud <- serving <- dispatch"
-    " <- progressive <- cluster <- robots <- traces <- profiling, benchmarks, conformance"
-    " <- experiments <- report, ros <- demo <- cli"
+    " <- progressive <- cluster <- robots <- traces <- profiling, benchmarks, conformance,"
+    " histories <- experiments <- report, ros <- demo <- cli"
 )
 """A room imports only rooms to its left; test/test_imports.py reads it in the document."""
 TOOLS = ROOT / "tools"

@@ -1,0 +1,133 @@
+"""Bugs that are planted in the real code are found: without them, a history proves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from timely_llm.core.request import ErrorCode
+from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
+from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
+from timely_llm.dispatch.front.front import Front
+from timely_llm.dispatch.relay import Relay
+from timely_llm.histories import faults
+from timely_llm.histories.history import simulate
+from timely_llm.robots.plan_epochs import PlanEpochs
+from timely_llm.serving.limits import RequestGate, RequestWatchdog
+from timely_llm.serving.removals import Removals
+from timely_llm.serving.server.server import Server
+from timely_llm.skills.minispec.interpreter import Interpreter
+
+MOST_SEEDS = 12
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def kv_is_not_freed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Removals, "remove", lambda self, key: None)
+
+
+def a_gate_is_not_left(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RequestGate, "leave", lambda self, key: key in self._requests)
+
+
+def a_result_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def finish(self: Any, result: Any, real: Any = Relay._finish) -> None:
+        sink = self._sink
+        if result.error_code is ErrorCode.CANCELED:
+            self._sink = type("Deaf", (), {"ended": lambda self, result: None})()
+        real(self, result)
+        self._sink = sink
+
+    patch.setattr(Relay, "_finish", finish)
+
+
+def requests_of_a_dead_server_are_lost(patch: pytest.MonkeyPatch) -> None:
+    def lost(self: Any, server: str, now: float) -> list[Any]:
+        self._ledger.lost(server)
+        return []
+
+    patch.setattr(Front, "lost", lost)
+
+
+def a_moved_plan_keeps_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    def rest(self: Any, recovery: Any, now: float, real: Any = DeliveredPlan.rest) -> Any:
+        waiting = real(self, recovery, now)
+        return replace(waiting, request=replace(waiting.request, epoch=0))
+
+    patch.setattr(DeliveredPlan, "rest", rest)
+    patch.setattr(DeliveredPlan, "is_late", lambda self, segment: False)
+
+
+def a_segment_is_delivered_twice(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Any, segment: Any, now: float, real: Any = DeliveredPlan.take) -> Any:
+        shown = list(real(self, segment, now))
+        return shown + shown[:1]
+
+    patch.setattr(DeliveredPlan, "take", take)
+
+
+def a_token_is_lost(patch: pytest.MonkeyPatch) -> None:
+    def take(self: Any, chunk: Any, now: float, real: Any = DeliveredAnswer.take) -> bool:
+        return bool(real(self, chunk, now)) and chunk.index != 3
+
+    patch.setattr(DeliveredAnswer, "take", take)
+
+
+def a_former_server_is_heard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Front, "serves", lambda self, server, key: key in self._delivered)
+
+
+def a_cancel_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Server, "cancel", lambda self, *args, **options: self.call(lambda loop: True))
+
+
+def timeouts_never_expire(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RequestWatchdog, "verdict", lambda self, generation, now: None)
+
+
+def an_id_is_served_twice(patch: pytest.MonkeyPatch) -> None:
+    def problem(self: Any, request: Any, real: Any = RequestGate._problem) -> Any:
+        found = real(self, request)
+        return None if found and found.code is ErrorCode.DUPLICATE_REQUEST else found
+
+    patch.setattr(RequestGate, "_problem", problem)
+
+
+def an_end_is_lost_in_a_server(patch: pytest.MonkeyPatch) -> None:
+    def leave(self: Any, key: str, real: Any = RequestGate.leave) -> bool:
+        return bool(real(self, key)) and not key.endswith("-2")
+
+    patch.setattr(RequestGate, "leave", leave)
+
+
+def a_robot_follows_void_epochs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PlanEpochs, "void", lambda self, epoch: epoch < self.newest)
+
+
+BUGS = [
+    kv_is_not_freed, a_gate_is_not_left, a_result_is_lost, requests_of_a_dead_server_are_lost,
+    a_moved_plan_keeps_its_epoch, a_segment_is_delivered_twice, a_token_is_lost, a_former_server_is_heard,
+    a_cancel_is_forgotten, timeouts_never_expire, an_id_is_served_twice,
+    an_end_is_lost_in_a_server, a_robot_follows_void_epochs,
+]  # fmt: skip
+
+
+KINDS = {
+    a_cancel_is_forgotten: ["cancel"],
+    a_moved_plan_keeps_its_epoch: ["server dies", "partition"],
+    an_id_is_served_twice: ["duplicate id"],
+}
+"""Kinds of faults that show some bugs sooner than all kinds do."""
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    kinds = KINDS.get(plant, tuple(faults.KINDS))
+    found = (simulate(seed, faults.draw(seed, kinds)) for seed in range(MOST_SEEDS))
+    first = next((one for one in found if one.broken), None)
+    assert first is not None
+    print(first)

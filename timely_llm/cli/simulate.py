@@ -1,0 +1,146 @@
+"""`timely-llm simulate`: many histories of servers, robots, people and faults, one of each seed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import click
+
+from timely_llm.cli.options import SEED
+
+if TYPE_CHECKING:
+    from timely_llm.histories.history import Outcome
+
+BROKEN = 1
+"""Exit status if an invariant is broken, or a kind of fault never fired."""
+ENOUGH = 200
+"""Seeds from which on every kind of fault must have fired."""
+BATCH = 50
+"""Seeds of a process between two looks at the time."""
+
+
+class Numbers(click.ParamType):  # type: ignore[type-arg] # older clicks have none
+    """Numbers of faults, separated by commas."""
+
+    name = "numbers"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> frozenset[int]:
+        """Return the numbers."""
+        words = [word for word in str(value).split(",") if word.strip()]
+        if not all(word.strip().isdecimal() for word in words):
+            self.fail(f"{value!r} must be numbers of faults, such as 3,7", param, ctx)
+        return frozenset(map(int, words))
+
+
+class Kinds(click.ParamType):  # type: ignore[type-arg] # older clicks have none
+    """Kinds of faults, separated by commas."""
+
+    name = "kinds"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """Return the kinds."""
+        from timely_llm.histories.faults import KINDS
+
+        if isinstance(value, tuple):
+            return value
+        names = tuple(word.strip() for word in str(value).split(","))
+        for name in names:
+            if name not in KINDS:
+                self.fail(f"unknown kind {name!r}: choose of {', '.join(KINDS)}", param, ctx)
+        return names
+
+
+@click.command()
+@click.option("--seeds", type=click.IntRange(1, 10**9), default=100,
+              help="Number of histories.")  # fmt: skip
+@click.option("--first-seed", type=SEED, default=0, help="Seed of the first history.")
+@click.option("--minutes", type=click.FloatRange(0.01, 10_000),
+              help="As many histories as fit into this time, instead of --seeds.")  # fmt: skip
+@click.option("--kinds", type=Kinds(), help="Kinds of faults, separated by commas; all if not given."
+              )  # fmt: skip
+@click.option("--without", type=Numbers(), default="", metavar="NUMBERS", show_default=False,
+              help="Leave out these faults of each history, such as 3,7.")  # fmt: skip
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, help="Processes.")
+def simulate(
+    seeds: int, first_seed: int, minutes: float | None, kinds: tuple[str, ...] | None,
+    without: frozenset[int], jobs: int,
+) -> None:  # fmt: skip
+    """Run servers, robots and people in virtual time with faults, and check what must always hold.
+
+    A seed is one history: the same faults at the same moments each time. A history with a broken
+    invariant is shown with the command that replays it, and with fewest faults. Exit status: 0 if
+    all invariants hold, 1 if one is broken or a kind of fault never fired.
+    """
+    from timely_llm.experiments.parallel import run_all
+    from timely_llm.histories import faults
+
+    chosen = kinds or tuple(faults.KINDS)
+    began_s = time.monotonic()
+    fired: Counter[str] = Counter()
+    events = requests = done = broken = 0
+    while done < seeds if minutes is None else time.monotonic() < began_s + 60.0 * minutes:
+        size = BATCH if jobs > 1 else 1
+        batch = size * jobs if minutes is not None else min(size * jobs, seeds - done)
+        parts = [(first_seed + done + place, chosen, without) for place in range(batch)]
+        for outcome in run_all(_history, parts, jobs):
+            events += outcome.events
+            requests += outcome.requests
+            fired += outcome.fired
+            if outcome.broken:
+                broken += 1
+                _show(outcome, chosen, without)
+        done += batch
+    seconds = max(time.monotonic() - began_s, 1e-9)
+    for kind in chosen:
+        click.echo(f"{fired[kind]:8d}  {kind}: {faults.KINDS[kind]}")
+    click.echo(
+        f"{done} histories from seed {first_seed} with {requests} requests and {events} events,"
+        f" {events / seconds:.0f} events a second: {broken} with a broken invariant"
+    )
+    never = [kind for kind in chosen if not fired[kind]]
+    if never and done >= ENOUGH:
+        click.echo(f"These kinds of faults never fired: {', '.join(never)}.")
+    if broken or (never and done >= ENOUGH):
+        sys.exit(BROKEN)
+
+
+def _history(part: tuple[int, tuple[str, ...], frozenset[int]]) -> Outcome:
+    """Return what came of the history of a seed, some kinds of faults, and without some faults."""
+    from timely_llm.histories import faults, history
+
+    seed, kinds, without = part
+    drawn = faults.draw(seed, kinds)
+    return history.simulate(seed, [fault for fault in drawn if fault.number not in without])
+
+
+def _show(outcome: Outcome, kinds: tuple[str, ...], without: frozenset[int]) -> None:
+    """Print a broken invariant, how to replay it, and how with fewest faults."""
+    from timely_llm.histories import faults, history
+
+    given = [one for one in faults.draw(outcome.seed, kinds) if one.number not in without]
+    kept = history.shrink(outcome, given)
+    replay = f"timely-llm simulate --first-seed {outcome.seed} --seeds 1"
+    if len(kinds) < len(faults.KINDS):
+        replay += f" --kinds {','.join(kinds)!r}"
+    numbers = {one.number for one in kept}
+    left_out = without | {one.number for one in given if one.number not in numbers}
+    click.echo(
+        f"Seed {outcome.seed} breaks at {outcome.at_s:.2f} s: {outcome.broken}: {outcome.detail}"
+    )
+    asked = f" --without {_listed(without)}" if without else ""
+    click.echo(f"  replay: {replay}{asked}")
+    if left_out != without:
+        click.echo(f"  fewest faults: {replay} --without {_listed(left_out)}")
+    for fault in kept:
+        click.echo(f"  fault {fault.number} at {fault.at_s:.2f} s: {fault.kind}")
+
+
+def _listed(numbers: frozenset[int]) -> str:
+    return ",".join(map(str, sorted(numbers)))
