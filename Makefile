@@ -1,6 +1,6 @@
-# make demo | test | test-fast | test-faults | test-long | test-ros | test-launch | test-colcon |
-#      test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels | footprint |
-#      release-check | audit | sbom | lint | same | clean
+# make demo | test | test-fast | test-faults | test-simulate | test-long | test-ros | test-launch |
+#      test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
+#      footprint | release-check | audit | sbom | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
 
@@ -28,7 +28,7 @@ GENERATED_FOR := timely_llm/msg/.ros-wheels
 SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test test-fast test-faults test-long test-ros test-launch test-colcon test-vllm \
+.PHONY: demo test test-fast test-faults test-simulate test-long test-ros test-launch test-colcon test-vllm \
 	test-vllm-ray test-ray \
 	check-vllm test-lowest wheels footprint release-check audit sbom lint same no-base clean install switch
 
@@ -48,6 +48,12 @@ test-fast: install
 # Attacks, killed processes, hung engines. SHORT=1: each with its first parameters only.
 test-faults: install
 	python -m pytest -m faults test/system $(if $(SHORT),--short)
+
+# Histories of servers, robots and people with faults in virtual time: as many as fit into three
+# minutes, from a new first seed each time. SEED=5 begins with that one.
+test-simulate: SEED ?= $(shell date +%s)
+test-simulate: install
+	timely-llm simulate --first-seed $(SEED) --minutes 3 --jobs 2
 
 # What depends on the distribution.
 test-ros: install

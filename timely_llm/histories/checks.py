@@ -13,11 +13,10 @@ from timely_llm.histories.turned_server import TurnedServer
 from timely_llm.serving.loop import WATCH_S
 
 LONGEST_S = 240.0
-"""A request ends at the latest after this time, seconds: all timeouts of a history, one after another,
-for each of its epochs."""
+"""A request ends at the latest after this time, seconds: the timeouts of all its epochs together."""
 
 CANCEL_S = 12.0
-"""A canceled request ends at the latest after this time, seconds, whatever happens to its server."""
+"""A canceled request ends at the latest after this time, seconds, whatever hits its server."""
 
 CALM_CANCEL_S = 0.5
 """The same where nothing happens to servers and their network, seconds."""
@@ -95,8 +94,11 @@ class Checks:
         place = segment.epoch, segment.index
         if place in story.texts:
             again = segment.final and segment.epoch not in story.whole
-            ensure(again and story.texts[place] == segment.text,
-                   "a segment is delivered once", f"{what} came twice")  # fmt: skip
+            ensure(
+                again and story.texts[place] == segment.text,
+                "a segment is delivered once",
+                f"{what} came twice",
+            )
         else:
             before = place[1] == 0 or (place[0], place[1] - 1) in story.texts
             ensure(before, "no segment is lost", f"{what} came without the one before it")
@@ -107,8 +109,11 @@ class Checks:
     def chunk(self, chunk: StreamChunk) -> None:
         """Take a token on its way to its listener."""
         story = self._story(chunk.request_id, "a token")
-        ensure(chunk.index == story.tokens, "tokens come once and in order",
-               f"token {chunk.index} of {chunk.request_id} follows {story.tokens} tokens")  # fmt: skip
+        ensure(
+            chunk.index == story.tokens,
+            "tokens come once and in order",
+            f"token {chunk.index} of {chunk.request_id} follows {story.tokens} tokens",
+        )
         story.tokens += 1
 
     def ended(self, result: Result) -> None:
@@ -117,16 +122,25 @@ class Checks:
         story.result = result
         if isinstance(result, PlanResult) and result.error_code is ErrorCode.NONE:
             last = [text for (epoch, _), text in story.texts.items() if epoch == result.epoch]
-            ensure("".join(last) == result.plan, "no segment is lost",
-                   f"{result.request_id} ended with {result.plan!r}, delivered {last}")  # fmt: skip
+            ensure(
+                "".join(last) == result.plan,
+                "no segment is lost",
+                f"{result.request_id} ended with {result.plan!r}, delivered {last}",
+            )
 
     def executed(self, request_id: str, epoch: int, index: int) -> None:
         """Take a segment that a robot begins to execute."""
         done = self._executed[request_id]
-        ensure((epoch, index) not in done, "a segment is executed once",
-               f"segment {epoch}/{index} of {request_id} began twice")  # fmt: skip
-        ensure(epoch > self._failed.get(request_id, -1), "a failed epoch is not executed",
-               f"segment {epoch}/{index} of {request_id} began after a failure")  # fmt: skip
+        ensure(
+            (epoch, index) not in done,
+            "a segment is executed once",
+            f"segment {epoch}/{index} of {request_id} began twice",
+        )
+        ensure(
+            epoch > self._failed.get(request_id, -1),
+            "a failed epoch is not executed",
+            f"segment {epoch}/{index} of {request_id} began after a failure",
+        )
         done.add((epoch, index))
 
     def failed(self, request_id: str, epoch: int) -> None:
@@ -135,45 +149,71 @@ class Checks:
 
     def _story(self, request_id: str, what: str) -> Story:
         story = self.stories.get(request_id)
-        ensure(story is not None, "only accepted requests are served",
-               f"{what} came of {request_id}, which was not accepted")  # fmt: skip
+        ensure(
+            story is not None,
+            "only accepted requests are served",
+            f"{what} came of {request_id}, which was not accepted",
+        )
         assert story is not None
-        ensure(story.result is None, "a request ends once, and nothing comes after its end",
-               f"{what} came of {request_id} after its result")  # fmt: skip
+        ensure(
+            story.result is None,
+            "a request ends once, and nothing comes after its end",
+            f"{what} came of {request_id} after its result",
+        )
         return story
 
     # What servers and the dispatcher hold.
 
-    def server(self, name: str, server: TurnedServer, engine: FailingEngine, began_s: float) -> None:
+    def server(
+        self, name: str, server: TurnedServer, engine: FailingEngine, began_s: float
+    ) -> None:
         """Check a server after a turn that began at `began_s`, seconds of its clock."""
         served = {one.key: one for one in server.loop.generations}
         gate = server.request_ids
-        ensure(gate == served.keys(), "gates add up",
-               f"{name} lets in {sorted(gate)}, and serves {sorted(served)}")  # fmt: skip
+        ensure(
+            gate == served.keys(),
+            "gates add up",
+            f"{name} lets in {sorted(gate)}, and serves {sorted(served)}",
+        )
         kept = server.loop.kept_conversations
-        ensure(len(engine.keys) <= len(served) + kept, "KV is conserved",
-               f"{name} holds the KV of {engine.keys}, serves {sorted(served)}, keeps {kept}")  # fmt: skip
+        ensure(
+            len(engine.keys) <= len(served) + kept,
+            "KV is conserved",
+            f"{name} holds the KV of {engine.keys}, serves {sorted(served)}, keeps {kept}",
+        )
         free, most = server.loop.free_kv_tokens, engine._sequences.limits.kv_tokens
         ensure(0 <= free <= most, "KV is conserved", f"{name} has {free} of {most} tokens free")
         for one in served.values():
             overdue = began_s - WATCH_S - server.loop._watchdog.deadline_s(one)
-            ensure(overdue <= 0.0, "nobody waits beyond the timeouts",
-                   f"{one.key} at {name} should have ended {overdue:.2f} s ago")  # fmt: skip
+            ensure(
+                overdue <= 0.0,
+                "no request outlives its timeouts",
+                f"{one.key} at {name} should have ended {overdue:.2f} s ago",
+            )
 
     def relay(self, relay: Relay, now: float) -> None:
         """Check the dispatcher after an event."""
         front = relay._front
         gate = {request.request_id for request in relay._gate.requests}
         known = {one.request.request_id for one in self.open}
-        ensure(gate == set(front.open), "gates add up",
-               f"the dispatcher lets in {sorted(gate)}, and serves {sorted(front.open)}")  # fmt: skip
-        ensure(gate == known, "every accepted request has one result or is served",
-               f"the dispatcher serves {sorted(gate)}, without result are {sorted(known)}")  # fmt: skip
+        ensure(
+            gate == set(front.open),
+            "gates add up",
+            f"the dispatcher lets in {sorted(gate)}, and serves {sorted(front.open)}",
+        )
+        ensure(
+            gate == known,
+            "every accepted request has one result or is served",
+            f"the dispatcher serves {sorted(gate)}, without result are {sorted(known)}",
+        )
         waiting = front.waiting
         for key in front.open:
             places = (front.server_of(key) is not None) + (key in waiting) + front.is_executed(key)
-            ensure(places == 1, "a request is in one place",
-                   f"{key} is in {places} places of the dispatcher")  # fmt: skip
+            ensure(
+                places == 1,
+                "a request is in one place",
+                f"{key} is in {places} places of the dispatcher",
+            )
         for story in self.open:
             key, age_s = story.request.request_id, now - story.at_s
             ensure(age_s < LONGEST_S, "every request ends", f"{key} is served for {age_s:.0f} s")

@@ -208,4 +208,3 @@ class SimulatedPerson(Client):
                 turn=question.turn, words_per_s=self._person.manner.words_per_s, max_tokens=64,
             )
         )  # fmt: skip
-

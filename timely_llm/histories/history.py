@@ -1,4 +1,4 @@
-"""One history: servers, a dispatcher, robots and people in virtual time, and the faults of a seed."""
+"""One history: servers, a dispatcher, robots and people in virtual time, with faults of a seed."""
 
 from __future__ import annotations
 
@@ -90,9 +90,7 @@ def _shipped() -> tuple[SkillSet, str, TaskSet, QuestionSet]:
 class _ReadingAtOnce(Reading):
     """Reads skill sets in the caller's thread."""
 
-    def begin(
-        self, read: Callable[[], SkillSet], done: Callable[[Future[SkillSet]], None]
-    ) -> None:
+    def begin(self, read: Callable[[], SkillSet], done: Callable[[Future[SkillSet]], None]) -> None:
         """Read now."""
         outcome: Future[SkillSet] = Future()
         outcome.set_result(read())
@@ -133,27 +131,55 @@ class History:
         clock_jumps = any(fault.kind == "clock jump" for fault in faults)
         source = self._source
         settings = DispatchSettings(
-            NAME, RequestLimits(), queue_timeout_s=20.0, silence_s=SILENCE_S,
-            moves=source.random() < 0.7, hedge=source.random() < 0.3,
-        )  # fmt: skip
+            NAME,
+            RequestLimits(),
+            queue_timeout_s=20.0,
+            silence_s=SILENCE_S,
+            moves=source.random() < 0.7,
+            hedge=source.random() < 0.3,
+        )
         rule = source.choice(("round-robin", "most-worth"))
         self.relay = Relay(
-            make_dispatcher(rule), self, _Now(self.schedule), settings,
-            lambda text, what: self.skill_set, lambda said: None, lambda: None,
-        )  # fmt: skip
+            make_dispatcher(rule),
+            self,
+            _Now(self.schedule),
+            settings,
+            lambda text, what: self.skill_set,
+            lambda said: None,
+            lambda: None,
+        )
         self.relay.skill_sets._of_servers = _ReadingAtOnce()
         self.hosts = [
-            Host(f"server_{place}", self.schedule, source, self.relay, self.checks, NAME,
-                 self.skill_set, text, clock_jumps, self._changed)
+            Host(
+                f"server_{place}",
+                self.schedule,
+                source,
+                self.relay,
+                self.checks,
+                NAME,
+                self.skill_set,
+                text,
+                clock_jumps,
+                self._changed,
+            )
             for place in range(SERVERS)
-        ]  # fmt: skip
+        ]
         for host in self.hosts:
             self.relay.joined(host.name, host)
         self.robots = [
-            SimulatedRobot(f"robot_{place}", self.schedule, source, self._ask, self._say, FAULTS_S,
-                           self.skill_set, tasks, self.checks)
+            SimulatedRobot(
+                f"robot_{place}",
+                self.schedule,
+                source,
+                self._ask,
+                self._say,
+                FAULTS_S,
+                self.skill_set,
+                tasks,
+                self.checks,
+            )
             for place in range(ROBOTS)
-        ]  # fmt: skip
+        ]
         self.people = [
             SimulatedPerson(person, self.schedule, source, self._ask, self._say, FAULTS_S)
             for person in people(PEOPLE, questions, seed, 1.0, 0.0)
@@ -174,15 +200,24 @@ class History:
             broken = "no error leaves the server or the dispatcher"
             detail = f"{type(error).__name__}: {error}"
         return Outcome(
-            self._seed, self.schedule.happened, self.fired, len(self.checks.stories),
-            self._digest.hexdigest(), broken, detail, self.schedule.now,
-        )  # fmt: skip
+            self._seed,
+            self.schedule.happened,
+            self.fired,
+            len(self.checks.stories),
+            self._digest.hexdigest(),
+            broken,
+            detail,
+            self.schedule.now,
+        )
 
     def _run(self) -> None:
         schedule = self.schedule
         while not (schedule.now > FAULTS_S + 5.0 and self._over()):
-            ensure(schedule.now < FAULTS_S + QUIET_S and schedule.happened < MOST_EVENTS,
-                   "everything ends", self._left())  # fmt: skip
+            ensure(
+                schedule.now < FAULTS_S + QUIET_S and schedule.happened < MOST_EVENTS,
+                "everything ends",
+                self._left(),
+            )
             schedule.next()
 
     def _over(self) -> bool:
@@ -392,8 +427,9 @@ class History:
         return True
 
     def _refused(self, robot: SimulatedRobot) -> None:
-        request = PlanRequest(f"{robot.agent}-refused-{self.schedule.happened}", robot.agent,
-                              "submarine", "dive")  # fmt: skip
+        request = PlanRequest(
+            f"{robot.agent}-refused-{self.schedule.happened}", robot.agent, "submarine", "dive"
+        )
         self._ask(request)
 
 
@@ -422,5 +458,3 @@ def shrink(outcome: Outcome, faults: Sequence[Fault]) -> list[Fault]:
         if simulate(outcome.seed, fewer).broken == outcome.broken:
             kept = fewer
     return kept
-
-

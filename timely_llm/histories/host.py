@@ -98,7 +98,7 @@ class Host:
         self.clock = VirtualClock(self._schedule.now)
         self.robot_clock = SimulatedClock(True, self.clock.now()) if self._simulated_time else None
         self._results: Results[Result] = Results(60.0, 64)
-        self._inbox: list[Callable[[], None]] = []
+        self._inbox: list[Callable[[], object]] = []
         self._turns = 0
         self._publish_s = self.clock.now()
         script = ExampleScript(lambda: [self._skill_set])
@@ -317,7 +317,7 @@ class Host:
     def close(self) -> None:
         """Free what belongs to the link: nothing does."""
 
-    def _ask(self, topic: str, do: Callable[[], None]) -> None:
+    def _ask(self, topic: str, do: Callable[[], object]) -> None:
         """Let a message of the dispatcher arrive at this life of the server."""
         life = self._lives
 

@@ -47,7 +47,7 @@ class _TurnedInbox(Inbox):
 
 
 class TurnedServer(Server):
-    """A server whose work is done by `turn`, in the caller's thread.
+    """A server that works in `turn`, in the caller's thread.
 
     Args:
         make_loop: makes the loop.

@@ -1,0 +1,54 @@
+"""A seed is one history, and its invariants hold."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from timely_llm.histories.faults import KINDS, MOST, Fault, draw
+from timely_llm.histories.history import shrink, simulate
+from timely_llm.serving.limits import RequestGate
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    first, again, other = simulate(1, draw(1)), simulate(1, draw(1)), simulate(2, draw(2))
+    assert first == again
+    assert first.digest != other.digest
+    assert first.requests > 5
+
+
+def test_histories_of_new_seeds_break_no_invariant() -> None:
+    first_seed = random.SystemRandom().randrange(2**30)
+    print(f"timely-llm simulate --first-seed {first_seed} --seeds 4")
+    for seed in range(first_seed, first_seed + 4):
+        outcome = simulate(seed, draw(seed))
+        assert not outcome.broken, f"seed {seed}: {outcome.broken}: {outcome.detail}"
+
+
+@pytest.mark.parametrize("seed", [3, 5])  # a timeout was spent before the next look at it
+def test_a_seed_that_broke_an_invariant_breaks_none_any_more(seed: int) -> None:
+    assert not simulate(seed, draw(seed)).broken
+
+
+def test_a_broken_history_shrinks_to_the_faults_that_break_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RequestGate, "_problem", lambda self, request: None)
+    faults = [
+        Fault(0, "report doubled", 1.0, 0, 0.5),
+        Fault(1, "duplicate id", 12.0, 0, 0.5),
+        Fault(2, "robot restarts", 2.0, 1, 0.5),
+    ]
+    outcome = simulate(0, faults)
+    assert outcome.broken == "an id is served once"
+    assert [fault.number for fault in shrink(outcome, faults)] == [1]
+
+
+def test_faults_keep_their_numbers_when_some_kinds_are_left_out() -> None:
+    for seed in range(50):
+        drawn = draw(seed)
+        assert [fault.number for fault in drawn] == list(range(len(drawn)))
+        assert 1 <= len(drawn) <= MOST
+        assert draw(seed, ["cancel"]) == [fault for fault in drawn if fault.kind == "cancel"]
+    assert {fault.kind for seed in range(50) for fault in draw(seed)} == set(KINDS)
