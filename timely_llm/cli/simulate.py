@@ -63,8 +63,8 @@ class Kinds(click.ParamType):  # type: ignore[type-arg] # older clicks have none
 @click.option("--first-seed", type=SEED, default=0, help="Seed of the first history.")
 @click.option("--minutes", type=click.FloatRange(0.01, 10_000),
               help="As many histories as fit into this time, instead of --seeds.")  # fmt: skip
-@click.option("--kinds", type=Kinds(), help="Kinds of faults, separated by commas; all if not given."
-              )  # fmt: skip
+@click.option("--kinds", type=Kinds(),
+              help="Kinds of faults, separated by commas; all if not given.")  # fmt: skip
 @click.option("--without", type=Numbers(), default="", metavar="NUMBERS", show_default=False,
               help="Leave out these faults of each history, such as 3,7.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, help="Processes.")

@@ -13,7 +13,7 @@ from timely_llm.histories.turned_server import TurnedServer
 from timely_llm.serving.loop import WATCH_S
 
 LONGEST_S = 240.0
-"""A request ends at the latest after this time, seconds: the timeouts of all its epochs together."""
+"""A request ends at the latest after this time, seconds: the timeouts of all its epochs."""
 
 CANCEL_S = 12.0
 """A canceled request ends at the latest after this time, seconds, whatever hits its server."""
