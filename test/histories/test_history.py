@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from timely_llm.histories.faults import KINDS, MOST, Fault, draw
+from timely_llm.histories.faults import KINDS, MOST, InjectedFault, draw
 from timely_llm.histories.history import shrink, simulate
 from timely_llm.serving.limits import RequestGate
 
@@ -36,9 +36,9 @@ def test_a_broken_history_shrinks_to_the_faults_that_break_it(
 ) -> None:
     monkeypatch.setattr(RequestGate, "_problem", lambda self, request: None)
     faults = [
-        Fault(0, "report doubled", 1.0, 0, 0.5),
-        Fault(1, "duplicate id", 12.0, 0, 0.5),
-        Fault(2, "robot restarts", 2.0, 1, 0.5),
+        InjectedFault(0, "report doubled", 1.0, 0, 0.5),
+        InjectedFault(1, "duplicate id", 12.0, 0, 0.5),
+        InjectedFault(2, "robot restarts", 2.0, 1, 0.5),
     ]
     outcome = simulate(0, faults)
     assert outcome.broken == "an id is served once"

@@ -108,7 +108,8 @@ def a_robot_follows_void_epochs(patch: pytest.MonkeyPatch) -> None:
 
 BUGS = [
     kv_is_not_freed, a_gate_is_not_left, a_result_is_lost, requests_of_a_dead_server_are_lost,
-    a_moved_plan_keeps_its_epoch, a_segment_is_delivered_twice, a_token_is_lost, a_former_server_is_heard,
+    a_moved_plan_keeps_its_epoch, a_segment_is_delivered_twice, a_token_is_lost,
+    a_former_server_is_heard,
     a_cancel_is_forgotten, timeouts_never_expire, an_id_is_served_twice,
     an_end_is_lost_in_a_server, a_robot_follows_void_epochs,
 ]  # fmt: skip

@@ -76,7 +76,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Check a policy or an engine of your own against the contract that ours keep.",
         ),
         "simulate": (
-            "simulate",
+            "histories.simulate",
             "Run servers, robots and people in virtual time with faults, and check what must always"
             " hold.",
         ),

@@ -78,7 +78,7 @@ class Client:
         self._ask(request)
 
 
-class SimulatedRobot(Client):
+class HistoryRobot(Client):
     """A robot that asks for plans and follows them, as the robots of a fleet do."""
 
     def __init__(
@@ -170,7 +170,7 @@ class SimulatedRobot(Client):
             self._after()
 
 
-class SimulatedPerson(Client):
+class HistoryPerson(Client):
     """A person who talks."""
 
     def __init__(

@@ -43,7 +43,7 @@ MOST = 12
 
 
 @dataclass(frozen=True)
-class Fault:
+class InjectedFault:
     """One fault.
 
     Attributes:
@@ -61,12 +61,12 @@ class Fault:
     size: float
 
 
-def draw(seed: int, kinds: Collection[str] = tuple(KINDS)) -> list[Fault]:
+def draw(seed: int, kinds: Collection[str] = tuple(KINDS)) -> list[InjectedFault]:
     """Return the faults of a seed, of the given kinds only; each keeps its number."""
     source = random.Random(f"faults of {seed}")
     names = list(KINDS)
     drawn = [
-        Fault(
+        InjectedFault(
             number, source.choice(names), source.uniform(0.0, FAULTS_S), source.randrange(1 << 16),
             source.random(),
         )

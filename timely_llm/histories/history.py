@@ -30,8 +30,8 @@ from timely_llm.dispatch.assign.registry import make_dispatcher
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import BrokenError, Checks, ensure
-from timely_llm.histories.clients import Client, SimulatedPerson, SimulatedRobot
-from timely_llm.histories.faults import FAULTS_S, OF_SERVERS, Fault
+from timely_llm.histories.clients import Client, HistoryPerson, HistoryRobot
+from timely_llm.histories.faults import FAULTS_S, OF_SERVERS, InjectedFault
 from timely_llm.histories.host import LONGEST_WAY_S, Host
 from timely_llm.histories.schedule import Schedule
 from timely_llm.resources import resource
@@ -55,7 +55,7 @@ MOST_EVENTS = 60_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class HistoryOutcome:
     """What came of a history.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Now(Clock):
         return self._schedule.now
 
 
-class History:
+class FaultHistory:
     """A world and its faults.
 
     Args:
@@ -116,7 +116,7 @@ class History:
         faults: what goes wrong.
     """
 
-    def __init__(self, seed: int, faults: Sequence[Fault]) -> None:
+    def __init__(self, seed: int, faults: Sequence[InjectedFault]) -> None:
         self._source = random.Random(f"history {seed}")
         self._seed = seed
         self.schedule = Schedule()
@@ -167,7 +167,7 @@ class History:
         for host in self.hosts:
             self.relay.joined(host.name, host)
         self.robots = [
-            SimulatedRobot(
+            HistoryRobot(
                 f"robot_{place}",
                 self.schedule,
                 source,
@@ -181,7 +181,7 @@ class History:
             for place in range(ROBOTS)
         ]
         self.people = [
-            SimulatedPerson(person, self.schedule, source, self._ask, self._say, FAULTS_S)
+            HistoryPerson(person, self.schedule, source, self._ask, self._say, FAULTS_S)
             for person in people(PEOPLE, questions, seed, 1.0, 0.0)
         ]
         self.clients: dict[str, Client] = {c.agent: c for c in (*self.robots, *self.people)}
@@ -189,7 +189,7 @@ class History:
             self.schedule.at(fault.at_s, partial(self._fault, fault))
         self._look()
 
-    def run(self) -> Outcome:
+    def run(self) -> HistoryOutcome:
         """Let everything happen; return what came of it."""
         broken = detail = ""
         try:
@@ -199,7 +199,7 @@ class History:
         except Exception as error:
             broken = "no error leaves the server or the dispatcher"
             detail = f"{type(error).__name__}: {error}"
-        return Outcome(
+        return HistoryOutcome(
             self._seed,
             self.schedule.happened,
             self.fired,
@@ -241,7 +241,7 @@ class History:
         self._note("segment", segment.request_id, segment.epoch, segment.index, segment.text)
         self.checks.segment(segment)
         robot = self.clients[segment.agent]
-        assert isinstance(robot, SimulatedRobot)
+        assert isinstance(robot, HistoryRobot)
         self._tell("deliveries", segment.agent, lambda: robot.take(segment))
 
     def chunk(self, chunk: StreamChunk) -> None:
@@ -249,7 +249,7 @@ class History:
         self._note("token", chunk.request_id, chunk.index, chunk.text)
         self.checks.chunk(chunk)
         person = self.clients[chunk.agent]
-        assert isinstance(person, SimulatedPerson)
+        assert isinstance(person, HistoryPerson)
         self._tell("deliveries", chunk.agent, lambda: person.take(chunk))
 
     def ended(self, result: Result) -> None:
@@ -263,7 +263,7 @@ class History:
 
     def _finish(self, result: Result) -> None:
         client = self.clients[result.agent]
-        assert isinstance(client, SimulatedRobot | SimulatedPerson)
+        assert isinstance(client, HistoryRobot | HistoryPerson)
         self._tell("results", result.agent, lambda: client.finish(result))
 
     def _tell(self, topic: str, agent: str, arrive: Callable[[], None]) -> None:
@@ -344,7 +344,7 @@ class History:
 
     # Faults.
 
-    def _fault(self, fault: Fault) -> None:
+    def _fault(self, fault: InjectedFault) -> None:
         kind, place, size = fault.kind, fault.place, fault.size
         host = self.hosts[place % SERVERS]
         robot = self.robots[place % ROBOTS]
@@ -385,7 +385,7 @@ class History:
                 self._refused(robot)
         self.fired[kind] += 1
 
-    def _unknown_report(self, robot: SimulatedRobot, size: float) -> None:
+    def _unknown_report(self, robot: HistoryRobot, size: float) -> None:
         open_ids = [one.request.request_id for one in self.checks.open]
         key = open_ids[0] if open_ids and size < 0.75 else "nothing-1"
         states = ReportState.FINISHED, ReportState.FAILED, ReportState.RETURNED
@@ -426,7 +426,7 @@ class History:
         self._changed()
         return True
 
-    def _refused(self, robot: SimulatedRobot) -> None:
+    def _refused(self, robot: HistoryRobot) -> None:
         request = PlanRequest(
             f"{robot.agent}-refused-{self.schedule.happened}", robot.agent, "submarine", "dive"
         )
@@ -444,13 +444,13 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def simulate(seed: int, faults: Sequence[Fault]) -> Outcome:
+def simulate(seed: int, faults: Sequence[InjectedFault]) -> HistoryOutcome:
     """Return what came of a history; the same each time."""
     with _quiet():
-        return History(seed, faults).run()
+        return FaultHistory(seed, faults).run()
 
 
-def shrink(outcome: Outcome, faults: Sequence[Fault]) -> list[Fault]:
+def shrink(outcome: HistoryOutcome, faults: Sequence[InjectedFault]) -> list[InjectedFault]:
     """Return fewer faults with which the same invariant breaks: none of them can be left out."""
     kept = list(faults)
     for fault in reversed(faults):

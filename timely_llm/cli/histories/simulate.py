@@ -12,7 +12,7 @@ import click
 from timely_llm.cli.options import SEED
 
 if TYPE_CHECKING:
-    from timely_llm.histories.history import Outcome
+    from timely_llm.histories.history import HistoryOutcome
 
 BROKEN = 1
 """Exit status if an invariant is broken, or a kind of fault never fired."""
@@ -111,7 +111,7 @@ def simulate(
         sys.exit(BROKEN)
 
 
-def _history(part: tuple[int, tuple[str, ...], frozenset[int]]) -> Outcome:
+def _history(part: tuple[int, tuple[str, ...], frozenset[int]]) -> HistoryOutcome:
     """Return what came of the history of a seed, some kinds of faults, and without some faults."""
     from timely_llm.histories import faults, history
 
@@ -120,7 +120,7 @@ def _history(part: tuple[int, tuple[str, ...], frozenset[int]]) -> Outcome:
     return history.simulate(seed, [fault for fault in drawn if fault.number not in without])
 
 
-def _show(outcome: Outcome, kinds: tuple[str, ...], without: frozenset[int]) -> None:
+def _show(outcome: HistoryOutcome, kinds: tuple[str, ...], without: frozenset[int]) -> None:
     """Print a broken invariant, how to replay it, and how with fewest faults."""
     from timely_llm.histories import faults, history
 

@@ -1,0 +1,1 @@
+"""Commands about histories with faults."""
