@@ -67,7 +67,7 @@ class Kinds(click.ParamType):  # type: ignore[type-arg] # older clicks have none
               help="Kinds of faults, separated by commas; all if not given.")  # fmt: skip
 @click.option("--without", type=Numbers(), default="", metavar="NUMBERS", show_default=False,
               help="Leave out these faults of each history, such as 3,7.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1, 256), default=1, help="Processes.")
+@click.option("--jobs", type=click.IntRange(1, 256), default=1, help="Processes that run at once.")
 def simulate(
     seeds: int, first_seed: int, minutes: float | None, kinds: tuple[str, ...] | None,
     without: frozenset[int], jobs: int,
