@@ -30,6 +30,7 @@ PARAMETERS = {
     "skill_sets": (list[str], "YAML list of skill set files to register at the start"),
     "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),
     "accept_plans": (bool, "true: take plans written by hand, which come with their requests"),
+    "recovery_journal": (str, "file with the open requests, for a server that is started again"),
     "cloud_url": (str, "base of the OpenAI-compatible API of a cloud that helps"),
     "cloud_model": (str, "name of the cloud's model"),
     "cloud_key_variable": (str, "name of the environment variable with the cloud's key"),
@@ -39,7 +40,9 @@ PARAMETERS = {
 }
 
 
-OTHERS = {"params_file", "namespace", "log_level", "sigterm_timeout"}
+OTHERS = {"params_file", "namespace", "log_level", "sigterm_timeout", "respawn"}
+RESPAWN_S = 2.0
+"""Wait before a server that has ended is started again, seconds."""
 
 
 LIKE = 0.75
@@ -105,6 +108,8 @@ def plan_server(context: LaunchContext, below: str = "") -> list[Node]:
             parameters=[LaunchConfiguration("params_file"), overrides(context, PARAMETERS)],
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
             output="screen",
+            respawn=LaunchConfiguration("respawn", default="false").perform(context) == "true",
+            respawn_delay=RESPAWN_S,
             # To finish open requests and to free the model may take longer than launch's own 5 s.
             sigterm_timeout=LaunchConfiguration("sigterm_timeout", default="30"),
         )
@@ -136,6 +141,12 @@ def arguments() -> list[DeclareLaunchArgument]:
         DeclareLaunchArgument("namespace", default_value="", description="namespace of the nodes"),
         DeclareLaunchArgument(
             "log_level", default_value="info", description="debug, info, warn, error or fatal"
+        ),
+        DeclareLaunchArgument(
+            "respawn",
+            default_value="false",
+            choices=["true", "false"],
+            description="true: start a server again that has ended by itself",
         ),
     ]
 

@@ -67,6 +67,12 @@ from timely_llm.processes.nodes import ros_command
 )
 @click.option("--accept-plans", is_flag=True, help="Accept requests with a plan written by hand.")
 @click.option(
+    "--recovery-journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the open requests to this file, and go on with those in it; docs/recovery.md.",
+)
+@click.option(
     "--skill-set",
     "skill_sets",
     type=EXISTING_FILE,
@@ -110,7 +116,8 @@ from timely_llm.processes.nodes import ros_command
 def serve(
     engine: str | None, model: str | None, engine_args: tuple[str, ...], engine_process: bool,
     policy: str | None, policy_options: tuple[str, ...], pace: str | None, constrained: bool,
-    accept_plans: bool, skill_sets: tuple[Path, ...], replicas: int | None, cluster: str | None,
+    accept_plans: bool, recovery_journal: Path | None, skill_sets: tuple[Path, ...],
+    replicas: int | None, cluster: str | None,
     replica_resources: tuple[str, ...], cloud_url: str | None, cloud_model: str | None,
     cloud_key_variable: str | None, namespace: str, domain: int | None,
     params_file: Path | None, ros_arguments: tuple[str, ...],
@@ -131,6 +138,7 @@ def serve(
         "pace": pace,
         "constrained": constrained or None,
         "accept_plans": accept_plans or None,
+        "recovery_journal": str(recovery_journal.resolve()) if recovery_journal else None,
         "skill_sets": paths or None,
         "replicas": replicas,
         "cluster": cluster,

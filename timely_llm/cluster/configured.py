@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any, Protocol
 from timely_llm.core.clock import Clock, RobotClock
 from timely_llm.core.documents.read import read_text
 from timely_llm.core.errors import ConfigurationError, SkillSetError
-from timely_llm.core.events.log import FileEventLog
+from timely_llm.core.events.log import EventLog, FileEventLog
 from timely_llm.core.events.schema import ReadyEvent
 from timely_llm.core.object_reference import is_reference
-from timely_llm.core.text import quoted
+from timely_llm.core.text import count_of, quoted
 from timely_llm.engines.example_script import ExampleScript
 from timely_llm.engines.grammars import asks_for_prose
 from timely_llm.engines.registry import make_engine, parse_engine_args
@@ -24,6 +25,8 @@ from timely_llm.policies.timely import Timely
 from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.serving.busy import GATES
 from timely_llm.serving.conversations import RetentionLimits
+from timely_llm.serving.journal.file import JournalFile
+from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.registration import read_apart
@@ -76,7 +79,7 @@ def make_server(
         robot_clock: robots' time; None: that of `clock`.
 
     Raises:
-        TimelyError: the model, a skill set or the event log cannot be used.
+        TimelyError: the model, a skill set, the event log or the recovery journal cannot be used.
     """
     engine_args = parse_engine_args(values["engine_args"])
     file = values["event_log"] or values["journal"]
@@ -84,7 +87,11 @@ def make_server(
         raise ConfigurationError(
             "parameter explain needs the parameter event_log: reasons go there"
         )
-    event_log = FileEventLog(file) if file else None
+    journal = _journal(values)
+    event_log: EventLog | None = FileEventLog(file) if file else None
+    journal_sink = None
+    if journal is not None:
+        sink = event_log = journal_sink = JournalSink(journal, sink, event_log)
 
     def make_loop() -> Loop:
         def served() -> list[SkillSet]:
@@ -142,6 +149,9 @@ def make_server(
             logger.info(
                 f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
             )
+        if journal_sink is not None and (open_ones := journal_sink.attach(server)):
+            requests = count_of(open_ones, "request", "requests")
+            logger.info(f"recovery journal: {requests} had not ended")
     except Exception:
         server.close()
         if event_log is not None:
@@ -150,6 +160,21 @@ def make_server(
     if event_log is not None:
         event_log.write(ReadyEvent(clock.now()))
     return server
+
+
+def _journal(values: Mapping[str, Any]) -> JournalFile | None:
+    """Return the recovery journal, None if there is none."""
+    path = values["recovery_journal"]
+    if not path:
+        return None
+    for name, one in (("replicas", values["replicas"] > 1), ("cloud_url", values["cloud_url"])):
+        if one:
+            raise ConfigurationError(
+                f"a recovery journal is for one server of its own: leave recovery_journal or {name}"
+                " out"
+            )
+    made_with = [values[name] for name in ("engine", "model", "dtype", "engine_args")]
+    return JournalFile(path, json.dumps(made_with))
 
 
 def _model(values: Mapping[str, Any]) -> str | Path:

@@ -66,14 +66,17 @@ class ExampleScript:
 
 
 def _rest(skill_set: SkillSet, task: str, text: str) -> str:
-    """Return what follows `text`, which ends with a value, in the best matching example."""
-    said, values = parts_of(skill_set, text)[:-1], " ".join(values_of(skill_set, text))
+    """Return what follows `text` in the best matching example."""
+    *said, begun = parts_of(skill_set, text)
+    values = " ".join(values_of(skill_set, text))
     going_on = []
     for example in plans_of(skill_set):
         parts = parts_of(skill_set, example.plan)
-        if len(parts) > len(said) and parts[: len(said)] == said:
+        part = parts[len(said)] if len(parts) > len(said) else ""
+        if len(parts) > len(said) and parts[: len(said)] == said and part.startswith(begun):
             got = " ".join(values_of(skill_set, example.plan)[: len(said)])
-            going_on.append((_share(example.task, task), _share(got, values), parts[len(said)]))
+            rest = part[len(begun) :]
+            going_on.append((_share(example.task, task), _share(got, values), rest))
     return max(going_on, key=lambda found: found[:2], default=(0.0, 0.0, ""))[2]
 
 

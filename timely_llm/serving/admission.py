@@ -9,6 +9,7 @@ from timely_llm.core.request import ErrorCode, PlanRequest, Rejected
 from timely_llm.engines.contract import Decoding, Engine
 from timely_llm.serving.delivery import PlanDelivery
 from timely_llm.serving.given_plans import GivenDelivery
+from timely_llm.serving.journal.saved import SavedRequest
 from timely_llm.serving.limits import AdmissionLimits
 from timely_llm.serving.prompts import SkillSetPrompts
 from timely_llm.serving.removals import Removals
@@ -106,3 +107,23 @@ class Admission:
             )
         except PlanError as error:
             raise Rejected(ErrorCode.MALFORMED_PLAN, str(error)) from error
+
+    def begin_again(self, saved: SavedRequest, now: float) -> PlanDelivery:
+        """Begin the newest epoch of a saved plan; return its delivery.
+
+        Raises:
+            Rejected: it cannot be taken, and why.
+        """
+        request = saved.asked
+        if request.given_plan:
+            return self.begin_given(request, now)
+        grammar = self._prompts.known(request.skill_set).grammar
+        if self._limits.constrained and grammar is not None and saved.steps:
+            raise Rejected(
+                ErrorCode.ENGINE_FAILED,
+                "the server was started again, and a plan that keeps to a grammar cannot go on:"
+                " ask anew",
+            )
+        assert isinstance(saved.request, PlanRequest)
+        tally = PlanTally(task=saved.request.task, history=saved.history)
+        return self.begin(request, now, tally, saved.epoch)

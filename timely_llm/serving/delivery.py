@@ -7,7 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from timely_llm.core.errors import PlanError
-from timely_llm.core.events.schema import ChunkEvent, SegmentEvent
+from timely_llm.core.events.schema import (
+    ChunkEvent,
+    PlanRequestEvent,
+    SegmentEvent,
+    StreamEvent,
+)
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ExecutionReport, ReportState, StreamChunk
 from timely_llm.core.segment import Segment
@@ -91,8 +96,8 @@ class PlanDelivery:
         blocked = not self.complete and any(call.blocking for call in pieces[-1].calls)
         if blocked:
             generation.state = State.BLOCKED
-            self._kept = text.removesuffix(self._checker.rest)
             self._drop = int(bool(self._checker.rest))
+            self._kept = text.removesuffix(self._checker.rest) if self._drop else ""
         self._held += pieces
         if self._whole and not self.complete and not blocked:
             return []
@@ -110,8 +115,15 @@ class PlanDelivery:
             text: the tool output.
         """
         self._stream = self._tokenizer.stream()
-        kept = self._kept if self._drop else ""
-        return self._tokenizer.encode(kept + text), self._drop
+        return self._tokenizer.encode(self._kept + text), self._drop
+
+    def keep_for_answer(self) -> bool:
+        """Return whether the newest token of a blocked plan is left out of a context made anew.
+
+        The answer then says what belongs to the call, and replaces no token.
+        """
+        left_out, self._drop = bool(self._drop), 0
+        return left_out
 
     def _finish(self, now: float) -> list[Segment]:
         piece, tail = self._checker.finish()
@@ -210,4 +222,22 @@ def event_of(
         now, made.request_id, made.index, made.epoch, made.text, round(made.predicted_s, 6),
         made.final, generation.state is State.BLOCKED, round(generation.due_s, 6),
         made, generation,
+    )  # fmt: skip
+
+
+def begun_event(generation: Generation) -> PlanRequestEvent | StreamEvent:
+    """Return the event of an admission."""
+    key, agent, arrival_s = generation.key, generation.request.agent, generation.arrival_s
+    if isinstance(generation, StreamGeneration):
+        request, slo = generation.request, generation.request.slo
+        return StreamEvent(
+            arrival_s, key, agent, slo.ttft_s, slo.tpot_s,
+            slo.deadline_s if slo.real_time else None, request.weight, request.words_per_s,
+            generation.prompt_tokens,
+        )  # fmt: skip
+    assert isinstance(generation, PlanGeneration)
+    utility = generation.request.time_utility
+    return PlanRequestEvent(
+        arrival_s, key, agent, generation.request.task, utility.beta, utility.alpha, utility.ert_s,
+        generation.given, generation.prompt_tokens,
     )  # fmt: skip

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import SAME, Clock, RobotClock
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
-from timely_llm.core.events.schema import PlanRequestEvent, RunEvent, StreamEvent
+from timely_llm.core.events.schema import RunEvent
 from timely_llm.core.generation import (
     Generation,
     PlanGeneration,
     PlanTally,
     State,
-    StreamGeneration,
 )
 from timely_llm.core.request import (
     ErrorCode,
@@ -40,14 +39,17 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.admission import Admission
 from timely_llm.serving.busy import BusyGate
 from timely_llm.serving.conversations import Conversations, RetentionLimits
-from timely_llm.serving.failures import Failures
+from timely_llm.serving.delivery import begun_event, event_of
+from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.given_plans import LEAD_S, GivenPlans
+from timely_llm.serving.journal.replay import replay
+from timely_llm.serving.journal.saved import SavedRequest
 from timely_llm.serving.limits import AdmissionLimits, RequestWatchdog, Timeouts
 from timely_llm.serving.pool import Delivery, Pool, has_begun
 from timely_llm.serving.prompts import PIECE_TOKENS, Pieces, SkillSetPrompts, in_one
 from timely_llm.serving.removals import Removals
 from timely_llm.serving.reports import Reports
-from timely_llm.serving.step import Stepper
+from timely_llm.serving.step import Stepper, can_go_on, tokens_needed
 from timely_llm.skills.skill_set import SkillSet
 
 WATCH_S = 0.05
@@ -94,6 +96,9 @@ class Loop:
         explain: ask the policy for reasons of each plan; they are events. A policy without reasons
             is served all the same.
         busy: refuses requests that cannot begin in time; None: they wait.
+
+    Attributes:
+        saved: plans of an earlier loop by id; each goes on when it is admitted.
     """
 
     def __init__(
@@ -110,6 +115,7 @@ class Loop:
         explain: bool = False,
         busy: BusyGate | None = None,
     ) -> None:
+        self.saved: dict[str, SavedRequest] = {}
         self._engine = engine
         self._busy = busy
         self._policy = policy
@@ -264,23 +270,55 @@ class Loop:
             self.prompts.known(request.skill_set)
         if request.request_id in self._pool:
             raise served_already(request.request_id)
+        saved = self.saved.pop(request.request_id, None)
+        if saved is not None:
+            return self._restore(saved)
         self._see_robot_time()
         now = self._clock.now() if arrival_s is None else arrival_s
         try:
             delivery = self._begin(request, now)
         except Rejected as error:
             refused = request.refused(error.code, str(error), error.retry_after_s)
-            self._pool.note_end(refused, admitted=False)
-            return
+            return self._pool.note_end(refused, admitted=False)
         except Exception:
             self._removals.remove(request.request_id)
             raise
-        self._pool[request.request_id] = delivery
+        return self._enter(delivery)
+
+    def _enter(self, delivery: Delivery) -> None:
+        generation = delivery.generation
+        self._pool[generation.key] = delivery
         if self._busy is not None:
-            self._busy.admitted(delivery.generation)
-        if delivery.generation.given:
-            self._pool.given.add(request.request_id)
-        self._events.append(_begun(delivery.generation))
+            self._busy.admitted(generation)
+        if generation.given:
+            self._pool.given.add(generation.key)
+        self._events.append(begun_event(generation))
+
+    def _restore(self, saved: SavedRequest) -> None:
+        """Go on with a plan of an earlier loop; its segments are events again."""
+        self._see_robot_time()
+        now, known = self._clock.now(), self.prompts.known(saved.asked.skill_set)
+        delivery = self._admission.begin_again(saved, now)
+        generation = delivery.generation
+        self._enter(delivery)
+        if saved.heard:
+            self._watchdog.seen(saved.asked.agent, now)
+        try:
+            made = replay(saved, delivery, self._engine, known.skill_set.answer_text, now)
+        except EngineLost:
+            raise
+        except Exception as error:
+            reason = f"its plan could not go on after a restart: {in_words(error)}"
+            return self._pool.end(generation, ErrorCode.ENGINE_FAILED, reason)
+        self._events += [event_of(segment, generation, now) for segment in made]
+        if delivery.complete:
+            self._pool.complete(generation)
+        return None
+
+    def generation(self, request_id: str) -> Generation | None:
+        """Return the generation of a request that is being served, None if there is none."""
+        delivery = self._pool.get(request_id)
+        return None if delivery is None else delivery.generation
 
     def _begin(self, request: Request, now: float) -> Delivery:
         if self._busy is not None:
@@ -372,7 +410,7 @@ class Loop:
                 continue
             if generation.state is State.BLOCKED:
                 blocked.append(generation)
-            elif generation.state is not State.EXECUTING and _can_go_on(generation, self._cycles):
+            elif generation.state is not State.EXECUTING and can_go_on(generation, self._cycles):
                 generation.overrun(now)
                 (loading if generation.loading else ready).append(generation)
         plan = self._plan(now, ready, blocked)
@@ -387,7 +425,7 @@ class Loop:
         if loading:
             return False, self._look_for_kv(loading[0], plan.wake_s)
         if ready and plan.wake_s == math.inf:
-            self._end_stuck(max(ready, key=_tokens_needed))
+            self._end_stuck(max(ready, key=tokens_needed))
             return False, now
         served = (delivery.generation for delivery in self._pool.values())
         give_up_s = min(map(self._watchdog.deadline_s, served), default=math.inf)
@@ -454,44 +492,6 @@ class Loop:
 
     def _end_stuck(self, generation: Generation) -> None:
         """End a generation that no step can serve: its KV never fits."""
-        needed = _tokens_needed(generation)
+        needed = tokens_needed(generation)
         reason = f"it needs {needed} tokens of KV and {self.free_kv_tokens} can be had"
         self._pool.end(generation, ErrorCode.NO_MEMORY, reason)
-
-
-def _can_go_on(generation: Generation, or_waits: bool) -> bool:
-    """Return whether a generation can take part in a step: it has tokens to compute.
-
-    A generation with its last token in flight has none.
-
-    Args:
-        generation: the generation.
-        or_waits: whether it may wait for a step in flight before.
-    """
-    pending = generation.pending_tokens
-    if pending and len(generation.token_ids) + pending >= generation.max_tokens:
-        return False
-    return generation.to_compute > 0 or (or_waits and pending > 0)
-
-
-def _tokens_needed(generation: Generation) -> int:
-    """Return the tokens of KV that a generation needs for its next token."""
-    return generation.to_compute + generation.kv_tokens
-
-
-def _begun(generation: Generation) -> PlanRequestEvent | StreamEvent:
-    """Return the event of an admission."""
-    key, agent, arrival_s = generation.key, generation.request.agent, generation.arrival_s
-    if isinstance(generation, StreamGeneration):
-        request, slo = generation.request, generation.request.slo
-        return StreamEvent(
-            arrival_s, key, agent, slo.ttft_s, slo.tpot_s,
-            slo.deadline_s if slo.real_time else None, request.weight, request.words_per_s,
-            generation.prompt_tokens,
-        )  # fmt: skip
-    assert isinstance(generation, PlanGeneration)
-    utility = generation.request.time_utility
-    return PlanRequestEvent(
-        arrival_s, key, agent, generation.request.task, utility.beta, utility.alpha, utility.ert_s,
-        generation.given, generation.prompt_tokens,
-    )  # fmt: skip

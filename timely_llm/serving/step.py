@@ -417,3 +417,23 @@ class Stepper:
             delivery = self._pool.get(key)
             if delivery is not None and delivery.generation.state is not State.EXECUTING:
                 self._pool.end(delivery.generation, ErrorCode.ENGINE_FAILED, reason)
+
+
+def can_go_on(generation: Generation, or_waits: bool) -> bool:
+    """Return whether a generation can take part in a step: it has tokens to compute.
+
+    A generation with its last token in flight has none.
+
+    Args:
+        generation: the generation.
+        or_waits: whether it may wait for a step in flight before.
+    """
+    pending = generation.pending_tokens
+    if pending and len(generation.token_ids) + pending >= generation.max_tokens:
+        return False
+    return generation.to_compute > 0 or (or_waits and pending > 0)
+
+
+def tokens_needed(generation: Generation) -> int:
+    """Return the tokens of KV that a generation needs for its next token."""
+    return generation.to_compute + generation.kv_tokens

@@ -138,6 +138,9 @@ FIXED = (
                   "append the loop's events to this file as JSON lines; each life of the"
               " server begins with an event `opened`; empty: do not"),
     NodeParameter("journal", "", "the former name of `event_log`; it works in this release"),
+    NodeParameter("recovery_journal", "",
+              "write the open requests to this file, so that a server that is started again goes on"
+              " with them: docs/recovery.md; empty: do not"),
     NodeParameter("explain", False,
                   "write to the event log why each request joined each step or not;"
                   " `timely-llm trace explain` shows it"),

@@ -172,13 +172,15 @@ class Server(LoopQuestions):
 
         return self.call(work)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, must: bool = False) -> None:
         """Accept a request; its segments or chunks and its result go to the sink.
+
+        With `must`, whatever the limits are: an earlier server had accepted it.
 
         Raises:
             Rejected: the server does not take it, and why.
         """
-        displaced = self._gate.enter(request)
+        displaced = self._gate.enter(request, must)
         if displaced is not None:
             self.post(lambda x: x.cancel(displaced, ErrorCode.QUEUE_FULL, DISPLACED), must=True)
         arrival_s = self._clock.now()

@@ -1,0 +1,177 @@
+"""The file of a recovery journal: torn, damaged, foreign, locked, too large, on a full disk."""
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from test.serving.scripted import request
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.request import ChatMessage, PlanRequest, RequestMode, StreamRequest
+from timely_llm.core.slo import Slo
+from timely_llm.core.time_utility import TimeUtility
+from timely_llm.serving.journal import file as under_test
+from timely_llm.serving.journal.file import JournalFile, line_of
+
+SEGMENT = {"kind": "segment", "epoch": 0, "index": 0, "text": "é;", "final": False, "tokens": [7]}
+REQUESTS = [
+    request("plan", TimeUtility(2.0, -1.0, 3.0), closed_loop=True, epoch=4, seed=9),
+    request("given", given_plan="mf(50);", mode=RequestMode.AUTO),
+    StreamRequest("say", "ann", (ChatMessage("user", "What?"),), Slo(2.0, 0.2, 9.0), 3.0, "c"),
+    StreamRequest("endless", "ann", (ChatMessage("user", "☃"),)),
+]
+
+
+def write(path: Path) -> bytes:
+    """Write a journal; return its bytes."""
+    journal = JournalFile(path, "model")
+    for one in REQUESTS:
+        skill_set = ("drone", "a: text\n") if isinstance(one, PlanRequest) else None
+        journal.accepted(one, skill_set)
+    journal.write("plan", SEGMENT)
+    journal.write("plan", {"kind": "report", "state": "started", "index": 0})
+    journal.write("say", {"kind": "begun"})
+    journal.ended("given")
+    journal.write("given", SEGMENT)  # has ended
+    journal.close()
+    return path.read_bytes()
+
+
+def test_requests_come_back_as_they_were(tmp_path: Path) -> None:
+    write(tmp_path / "journal")
+    journal = JournalFile(tmp_path / "journal", "model")
+    assert [one.request for one in journal.saved.values()] == [
+        one for one in REQUESTS if one.request_id != "given"
+    ]
+    plan, said = journal.saved["plan"], journal.saved["say"]
+    assert (plan.published, plan.steps, plan.started) == ({0: ("é;", False)}, [[7]], 0)
+    assert (plan.begun, said.begun, journal.saved["endless"].begun) == (True, True, False)
+    assert (plan.epoch, journal.starts, journal.skill_sets) == (4, 2, {"drone": "a: text\n"})
+    journal.close()
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_start_never_fails_whatever_the_file_has(
+    tmp_path_factory: Any, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "file"
+    whole = write(path)
+    place = data.draw(st.integers(0, len(whole) - 1))
+    torn = data.draw(st.booleans())
+    if torn:
+        path.write_bytes(whole[:place])
+    else:
+        flipped = whole[place] ^ (1 << data.draw(st.integers(0, 7)))
+        path.write_bytes(whole[:place] + bytes([flipped]) + whole[place + 1 :])
+    journal = JournalFile(path, "model")
+    aside = Path(f"{path}.set_aside").exists()
+    first = whole.index(b"\n") + 1
+    if torn:
+        assert aside == (0 < place < first - 1)
+    elif aside:
+        assert not journal.saved
+    else:  # the last end of a line is the only byte that may be missing
+        assert place == len(whole) - 1
+    journal.accepted(request("new"))
+    journal.close()
+    again = JournalFile(path, "model")
+    assert "new" in again.saved
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"notes of mine\n", "it does not begin like a recovery journal"),
+        (b"\x00" * 9000, "it does not begin like a recovery journal"),
+        (line_of({"kind": "journal", "format": 99}), "another release has written it"),
+        (
+            line_of({"kind": "journal", "format": 1, "made_with": "other"}),
+            "another engine or model",
+        ),
+        (
+            line_of({"kind": "journal", "format": 1, "made_with": "model", "starts": "x"}),
+            "its first record is incomplete",
+        ),
+        (
+            line_of({"kind": "journal", "format": 1, "made_with": "model", "starts": 1})
+            + line_of({"kind": "plan", "id": "r", "request": {"mode": 7}}),
+            "a record cannot be read",
+        ),
+    ],
+)
+def test_a_file_of_others_is_set_aside_in_one_sentence(
+    text: bytes, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(text)
+    with caplog.at_level(logging.ERROR):
+        journal = JournalFile(path, "model")
+    assert not journal.saved
+    assert Path(f"{path}.set_aside").read_bytes() == text
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the recovery journal is set aside as ")
+    assert reason in record.getMessage()
+    journal.close()
+
+
+def test_two_servers_cannot_share_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    first = JournalFile(path, "model")
+    with pytest.raises(ConfigurationError, match="is in use by another process: give each"):
+        JournalFile(path, "model")
+    first.close()
+    JournalFile(path, "model").close()
+
+
+@pytest.mark.parametrize("path", ["", "file/journal"])
+def test_a_file_that_cannot_be_written_is_refused(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"the recovery journal .* cannot be used: "):
+        JournalFile(tmp_path / path, "model")
+
+
+def test_a_full_disk_is_said_once_and_leaves_no_incomplete_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path, "model")
+    journal.accepted(request("r"))
+    write_some = os.write
+    monkeypatch.setattr(os, "write", lambda fd, text: write_some(fd, text[: len(text) // 2]))
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            journal.write("r", SEGMENT)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the recovery journal ends here, and no request goes on")
+    assert not path.exists()
+    monkeypatch.undo()
+    journal.close()
+    again = JournalFile(path, "model")
+    assert not again.saved
+    again.close()
+
+
+def test_the_file_is_as_small_as_what_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "SPARE_BYTES", 4000)
+    path = tmp_path / "journal"
+    journal = JournalFile(path, "model")
+    journal.accepted(request("stays"))
+    journal.write("stays", SEGMENT)
+    for number in range(500):
+        journal.accepted(request(f"r{number}"))
+        journal.write(f"r{number}", SEGMENT)
+        journal.ended(f"r{number}")
+        assert path.stat().st_size < 8000
+    journal.close()
+    again = JournalFile(path, "model")
+    assert list(again.saved) == ["stays"]
+    assert again.saved["stays"].published == {0: ("é;", False)}
+    again.close()

@@ -1,0 +1,344 @@
+"""A server that ends at any record, and goes on."""
+
+import zlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test.serving.scripted import ARM, PROFILE, PublishingLoop, request
+from test.serving.server.test_server import Waiting
+from timely_llm.core.clock import VirtualClock, WallClock
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    ExecutionReport,
+    PlanRequest,
+    Rejected,
+    ReportState,
+    Request,
+    Result,
+    StreamRequest,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.engines.example_script import ASSISTANT
+from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.policies.timely import Timely
+from timely_llm.resources import resource
+from timely_llm.serving.journal.file import JournalFile
+from timely_llm.serving.journal.sink import JournalSink
+from timely_llm.serving.limits import AdmissionLimits, RequestLimits
+from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.server import Server
+from timely_llm.skills.skill_set import parse_skill_set
+
+YAML = resource("config/skill_sets/arm.yaml").read_text()
+PLANS = {
+    "plain": "open();close();open();pick('a');->True;",
+    "asks": "open();look();...pick('cup');place('box');->True;",
+    "fails": "open();close();pick('a');->True;...open();open();pick('b');->True;",
+}
+VALUE = "a cup"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class DyingFile(JournalFile):
+    """A journal of a process that ends at the n-th record, before or after it was written."""
+
+    left = 10**9
+    before = False
+
+    def _write(self, line: bytes) -> None:
+        self.left -= 1
+        if self.left > 0 or not (self.left or self.before):
+            super()._write(line)
+        if self.left <= 0:
+            raise Killed
+
+    @property
+    def dead(self) -> bool:
+        return self.left <= 0
+
+
+def say(key: str, prompt: str) -> str:
+    """Go on with the plan of a request, wherever it is."""
+    asked, _, said = prompt.rpartition(ASSISTANT)
+    if not key:
+        return ""
+    first, _, again = PLANS[key.partition("-")[0]].partition("...")
+    if key.startswith("fails"):
+        plan = again if "but I failed" in asked else first
+        return plan[len(said) :]
+    if first.startswith(said):
+        return first[len(said) :]
+    output = ARM.answer_text(VALUE)
+    assert said.startswith(first + output), said
+    return again[len(said) - len(first + output) :]
+
+
+class World:
+    """Robots, and what they were sent; it outlives servers."""
+
+    def __init__(self) -> None:
+        self.sent: list[Segment] = []
+        self.started: set[tuple[str, int, int]] = set()
+        self.done: set[tuple[str, int, int]] = set()
+        self.results: dict[str, list[Result]] = {}
+        self.plans: dict[tuple[str, int], dict[int, str]] = {}
+        self.journal: DyingFile | None = None
+
+    @property
+    def alone(self) -> bool:
+        return self.journal is not None and self.journal.dead
+
+    def segment(self, segment: Segment) -> None:
+        if self.alone:
+            return
+        place = segment.request_id, segment.epoch, segment.index
+        assert place not in self.started or segment.final, "sent again after its report"
+        texts = self.plans.setdefault(place[:2], {})
+        assert segment.text.startswith(texts.get(segment.index, "")), "another text"
+        texts[segment.index] = segment.text
+        self.sent.append(segment)
+
+    def chunk(self, chunk: object) -> None:
+        pass
+
+    def stepped(self, result: object) -> None:
+        pass
+
+    def accepted(self, request: Request) -> None:
+        pass
+
+    def ended(self, result: Result) -> None:
+        if not self.alone:
+            self.results.setdefault(result.request_id, []).append(result)
+
+    def resume(self) -> None:
+        """Report all again, as `PlanClient.resume` with a log of calls does."""
+        self.done.clear()
+
+    def reports(self) -> Iterator[ExecutionReport]:
+        """Report the execution of what was sent."""
+        for segment in list(self.sent):
+            place = segment.request_id, segment.epoch, segment.index
+            epochs = [s.epoch for s in self.sent if s.request_id == segment.request_id]
+            if place in self.done or segment.epoch < max(epochs):
+                continue
+            names: Any = (segment.request_id, segment.agent)
+            yield ExecutionReport(*names, ReportState.STARTED, segment.index, epoch=segment.epoch)
+            self.done.add(place)
+            if segment.request_id.startswith("fails") and place[1:] == (0, 1):
+                yield ExecutionReport(*names, ReportState.FAILED, 1, 1.0, "wind", segment.epoch)
+                return
+            value = VALUE if segment.blocking else ""
+            yield ExecutionReport(
+                *names, ReportState.FINISHED, segment.index, 1.0, value, segment.epoch
+            )
+
+
+class Life:
+    """One life of a server on the virtual clock."""
+
+    def __init__(
+        self, journal: DyingFile, world: World, left: int, before: bool, **options: Any
+    ) -> None:
+        self.world, self.clock, self.journal = world, VirtualClock(), journal
+        self.made = JournalSink(self.journal, world)
+        engine = SimulatedEngine(PROFILE, say, self.clock)
+        self.loop = PublishingLoop(
+            engine, Timely(lead_s=0.2), self.made, self.clock, self.made, **options
+        )
+        self.loop.register(ARM)
+        self.free = self.loop.free_kv_tokens
+        self.made._generation, self.made._skill_set = self.loop.generation, lambda _: YAML
+        saved = self.journal.saved
+        self.loop.saved.update(
+            {key: one for key, one in saved.items() if isinstance(one.request, PlanRequest)}
+        )
+        self.journal.left, self.journal.before = left, before
+        for one in saved.values():
+            refusal = self.made._refusal(one)
+            if refusal:
+                self.made.ended(one.request.refused(ErrorCode.ENGINE_FAILED, refusal))
+            else:
+                self.submit(one.request)
+
+    def submit(self, asked: Request) -> None:
+        self.made.accepted(asked)
+        self.loop.admit(asked)
+
+    def run(self) -> None:
+        for _ in range(3000):
+            if not self.loop.generations:
+                return
+            turn = self.loop.turn()
+            for report in self.world.reports():
+                self.loop.report(report)
+                self.world.started.add((report.request_id, report.epoch, report.index))
+            if not turn.stepped:
+                self.clock.advance(min(max(turn.wake_s - self.clock.now(), 0.0), 0.5))
+        raise AssertionError("requests did not end")
+
+
+def asked() -> list[PlanRequest]:
+    whole = PLANS["asks"].replace("...", "")
+    closed: Any = {"skill_set": "arm", "closed_loop": True}
+    return [
+        request("plain-open", skill_set="arm"),
+        request("plain", **closed),
+        request("asks", **closed),
+        request("fails", **closed),
+        request("plain-given", given_plan=whole, **closed),
+    ]
+
+
+def live(path: Path, world: World, left: int = 10**9, before: bool = False) -> Life:
+    world.resume()
+    world.journal = journal = DyingFile(path, "model")
+    try:
+        life = Life(journal, world, left, before)
+        for one in asked():
+            if one.request_id not in journal.saved and one.request_id not in world.results:
+                life.submit(one)
+        life.run()
+    finally:
+        journal.close()
+    return life
+
+
+def test_a_server_that_ends_at_any_record_goes_on_with_the_same_plans(tmp_path: Path) -> None:
+    calm = World()
+    first = live(tmp_path / "calm", calm)
+    written = 10**9 - first.journal.left
+    assert written > 40
+    for record in range(1, written + 1):
+        path, world = tmp_path / f"{record}", World()
+        with pytest.raises(Killed):
+            live(path, world, left=record, before=record % 4 == 0)
+        life = live(path, world)
+        assert world.plans == calm.plans, record
+        assert world.results.keys() == calm.results.keys()
+        for key, results in world.results.items():
+            assert [r.error_code for r in results] in ([0], [0, 0]), key
+        assert life.loop.free_kv_tokens == life.free
+        path.unlink()
+
+
+def test_a_second_end_of_a_server_that_goes_on_loses_nothing(tmp_path: Path) -> None:
+    calm = World()
+    live(tmp_path / "calm", calm)
+    for record in range(5, 60, 9):
+        path, world = tmp_path / f"{record}", World()
+        for left in (record, 4, 7, 3):
+            with pytest.raises(Killed):
+                live(path, world, left=left)
+        live(path, world)
+        assert world.plans == calm.plans, record
+
+
+def killed_at(path: Path, record: int, *requests: Request) -> World:
+    """Serve requests with a server that ends right after a record."""
+    world = World()
+    world.journal = journal = DyingFile(path, "model")
+    with pytest.raises(Killed):
+        life = Life(journal, world, record, False)
+        for one in requests:
+            life.submit(one)
+        life.run()
+    journal.close()
+    return world
+
+
+def go_on(path: Path, world: World, **options: Any) -> Life:
+    world.journal = journal = DyingFile(path, "model")
+    life = Life(journal, world, 10**9, False, **options)
+    life.run()
+    journal.close()
+    return life
+
+
+def question(request_id: str) -> StreamRequest:
+    return StreamRequest(request_id, "ann", (ChatMessage("user", "What?"),))
+
+
+def test_an_answer_that_had_begun_ends_and_one_that_had_not_comes(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    world = killed_at(path, 2, question("plain-talk"))
+    go_on(path, world)
+    (result,) = world.results["plain-talk"]
+    assert result.error_code is ErrorCode.ENGINE_FAILED
+    assert result.error_msg == "the server was started again in the middle of the answer: ask again"
+    path.unlink()
+    world = killed_at(path, 1, question("plain-talk"))
+    go_on(path, world)
+    (result,) = world.results["plain-talk"]
+    assert result.error_code is ErrorCode.NONE
+
+
+def test_a_plan_by_a_grammar_that_had_begun_ends(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    world = killed_at(path, 3, request("plain", skill_set="arm"))
+    with pytest.raises(Rejected, match="a plan that keeps to a grammar cannot go on: ask anew"):
+        go_on(path, world, limits=AdmissionLimits(constrained=True))
+
+
+def test_a_plan_that_is_another_one_now_ends(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "journal"
+    world = killed_at(path, 3, request("plain", skill_set="arm"))
+    lines = path.read_bytes().splitlines(keepends=True)
+    text = lines[-1].replace(b"open();", b"shut();")[9:-1]
+    path.write_bytes(b"".join(lines[:-1]) + b"%08x %s\n" % (zlib.crc32(text), text))
+    go_on(path, world)
+    (result,) = world.results["plain"]
+    assert result.error_code is ErrorCode.ENGINE_FAILED
+    assert "its plan is not the one from before the restart any more" in result.error_msg
+
+
+def test_a_full_server_goes_on_with_its_requests_and_its_skill_sets(tmp_path: Path) -> None:
+    path, sink = tmp_path / "journal", Waiting()
+    clock = WallClock()
+
+    def serve(skill_set: str = "") -> tuple[Server, JournalFile]:
+        journal = JournalFile(path, "model")
+        made = JournalSink(journal, sink)
+
+        def make_loop() -> Loop:
+            return Loop(SimulatedEngine(PROFILE, say, clock), Timely(lead_s=0.05), clock)
+
+        server = Server(
+            make_loop, made, clock, RequestLimits(1), read=parse_skill_set, event_log=made
+        )
+        server.wait_ready(10)
+        if skill_set:
+            server.skill_sets.register(skill_set).result(10)
+        made.attach(server)
+        return server, journal
+
+    first, journal = serve(YAML)
+    first.submit(request("asks", skill_set="arm", closed_loop=True))
+    with sink._changed:
+        assert sink._changed.wait_for(lambda: len(sink.segments) == 2, timeout=10)
+    journal.close()  # what happens from now on is not written
+    second, _ = serve()
+    assert second.skill_sets.names == ["arm"]
+    assert second.skill_sets.text("arm") == YAML
+    assert [s.text for s in second.segments("agent-asks").result(10)] == ["open();", "look();"]
+    names = "asks", "agent-asks"
+    for index in range(2):
+        second.report(ExecutionReport(*names, ReportState.FINISHED, index, 1.0, VALUE))
+    for index in (2, 3, 4):
+        with sink._changed:
+            came = partial(lambda i: sink.segments[-1].index >= i, index)
+            assert sink._changed.wait_for(came, timeout=10)
+        second.report(ExecutionReport(*names, ReportState.FINISHED, index, 1.0))
+    assert sink.wait_for("asks").plan == PLANS["asks"].replace("...", "")
+    assert first.close()
+    assert second.close()

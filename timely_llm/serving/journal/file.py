@@ -1,0 +1,257 @@
+"""The file of a recovery journal: records as lines with a checksum."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.request import Request
+from timely_llm.core.text import quoted
+from timely_llm.serving.failures import in_words
+from timely_llm.serving.journal.saved import Record, SavedRequest, accepted_record
+
+log = logging.getLogger(__name__)
+FORMAT = 1
+SPARE_BYTES = 1 << 20
+"""Bytes of records that are not needed any more, above which the file is written anew."""
+
+
+class JournalProblem(ValueError):
+    """A file is no journal from which requests can go on; the message says why, in words."""
+
+
+def line_of(record: Record) -> bytes:
+    """Return a record as a line: its CRC-32 in eight digits, a space, and JSON."""
+    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+    return b"%08x %s\n" % (zlib.crc32(text), text)
+
+
+def record_in(line: bytes) -> Record:
+    """Return the record in a line without its end.
+
+    Raises:
+        JournalProblem: the line is damaged.
+    """
+    try:
+        if line[:9] != b"%08x " % zlib.crc32(line[9:]):
+            raise JournalProblem("a checksum is wrong")
+        record = json.loads(line[9:])
+        if not isinstance(record, dict):
+            raise JournalProblem("a record is no object")
+    except (ValueError, RecursionError) as error:
+        raise JournalProblem(f"it is damaged: {in_words(error)}") from error
+    return record
+
+
+class JournalFile:
+    """Keeps what is needed to go on with the requests that have not ended; for any thread.
+
+    A record is written with one call of the operating system: it survives the end of the process at
+    any moment, not the end of the machine. An incomplete last record is dropped at the next start.
+    A file that is damaged in any other way, or that other software has written, is renamed, and
+    nothing of it goes on. The file grows with the requests that are served, and by
+    `SPARE_BYTES` at most.
+
+    Args:
+        path: the file; made if there is none.
+        made_with: the engine and the model; requests go on with the same ones only.
+
+    Attributes:
+        saved: the requests that had not ended at the start, by id, in order of arrival.
+        skill_sets: text of each skill set that a request used, by name.
+        starts: how often the file was opened.
+
+    Raises:
+        ConfigurationError: the file cannot be written, or another process has it.
+    """
+
+    def __init__(self, path: str | Path, made_with: str) -> None:
+        self._path = Path(path)
+        self._made_with = made_with
+        self._thread_lock = threading.Lock()
+        self._lines: dict[str, list[bytes]] = {}  # by request
+        self._fd = -1
+        self._bytes = self._live_bytes = 0
+        self.saved: dict[str, SavedRequest] = {}
+        self.skill_sets: dict[str, str] = {}
+        self.starts = 1
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+            try:
+                self._open()
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except BlockingIOError as error:
+            raise ConfigurationError(
+                f"the recovery journal {quoted(str(path))} is in use by another process: give each"
+                " server its own"
+            ) from error
+        except OSError as error:
+            raise ConfigurationError(
+                f"the recovery journal {quoted(str(path))} cannot be used:"
+                f" {error.strerror or error}"
+            ) from error
+
+    def _open(self) -> None:
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            self._read()
+        except JournalProblem as problem:
+            aside = f"{self._path}.set_aside"
+            self._path.replace(aside)
+            self._lines, self.saved, self.skill_sets = {}, {}, {}
+            log.error(
+                "the recovery journal is set aside as %s, and no request goes on: %s",
+                aside, problem,
+            )  # fmt: skip
+        self._write_anew()
+
+    def _read(self) -> None:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            first = file.readline(1 << 16)
+            if not first:
+                return
+            header = self._header_in(first)
+            self.starts = int(header["starts"]) + 1
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # its write was interrupted: nothing came of it
+                self._take(record_in(line[:-1]), line)
+
+    def _header_in(self, line: bytes) -> Record:
+        try:
+            header = record_in(line.removesuffix(b"\n"))
+        except JournalProblem as problem:
+            raise JournalProblem("it does not begin like a recovery journal") from problem
+        if header.get("kind") != "journal" or header.get("format") != FORMAT:
+            raise JournalProblem("another release has written it")
+        if header.get("made_with") != self._made_with:
+            raise JournalProblem("it was written with another engine or model")
+        if type(header.get("starts")) is not int:
+            raise JournalProblem("its first record is incomplete")
+        return header
+
+    def _take(self, record: Record, line: bytes) -> None:
+        try:
+            kind = record["kind"]
+            if kind == "skill_set":
+                self.skill_sets[str(record["name"])] = str(record["text"])
+                return
+            request_id = record["id"]
+            if kind in ("plan", "answer"):
+                self.saved[request_id] = SavedRequest.read(record)
+                self._lines[request_id] = [line]
+            elif kind == "ended":
+                self.saved.pop(request_id, None)
+                self._lines.pop(request_id, None)
+            elif request_id in self.saved:
+                self.saved[request_id].take(record)
+                self._lines[request_id].append(line)
+        except Exception as error:  # of another release, with a right checksum
+            raise JournalProblem(f"a record cannot be read: {in_words(error)}") from error
+
+    def accepted(self, request: Request, skill_set: tuple[str, str] | None = None) -> None:
+        """Write a request that is about to be accepted.
+
+        Args:
+            request: the request.
+            skill_set: name and text of its skill set.
+        """
+        with self._thread_lock:
+            if skill_set is not None and self.skill_sets.get(skill_set[0]) != skill_set[1]:
+                self.skill_sets[skill_set[0]] = skill_set[1]
+                self._write(self._skill_set_line(*skill_set))
+            line = line_of({"id": request.request_id, **accepted_record(request)})
+            self._lines[request.request_id] = [line]
+            self._live_bytes += len(line)
+            self._write(line)
+
+    def write(self, request_id: str, record: Record) -> None:
+        """Write what is about to be published of a request, or what was reported."""
+        with self._thread_lock:
+            if request_id not in self._lines:
+                return
+            line = line_of({"id": request_id, **record})
+            self._lines[request_id].append(line)
+            self._live_bytes += len(line)
+            self._write(line)
+
+    def ended(self, request_id: str) -> None:
+        """Write that a request has ended."""
+        with self._thread_lock:
+            lines = self._lines.pop(request_id, None)
+            if lines is None:
+                return
+            self._live_bytes -= sum(map(len, lines))
+            self._write(line_of({"kind": "ended", "id": request_id}))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._thread_lock:
+            for fd in (self._fd, self._lock):
+                if fd >= 0:
+                    os.close(fd)
+            self._fd = self._lock = -1
+
+    def _write(self, line: bytes) -> None:
+        if self._fd < 0:
+            return
+        try:
+            written = os.write(self._fd, line)
+            if written < len(line):
+                raise OSError(f"{written} of {len(line)} bytes could be written")
+            self._bytes += written
+            if self._bytes > 2 * self._live_bytes + SPARE_BYTES:
+                self._write_anew()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        """Go on without a journal: an incomplete one would publish segments twice."""
+        log.error(
+            "the recovery journal ends here, and no request goes on after a restart: %s",
+            in_words(error),
+        )
+        os.close(self._fd)
+        self._fd = -1
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _write_anew(self) -> None:
+        """Replace the file by one with only what is needed."""
+        header: dict[str, Any] = {
+            "kind": "journal", "format": FORMAT, "made_with": self._made_with,
+            "starts": self.starts,
+        }  # fmt: skip
+        lines = [line_of(header)]
+        lines += [self._skill_set_line(*one) for one in self.skill_sets.items()]
+        lines += [line for one in self._lines.values() for line in one]
+        text = b"".join(lines)
+        new = f"{self._path}.new"
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(fd, text) < len(text):
+                raise OSError("it could not be written anew")
+            Path(new).replace(self._path)
+        except BaseException:
+            os.close(fd)
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self._bytes, self._live_bytes = fd, len(text), len(text)
+
+    @staticmethod
+    def _skill_set_line(name: str, text: str) -> bytes:
+        return line_of({"kind": "skill_set", "name": name, "text": text})

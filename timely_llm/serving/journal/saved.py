@@ -1,0 +1,157 @@
+"""Saved requests: what a journal has of a request, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from timely_llm.core.generation import PlanTally
+from timely_llm.core.request import (
+    ChatMessage,
+    ExecutionReport,
+    PlanRequest,
+    ReportState,
+    Request,
+    RequestMode,
+    StreamRequest,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.slo import Slo
+from timely_llm.core.time_utility import URGENT, TimeUtility
+
+Record = dict[str, Any]
+
+
+def accepted_record(request: Request) -> Record:
+    """Return the record of an accepted request."""
+    plan = isinstance(request, PlanRequest)
+    return {"kind": "plan" if plan else "answer", "request": asdict(request)}
+
+
+def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None) -> Record:
+    """Return the record of a segment that is about to be published.
+
+    Args:
+        segment: the segment.
+        tokens: generated since the record before; empty: they are generated again.
+        tally: of its plan; None: the plan has ended.
+    """
+    record: Record = {
+        "kind": "segment", "epoch": segment.epoch, "index": segment.index, "text": segment.text,
+        "final": segment.final, "tokens": tokens,
+    }  # fmt: skip
+    if tally is not None:
+        record["tally"] = [tally.segments, tally.response_s, tally.waiting_s, tally.utility]
+    return record
+
+
+@dataclass(eq=False)
+class SavedRequest:
+    """A request that had not ended.
+
+    Attributes:
+        request: as it was accepted.
+        begun: a token of its answer, or a segment of its plan, was published.
+        epoch: the newest epoch of a plan.
+        task: what the model was asked for that epoch; empty: the task of the request.
+        history: texts of the segments that were executed in earlier epochs.
+        steps: generated tokens and reported values of that epoch, in order.
+        published: text of each recorded segment of that epoch, and whether it was final.
+        tally: segments, response time, waiting time and utility, as in `PlanTally`.
+        started, finished: index of the newest segment of that epoch that was reported so; -1: none.
+        heard: a report of its robot came.
+    """
+
+    request: Request
+    begun: bool = False
+    epoch: int = 0
+    task: str = ""
+    history: list[str] = field(default_factory=list)
+    steps: list[list[int] | str] = field(default_factory=list)
+    published: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    tally: tuple[int, float, float, float] = (0, -1.0, 0.0, 0.0)
+    started: int = -1
+    finished: int = -1
+    heard: bool = False
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any]) -> SavedRequest:
+        """Return the request of an accepted record.
+
+        Raises:
+            Exception: it is none.
+        """
+        values = dict(record["request"])
+        values["mode"] = RequestMode(values["mode"])
+        if record["kind"] == "plan":
+            values["time_utility"] = TimeUtility(**values["time_utility"])
+            plan = PlanRequest(**values)
+            return cls(plan, epoch=plan.epoch)
+        values["slo"] = Slo(**values["slo"])
+        values["messages"] = tuple(ChatMessage(**message) for message in values["messages"])
+        return cls(StreamRequest(**values))
+
+    @property
+    def tokens(self) -> int:
+        """Generated tokens in `steps`."""
+        return sum(len(step) for step in self.steps if not isinstance(step, str))
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Enter a later record.
+
+        Raises:
+            Exception: it is none of this release.
+        """
+        match record["kind"]:
+            case "begun":
+                self.begun = True
+            case "segment":
+                self.begun = True
+                self.published[int(record["index"])] = str(record["text"]), bool(record["final"])
+                if record["tokens"]:
+                    self.steps.append([int(token) for token in record["tokens"]])
+                if "tally" in record:
+                    segments, *seconds = record["tally"]
+                    self.tally = (int(segments), *map(float, seconds))  # type: ignore[assignment]
+            case "value":
+                self.steps.append(str(record["value"]))
+            case "report":
+                self._reported(str(record["state"]), int(record["index"]))
+            case "epoch":
+                self.epoch, self.task = int(record["epoch"]), str(record["task"])
+                self.history = [str(text) for text in record["history"]]
+                self.steps, self.published = [], {}
+                self.started = self.finished = -1
+                self.heard = True
+            case kind:
+                raise ValueError(f"a record of the unknown kind {kind!r}")
+
+    def _reported(self, state: str, index: int) -> None:
+        self.heard = True
+        if state == ReportState.STARTED.name.lower():
+            self.started = max(self.started, index)
+        else:
+            self.finished = max(self.finished, index)
+
+    @property
+    def asked(self) -> PlanRequest:
+        """Return what the model is asked for the newest epoch of a plan."""
+        assert isinstance(self.request, PlanRequest)
+        if not self.task:
+            return self.request
+        return replace(self.request, task=self.task, time_utility=URGENT)
+
+    def reports(self) -> list[ExecutionReport]:
+        """Return the newest reports about the segments of a plan."""
+        made = []
+        for state, index in (
+            (ReportState.FINISHED, self.finished), (ReportState.STARTED, self.started),
+        ):  # fmt: skip
+            if index >= 0 and not (state is ReportState.STARTED and index <= self.finished):
+                made.append(
+                    ExecutionReport(
+                        self.request.request_id, self.request.agent, state, index, epoch=self.epoch
+                    )
+                )
+        return made
