@@ -61,3 +61,10 @@ def test_an_impossible_option_of_the_policy_is_refused_in_a_sentence(text: str, 
     with pytest.raises(ConfigurationError) as refused:
         configured._policy({"policy": "deadline", "policy_options": [text], **TIMELY})
     assert str(refused.value).startswith(says)
+
+
+def test_a_recovery_journal_is_refused_beside_a_cloud(tmp_path: Path) -> None:
+    values = {"recovery_journal": str(tmp_path / "journal"), "cloud_url": "http://here"}
+    with pytest.raises(ConfigurationError, match="leave recovery_journal or cloud_url out"):
+        configured._journal(values)
+    assert configured._journal({"recovery_journal": ""}) is None

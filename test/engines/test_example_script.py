@@ -124,6 +124,15 @@ def test_what_follows_a_blocking_call_is_said_after_its_value(amr: SkillSet) -> 
     assert parts == ["goto('B2');scan();", "lift(20);scan();", "lift(40);"]
 
 
+def test_what_follows_a_part_of_a_plan_is_its_rest(amr: SkillSet) -> None:
+    prompt = f"<system>\n{amr.prompt_text()}\n<user>\nFetch the pallet from B2.\n<assistant>\n"
+    script = ExampleScript(lambda: [amr])
+    assert script("r", prompt + "goto('B2');") == "scan();"
+    assert (
+        script("r", prompt + "goto('B2');scan();" + amr.answer_text("x") + "lift(2") == "0);scan();"
+    )
+
+
 def test_a_value_that_is_read_inside_a_block_is_followed_by_the_rest_of_the_same_plan() -> None:
     amr = load_skill_set(resource("examples/amr.yaml"))
     task = "Take stock of shelf B2: raise the lift twice to show it is checked."

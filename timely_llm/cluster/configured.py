@@ -167,12 +167,11 @@ def _journal(values: Mapping[str, Any]) -> JournalFile | None:
     path = values["recovery_journal"]
     if not path:
         return None
-    for name, one in (("replicas", values["replicas"] > 1), ("cloud_url", values["cloud_url"])):
-        if one:
-            raise ConfigurationError(
-                f"a recovery journal is for one server of its own: leave recovery_journal or {name}"
-                " out"
-            )
+    if values["cloud_url"]:
+        raise ConfigurationError(
+            "a recovery journal does not know what a cloud has begun: leave recovery_journal or"
+            " cloud_url out"
+        )
     made_with = [values[name] for name in ("engine", "model", "dtype", "engine_args")]
     return JournalFile(path, json.dumps(made_with))
 

@@ -130,7 +130,7 @@ class World:
             epochs = [s.epoch for s in self.sent if s.request_id == segment.request_id]
             if place in self.done or segment.epoch < max(epochs):
                 continue
-            names: Any = (segment.request_id, segment.agent)
+            names = segment.request_id, segment.agent
             yield ExecutionReport(*names, ReportState.STARTED, segment.index, epoch=segment.epoch)
             self.done.add(place)
             if segment.request_id.startswith("fails") and place[1:] == (0, 1):

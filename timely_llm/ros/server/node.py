@@ -219,6 +219,11 @@ class PlanServer(ServingNode):
                 "replicas do not follow /clock: set replicas to 1 or use_sim_time to false"
             )
         values = self.values
+        if values["recovery_journal"]:
+            raise ConfigurationError(
+                "a recovery journal is for one server: leave recovery_journal out, since replicas"
+                " hand their requests on to each other"
+            )
         self._replicas = make_replicas(
             values, self.get_fully_qualified_name(), self._sink, self._wall,
             self._say, self._wake, self._claim.check_serving,
