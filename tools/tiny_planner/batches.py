@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from timely_llm.cloud.prompts import plan_sketch
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
 from tools.tiny_planner.answers import parts_of
@@ -35,9 +36,13 @@ class Batch:
 
 
 def system_texts() -> dict[str, str]:
-    """Return the system text of each robot, and of chat."""
+    """Return the system text of each robot, of chat, and of a sketch for each robot."""
     texts = {robot: load_skill_set(path).prompt_text() for robot, path in SKILL_SETS.items()}
-    return {corpus.CHAT: corpus.CHAT_SYSTEM, **texts}
+    sketches = {
+        f"{robot} {corpus.SKETCH}": plan_sketch("", text)[0].content
+        for robot, text in texts.items()
+    }
+    return {corpus.CHAT: corpus.CHAT_SYSTEM, **texts, **sketches}
 
 
 class Batches:

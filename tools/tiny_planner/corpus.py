@@ -12,9 +12,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from timely_llm.progressive.plan import grounded, guided_task
 from tools.tiny_planner import (
     arm_look_tasks,
     arm_tasks,
@@ -25,6 +26,7 @@ from tools.tiny_planner import (
 from tools.tiny_planner.answers import outside_words
 from tools.tiny_planner.arm_words import ITEMS
 from tools.tiny_planner.chat_tasks import chat, talk
+from tools.tiny_planner.step_words import steps_of
 from tools.tiny_planner.words import NOUNS, Task, draw_names
 
 Split = Literal["train", "test"]
@@ -67,6 +69,18 @@ WEIGHTS = {
     | {"arm_gripper": 1.0, "arm_question": 1.2, "arm_urgent": 0.4, "arm_retry": 1.5},
 }
 WEIGHTS[3] = WEIGHTS[2] | {TALK: 3.0}
+
+# Forms of a family's task: a plan of the task with its steps, and the steps themselves.
+GUIDED, SKETCH = "guided", "sketch"
+STEP_FAMILIES = {
+    "find": 2.0, "visit": 1.0, "move": 1.0, "arm_move": 1.0, "arm_stack": 1.0, "arm_gripper": 0.5,
+}  # fmt: skip
+WEIGHTS[4] = {
+    f"{family}{form}": weight
+    for family, weight in STEP_FAMILIES.items()
+    for form in ("", f"/{GUIDED}")
+}
+WEIGHTS[5] = {f"{family}/{SKETCH}": weight for family, weight in STEP_FAMILIES.items()}
 MAX_DISTRACTORS = 3
 
 
@@ -86,10 +100,12 @@ class Sample:
 
     @property
     def robot(self) -> str:
-        """Return which system text goes before: "drone", "arm" or "chat"."""
+        """Return which system text goes before: "drone", "arm", "chat" or "drone sketch"."""
         if self.family in (CHAT, TALK):
             return CHAT
-        return "arm" if self.family in ARM_FAMILIES else "drone"
+        family, _, form = self.family.partition("/")
+        robot = "arm" if family in ARM_FAMILIES else "drone"
+        return f"{robot} {SKETCH}" if form == SKETCH else robot
 
     @property
     def key(self) -> Key:
@@ -121,7 +137,7 @@ def sample(
     while True:
         name = family or rng.choices(tuple(weights), tuple(weights.values()))[0]
         drawn = _draw(rng, name)
-        if split_of(drawn.key) == split:
+        if drawn and split_of(drawn.key) == split:
             return drawn
 
 
@@ -132,7 +148,31 @@ def stream(seed: int, split: Split = "train", version: int = VERSION) -> Iterato
         yield sample(rng, split, None, version)
 
 
-def _draw(rng: random.Random, family: str) -> Sample:
+def with_steps(plain: Sample, form: str) -> Sample | None:
+    """Return a task's sample with its steps in the prompt, or as the answer.
+
+    None: the plan is no list of at least two steps, or the server would not take one of them.
+    """
+    goal = plain.objects[0] if plain.family == "find" else ""
+    scene = plain.user.partition("]")[0].removeprefix("Scene: [").split(", ")
+    steps = steps_of(plain.answer, goal in scene)
+    if not steps or len(steps) < 2 or not all(grounded(step, plain.user) for step in steps):
+        return None
+    family = f"{plain.family}/{form}"
+    if form == GUIDED:
+        user = guided_task(plain.user, steps)
+        return replace(plain, family=family, user=user, told=plain.family)
+    answer = guided_task("", steps).lstrip("\n")
+    return replace(plain, family=family, answer=answer, told=plain.family)
+
+
+def _draw(rng: random.Random, name: str) -> Sample | None:
+    family, _, form = name.partition("/")
+    plain = _plain(rng, family)
+    return with_steps(plain, form) if form else plain
+
+
+def _plain(rng: random.Random, family: str) -> Sample:
     if family in (CHAT, TALK):
         user, answer, objects = (chat if family == CHAT else talk)(rng)
         return Sample(family, user, answer, objects, ())

@@ -58,6 +58,10 @@ class Planner:
                 out[i] = answer
         return out
 
+    def count(self, text: str) -> int:
+        """Return the tokens of a text."""
+        return len(self._tokens(text))
+
     def _together(self, prompts: list[str], words: list[list[str]]) -> list[str]:
         """Return the answers to prompts of similar length."""
         contexts = [self._tokens(prompt) for prompt in prompts]

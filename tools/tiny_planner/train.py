@@ -43,7 +43,7 @@ WARM_UP_STEPS = 50
 def tokenizer_texts(seed: int, version: int) -> Iterator[str]:
     """Yield what the tokenizer learns from; the first version's knew no arm."""
     for robot, text in system_texts().items():
-        if robot != "arm" or version > 1:
+        if robot in ("drone", corpus.CHAT) or (robot == "arm" and version > 1) or version > 3:
             yield from [text] * 20
     for drawn in islice(corpus.stream(seed, version=version), 30_000):
         yield drawn.user
@@ -94,6 +94,14 @@ def loss_of(
     return loss
 
 
+def _tokenizer(settings: Settings) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a new model."""
+    if settings.tokenizer:
+        return PreTrainedTokenizerFast.from_pretrained(settings.tokenizer)
+    texts = tokenizer_texts(settings.seed, settings.version)
+    return train_tokenizer(texts, settings.vocabulary)
+
+
 class Training:
     """A model in training, its progress and its record."""
 
@@ -109,9 +117,7 @@ class Training:
             self._tokenizer = PreTrainedTokenizerFast.from_pretrained(settings.go_on)
             self._model = LlamaForCausalLM.from_pretrained(settings.go_on, dtype=torch.float32)
         else:
-            self._tokenizer = train_tokenizer(
-                tokenizer_texts(settings.seed, settings.version), settings.vocabulary
-            )
+            self._tokenizer = _tokenizer(settings)
             self._model = make_model(self._tokenizer, settings)
         self._probe = Probe(self._tokenizer, self._model.config.hidden_size)
         self._optimizers = make_optimizers(self._model, settings.learning_rate)
