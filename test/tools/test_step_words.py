@@ -9,6 +9,7 @@ import pytest
 from timely_llm.progressive.plan import grounded
 from timely_llm.progressive.sketch_reader import SketchReader
 from tools.tiny_planner import corpus
+from tools.tiny_planner.evaluate_help import Outcome, table_row, usable_steps
 from tools.tiny_planner.step_words import steps_of
 
 
@@ -60,3 +61,23 @@ def test_a_guided_task_has_the_plan_of_the_task_and_its_steps() -> None:
     assert task.startswith("Scene: [")
     assert steps
     assert one.answer.endswith("->True;")
+
+
+@pytest.mark.parametrize(
+    ("sketch", "steps"),
+    [
+        ("1. search for the cat\n2. go to the cat", ["search for the cat", "go to the cat"]),
+        ("1. go to the cat", []),
+        ("1. go to the cat\n2. burn down every house", []),
+    ],
+)
+def test_steps_that_a_server_refuses_are_not_used(sketch: str, steps: list[str]) -> None:
+    assert usable_steps(sketch, "Scene: []\nTask: [A] Search for the cat and go to it.") == steps
+
+
+def test_a_row_counts_what_steps_repair() -> None:
+    failed = Outcome(False, True, True, True, True, True, 30)
+    right = Outcome(True, True, True, True, True, False, 10)
+    assert table_row("find", [failed, right]) == (
+        "| find | 2 | 50.0% | 100.0% | 100.0% | 100.0% | 100.0% | 1 | 100.0% | 50.0% | 20.0 |"
+    )

@@ -32,7 +32,7 @@ class Settings:
     arm_system: float = 0.15  # the same of the arm's steps
     snapshot_minutes: float = 0.0  # 0: none
     go_on: str = ""  # a folder that this tool wrote: go on from it
-    tokenizer: str = ""  # a folder whose tokenizer a new model takes; empty: trained
+    tokenizer: str = ""  # a folder; a new model takes its tokenizer; empty: trained
     seed: int = 1
     version: int = corpus.VERSION  # of the stream of samples
     threads: int = 2

@@ -43,7 +43,7 @@ WARM_UP_STEPS = 50
 def tokenizer_texts(seed: int, version: int) -> Iterator[str]:
     """Yield what the tokenizer learns from; the first version's knew no arm."""
     for robot, text in system_texts().items():
-        if robot in ("drone", corpus.CHAT) or (robot == "arm" and version > 1) or version > 3:
+        if not robot.endswith(corpus.SKETCH) and (robot != "arm" or version > 1):
             yield from [text] * 20
     for drawn in islice(corpus.stream(seed, version=version), 30_000):
         yield drawn.user
