@@ -97,7 +97,8 @@ def loss_of(
 def _tokenizer(settings: Settings) -> PreTrainedTokenizerFast:
     """Return the tokenizer of a new model."""
     if settings.tokenizer:
-        return PreTrainedTokenizerFast.from_pretrained(settings.tokenizer)
+        found: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(settings.tokenizer)
+        return found
     texts = tokenizer_texts(settings.seed, settings.version)
     return train_tokenizer(texts, settings.vocabulary)
 
