@@ -119,20 +119,15 @@ class Conversations:
         self.retained: dict[_Name, _RetainedConversation] = {}
         self._messages: dict[str, tuple[ChatMessage, ...]] = {}  # by request: all before its answer
         self._parts: dict[str, list[int]] = {}  # by request: the prompt of a part
-        self._retained_prompts: dict[str, _RetainedPrompt] = {}  # by key
+        self.retained_prompts: dict[str, _RetainedPrompt] = {}  # by key
 
     def __len__(self) -> int:
         return len(self.retained)
 
     @property
-    def keeps(self) -> bool:
-        """Whether something is kept."""
-        return bool(self.retained or self._retained_prompts)
-
-    @property
     def _kept(self) -> list[_RetainedConversation | _RetainedPrompt]:
         """All that is kept, the first victim first."""
-        return [*self._retained_prompts.values(), *self.retained.values()]
+        return [*self.retained_prompts.values(), *self.retained.values()]
 
     @property
     def lenders(self) -> dict[str, int]:
@@ -214,16 +209,16 @@ class Conversations:
 
     def _retain_prompt(self, generation: StreamGeneration, prompt: list[int]) -> None:
         """Keep the prompt of a part for the next one."""
-        while len(self._retained_prompts) >= self._retention.max_conversations:
-            self._drop_prompt(next(iter(self._retained_prompts)))
-        self._retained_prompts[generation.key] = _RetainedPrompt(
+        while len(self.retained_prompts) >= self._retention.max_conversations:
+            self._drop_prompt(next(iter(self.retained_prompts)))
+        self.retained_prompts[generation.key] = _RetainedPrompt(
             generation.key, generation.request.part_of, prompt,
             generation.progress, self._clock.now(),
         )  # fmt: skip
 
     def forget_parts(self, answer: str) -> bool:
         """Free what is kept of the parts of an answer; return whether there was something."""
-        keys = [one.key for one in self._retained_prompts.values() if one.answer == answer]
+        keys = [one.key for one in self.retained_prompts.values() if one.answer == answer]
         for key in keys:
             self._drop_prompt(key)
         return bool(keys)
@@ -246,12 +241,12 @@ class Conversations:
         """Free all that is kept."""
         for name in list(self.retained):
             self._drop(name)
-        for key in list(self._retained_prompts):
+        for key in list(self.retained_prompts):
             self._drop_prompt(key)
 
     def forget(self, now: float) -> None:
         """Free the conversations and parts that were silent for too long."""
-        for key, part in list(self._retained_prompts.items()):
+        for key, part in list(self.retained_prompts.items()):
             if now >= part.since_s + self._retention.timeout_s:
                 self._drop_prompt(key)
         for name, kept in list(self.retained.items()):
@@ -302,20 +297,20 @@ class Conversations:
         key = request.request_id
         alike = {
             one.key: one.shared_with(prompt)
-            for one in self._retained_prompts.values()
+            for one in self.retained_prompts.values()
             if one.answer == request.part_of
         }
         best = max(alike, key=alike.__getitem__, default="")
         if keep := alike.get(best, 0):
             progress = self._engine.resume(best, key, prompt[keep:], decoding, keep)
-            del self._retained_prompts[best]
+            del self.retained_prompts[best]
         else:
             progress = self._engine.add(key, prompt, None, decoding)
         self._parts[key] = prompt
         return progress
 
     def _drop_prompt(self, key: str) -> None:
-        if self._retained_prompts.pop(key, None) is not None:
+        if self.retained_prompts.pop(key, None) is not None:
             self._removals.remove(key)
 
     def _drop(self, name: _Name) -> None:

@@ -323,7 +323,7 @@ class Loop:
     def _begin(self, request: Request, now: float) -> Delivery:
         if self._busy is not None:
             self._busy.check(request, now, self.generations, self.step_time)
-        if self._conversations.keeps:
+        if self._conversations.retained or self._conversations.retained_prompts:
             self._conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):
             return self._conversations.begin(request, now)
@@ -469,22 +469,24 @@ class Loop:
         capacity = self._engine.capacity
         if self._stepper.busy:
             capacity = self._stepper.with_flights(capacity)
-        if not blocked and not self._conversations.keeps:
+        kept = self._conversations.retained or self._conversations.retained_prompts
+        if not (blocked or kept):
             return policy.plan(now, ready, self.step_time, capacity)
-        kept = self._conversations.lenders
         lent = sum(g.kv_tokens for g in blocked) + self._conversations.kv_tokens
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
         plan = policy.plan(now, ready, self.step_time, roomy)
         lenders = sorted(blocked, key=lambda g: g.due_s, reverse=True)
-        return replace(plan, evictable=(*kept, *(g.key for g in lenders), *plan.evictable))
+        return replace(
+            plan,
+            evictable=(*self._conversations.lenders, *(g.key for g in lenders), *plan.evictable),
+        )
 
     def _give_up(self, now: float) -> None:
         """End the requests that have timed out, and forget conversations that have."""
         self._watched_s = now
         generations = [delivery.generation for delivery in self._pool.values()]
         self._watchdog.forget(now, generations)
-        if self._conversations.keeps:
-            self._conversations.forget(now)
+        self._conversations.forget(now)
         for generation in generations:
             verdict = self._watchdog.verdict(generation, now)
             if verdict is not None:
