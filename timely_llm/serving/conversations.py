@@ -101,6 +101,7 @@ class Conversations:
 
     Attributes:
         retained: the kept conversations, the one that was silent longest first.
+        retained_prompts: kept prompts of parts of answers by key of their sequence, oldest first.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Conversations:
         self.retained: dict[_Name, _RetainedConversation] = {}
         self._messages: dict[str, tuple[ChatMessage, ...]] = {}  # by request: all before its answer
         self._parts: dict[str, list[int]] = {}  # by request: the prompt of a part
-        self.retained_prompts: dict[str, _RetainedPrompt] = {}  # by key
+        self.retained_prompts: dict[str, _RetainedPrompt] = {}
 
     def __len__(self) -> int:
         return len(self.retained)
