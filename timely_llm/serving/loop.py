@@ -486,7 +486,8 @@ class Loop:
         self._watched_s = now
         generations = [delivery.generation for delivery in self._pool.values()]
         self._watchdog.forget(now, generations)
-        self._conversations.forget(now)
+        if self._conversations.retained or self._conversations.retained_prompts:
+            self._conversations.forget(now)
         for generation in generations:
             verdict = self._watchdog.verdict(generation, now)
             if verdict is not None:
