@@ -22,7 +22,7 @@ def test_faults_are_counted_by_kind(
 def test_a_broken_invariant_comes_with_the_command_that_replays_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(RequestGate, "leave", lambda self, key: key in self._requests)
+    monkeypatch.setattr(RequestGate, "leave", lambda self, key, well=False: key in self._requests)
     assert run_command("simulate", monkeypatch, "--first-seed", 4, "--seeds", 1) == 1
     said = capsys.readouterr().out
     assert said.startswith("Seed 4 breaks at ")

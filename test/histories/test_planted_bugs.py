@@ -29,7 +29,7 @@ def kv_is_not_freed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_gate_is_not_left(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RequestGate, "leave", lambda self, key: key in self._requests)
+    patch.setattr(RequestGate, "leave", lambda self, key, well=False: key in self._requests)
 
 
 def a_result_is_lost(patch: pytest.MonkeyPatch) -> None:
@@ -96,8 +96,8 @@ def an_id_is_served_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_end_is_lost_in_a_server(patch: pytest.MonkeyPatch) -> None:
-    def leave(self: Any, key: str, real: Any = RequestGate.leave) -> bool:
-        return bool(real(self, key)) and not key.endswith("-2")
+    def leave(self: Any, key: str, well: bool = False, real: Any = RequestGate.leave) -> bool:
+        return bool(real(self, key, well)) and not key.endswith("-2")
 
     patch.setattr(RequestGate, "leave", leave)
 

@@ -113,7 +113,7 @@ def test_a_node_that_must_be_secured_and_has_no_enclave_does_not_start(
     (tmp_path / "enclaves").mkdir()
     for name, value in secured(tmp_path if exists else None, "Enforce", "/robot").items():
         monkeypatch.setenv(name, value)
-    lacks = "enclaves/robot'" if exists else "ROS_SECURITY_KEYSTORE names no folder"
+    lacks = "there is no folder" if exists else "ROS_SECURITY_KEYSTORE names no folder"
     with pytest.raises(ConfigurationError, match=f"ROS_SECURITY_ENABLE is true, and .*{lacks}"):
         process.check_security(())
     (tmp_path / "enclaves" / "robot").mkdir()

@@ -8,7 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from secrets import token_hex
 
@@ -37,6 +37,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+_started: list[Process] = []
+"""Processes since the phase of a test began."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """A phase begins."""
+    _started.clear()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call() -> None:
+    """A phase begins."""
+    _started.clear()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Stop what a failed phase has started: a second run would have two servers of one name."""
+    report = yield
+    if report.failed and report.when != "teardown":
+        for process in reversed(_started):
+            process.stop()
+    return report
+
+
 class Process:
     """A child process with its output in a file, ended with the test."""
 
@@ -50,6 +76,7 @@ class Process:
             env=os.environ | environment,
             start_new_session=True,
         )
+        _started.append(self)
 
     @property
     def output(self) -> str:
