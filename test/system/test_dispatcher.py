@@ -167,6 +167,7 @@ def test_a_canceled_request_ends_here_and_at_its_server(site: Site) -> None:
 def test_a_conversation_has_two_turns(site: Site) -> None:
     name = token_hex(4)
     first = site.turn(name, 0, "Find the cat.")
+    site.keeping(name)  # the dispatcher reads the same messages
     second = site.turn(name, 1, "And a cup?")
     assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
     assert second.prompt_tokens > first.prompt_tokens
