@@ -167,11 +167,17 @@ def test_a_canceled_request_ends_here_and_at_its_server(site: Site) -> None:
 def test_a_conversation_has_two_turns(site: Site) -> None:
     name = token_hex(4)
     first = site.turn(name, 0, "Find the cat.")
-    site.keeping(name)  # the dispatcher reads the same messages
+    (other,) = set(NAMES) - {site.keeping(name)}
+    _change(
+        site, other, Transition.TRANSITION_DEACTIVATE
+    )  # steps cost the same with and without KV
+    site.until(lambda: not site.loads[other].active)
     second = site.turn(name, 1, "And a cup?")
+    _change(site, other, Transition.TRANSITION_ACTIVATE)
+    site.until(lambda: site.loads[other].active)
     assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.NONE)
     assert second.prompt_tokens > first.prompt_tokens
-    assert second.kept_tokens > 0, "it went back to the server that keeps its KV"
+    assert second.kept_tokens > 0, "the server that keeps its KV got the new words only"
 
 
 def test_statistics_are_those_of_all_servers(site: Site) -> None:
