@@ -46,6 +46,7 @@ class _RetainedConversation:
 
     Attributes:
         key: of its sequence in the engine.
+        name: its agent and its own.
         messages: all that was said.
         turns: number of turns so far; the next request must have it as its `turn`.
         progress: of its sequence.
@@ -54,6 +55,7 @@ class _RetainedConversation:
     """
 
     key: str
+    name: _Name
     messages: tuple[ChatMessage, ...]
     turns: int
     progress: SequenceProgress
@@ -100,8 +102,7 @@ class Conversations:
         clock: the loop's.
 
     Attributes:
-        retained: the kept conversations, the one that was silent longest first.
-        retained_prompts: kept prompts of parts of answers by key of their sequence, oldest first.
+        kept: what is kept, by key of its sequence, the one that was silent longest first.
     """
 
     def __init__(
@@ -117,34 +118,33 @@ class Conversations:
         self._clock = clock
         self._limits = limits
         self._retention = retention
-        self.retained: dict[_Name, _RetainedConversation] = {}
+        self.kept: dict[str, _RetainedConversation | _RetainedPrompt] = {}
+        self._named: dict[_Name, _RetainedConversation] = {}  # the kept conversations
         self._messages: dict[str, tuple[ChatMessage, ...]] = {}  # by request: all before its answer
         self._parts: dict[str, list[int]] = {}  # by request: the prompt of a part
-        self.retained_prompts: dict[str, _RetainedPrompt] = {}
 
     def __len__(self) -> int:
-        return len(self.retained)
+        return len(self._named)
 
     @property
-    def _kept(self) -> list[_RetainedConversation | _RetainedPrompt]:
-        """All that is kept, the first victim first."""
-        return [*self.retained_prompts.values(), *self.retained.values()]
+    def _prompts(self) -> list[_RetainedPrompt]:
+        return [one for one in self.kept.values() if isinstance(one, _RetainedPrompt)]
 
     @property
     def lenders(self) -> dict[str, int]:
         """Evictable sequences: parts of answers, then conversations, the longest silent first."""
-        kept = ((one.key, one.progress.kv_tokens) for one in self._kept)
-        return {key: tokens for key, tokens in kept if tokens}
+        kept = (*self._prompts, *self._named.values())
+        return {one.key: one.progress.kv_tokens for one in kept if one.progress.kv_tokens}
 
     @property
     def kv_tokens(self) -> int:
         """Tokens of KV that are kept."""
-        return sum(one.progress.kv_tokens for one in self._kept)
+        return sum(one.progress.kv_tokens for one in self.kept.values())
 
     @property
     def kept_tokens(self) -> dict[tuple[str, str], int]:
         """Tokens with KV of each kept conversation, by agent and name."""
-        return {name: kept.progress.context_tokens for name, kept in self.retained.items()}
+        return {name: kept.progress.context_tokens for name, kept in self._named.items()}
 
     def begin(self, request: StreamRequest, arrival_s: float) -> StreamDelivery:
         """Give a request's prompt to the engine; return the delivery of what it will say.
@@ -165,7 +165,8 @@ class Conversations:
             raise
         except (RequestError, EngineError) as error:
             raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
-        self.retained.pop((request.agent, request.conversation), None)
+        if kept is not None:
+            self._forget(kept)
         prompt = progress.tokens
         generation = StreamGeneration(
             key, request, arrival_s, prompt, 0,
@@ -194,66 +195,53 @@ class Conversations:
             log.warning("a conversation of %r is not kept: %s", request.agent, in_words(error))
             self._removals.remove(generation.key)
             return
+        key, now, most = generation.key, self._clock.now(), self._retention.max_conversations
         if prompt is not None:
-            self._retain_prompt(generation, prompt)
+            while len(self._prompts) >= most:
+                self.free_key(self._prompts[0].key)
+            self.kept[key] = _RetainedPrompt(key, request.part_of, prompt, generation.progress, now)
             return
         name = request.agent, request.conversation
         self._drop(name)
-        while len(self.retained) >= self._retention.max_conversations:
-            self._drop(next(iter(self.retained)))
+        while len(self._named) >= most:
+            self._drop(next(iter(self._named)))
         answer = ChatMessage("assistant", "".join(generation.pieces))
-        self.retained[name] = _RetainedConversation(
-            generation.key, (*said, answer), request.turn + 1,
-            generation.progress,
-            generation.token_ids[-1], self._clock.now(),
-        )  # fmt: skip
-
-    def _retain_prompt(self, generation: StreamGeneration, prompt: list[int]) -> None:
-        """Keep the prompt of a part for the next one."""
-        while len(self.retained_prompts) >= self._retention.max_conversations:
-            self._drop_prompt(next(iter(self.retained_prompts)))
-        self.retained_prompts[generation.key] = _RetainedPrompt(
-            generation.key, generation.request.part_of, prompt,
-            generation.progress, self._clock.now(),
+        self.kept[key] = self._named[name] = _RetainedConversation(
+            key, name, (*said, answer), request.turn + 1, generation.progress,
+            generation.token_ids[-1], now,
         )  # fmt: skip
 
     def forget_parts(self, answer: str) -> bool:
         """Free what is kept of the parts of an answer; return whether there was something."""
-        keys = [one.key for one in self.retained_prompts.values() if one.answer == answer]
+        keys = [one.key for one in self._prompts if one.answer == answer]
         for key in keys:
-            self._drop_prompt(key)
+            self.free_key(key)
         return bool(keys)
 
     def free_key(self, key: str) -> None:
         """Free what ended with a request of this id, if there is something."""
-        self._drop_prompt(key)
-        for name, kept in self.retained.items():
-            if kept.key == key:
-                self._drop(name)
-                return
+        kept = self.kept.get(key)
+        if kept is not None:
+            self._forget(kept)
+            self._removals.remove(key)
 
     def update(self, key: str, progress: SequenceProgress) -> None:
         """Store how far the engine says that a sequence is; an unknown one is not an error."""
-        for kept in self._kept:
-            if kept.key == key:
-                kept.progress = progress
+        kept = self.kept.get(key)
+        if kept is not None:
+            kept.progress = progress
 
     def forget_all(self) -> None:
         """Free all that is kept."""
-        for name in list(self.retained):
-            self._drop(name)
-        for key in list(self.retained_prompts):
-            self._drop_prompt(key)
+        for key in list(self.kept):
+            self.free_key(key)
 
     def forget(self, now: float) -> None:
         """Free the conversations and parts that were silent for too long."""
-        for key, part in list(self.retained_prompts.items()):
-            if now >= part.since_s + self._retention.timeout_s:
-                self._drop_prompt(key)
-        for name, kept in list(self.retained.items()):
+        for key, kept in list(self.kept.items()):
             if now < kept.since_s + self._retention.timeout_s:
                 return
-            self._drop(name)
+            self.free_key(key)
 
     def _goes_on_with(self, request: StreamRequest) -> _RetainedConversation | None:
         """Return the conversation that a request goes on with, None if it begins one."""
@@ -261,7 +249,7 @@ class Conversations:
         if not request.turn:
             self._drop(name)
             return None
-        kept = self.retained.get(name)
+        kept = self._named.get(name)
         if kept is None or kept.turns != request.turn:
             raise Rejected(
                 ErrorCode.UNKNOWN_CONVERSATION,
@@ -298,26 +286,27 @@ class Conversations:
         key = request.request_id
         alike = {
             one.key: one.shared_with(prompt)
-            for one in self.retained_prompts.values()
+            for one in self._prompts
             if one.answer == request.part_of
         }
         best = max(alike, key=alike.__getitem__, default="")
         if keep := alike.get(best, 0):
             progress = self._engine.resume(best, key, prompt[keep:], decoding, keep)
-            del self.retained_prompts[best]
+            del self.kept[best]
         else:
             progress = self._engine.add(key, prompt, None, decoding)
         self._parts[key] = prompt
         return progress
 
-    def _drop_prompt(self, key: str) -> None:
-        if self.retained_prompts.pop(key, None) is not None:
-            self._removals.remove(key)
-
     def _drop(self, name: _Name) -> None:
-        kept = self.retained.pop(name, None)
+        kept = self._named.get(name)
         if kept is not None:
-            self._removals.remove(kept.key)
+            self.free_key(kept.key)
+
+    def _forget(self, kept: _RetainedConversation | _RetainedPrompt) -> None:
+        del self.kept[kept.key]
+        if isinstance(kept, _RetainedConversation):
+            del self._named[kept.name]
 
     def _words(self, kept: _RetainedConversation, new: Sequence[ChatMessage]) -> list[int] | None:
         """Return the tokens that follow an answer, up to the beginning of the next one.

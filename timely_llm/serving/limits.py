@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -252,9 +252,11 @@ class RequestGate:
         crowd = self._crowd(request, served)
         if crowd is None:
             return None, None
+        has = Counter(one.agent for one in served)
         waiting = [one for one in reversed(crowd) if one.request_id in self._waiting]
-        last = max(waiting, key=lambda one: self._yields(one, served), default=None)
-        if last is None or self._yields(last, served) <= self._yields(request, [*served, request]):
+        last = max(waiting, key=lambda one: self._yields(one, has[one.agent]), default=None)
+        its_own = self._yields(request, has[request.agent] + 1)
+        if last is None or self._yields(last, has[last.agent]) <= its_own:
             full = len(served) >= self.limits.max_requests
             why = "the most allowed" if full else "and the places left are kept for others"
             words = f"{_served(len(served))}, {why}: try later"
@@ -275,13 +277,18 @@ class RequestGate:
         full = [group for limit, group in groups if len(group) >= limit]
         if not full:
             return None
-        return [one for one in full[0] if all(one in group for group in full)]
+        keys = [{one.request_id for one in group} for group in full]
+        return [one for one in full[0] if all(one.request_id in ids for ids in keys)]
 
-    def _yields(self, request: Request, served: Sequence[Request]) -> tuple[bool, bool, int]:
-        """Return how much a request yields to others: the greater, the more."""
-        agent = request.agent
+    def _yields(self, request: Request, of_agent: int) -> tuple[bool, bool, int]:
+        """Return how much a request yields to others: the greater, the more.
+
+        Args:
+            request: the request.
+            of_agent: requests of its agent, itself included.
+        """
         urgent = isinstance(request, PlanRequest) and request.time_utility.zero_s <= URGENT.zero_s
-        return agent not in self._known, not urgent, sum(one.agent == agent for one in served)
+        return request.agent not in self._known, not urgent, of_agent
 
 
 def _served(requests: int, of_agent: str = "") -> str:

@@ -323,7 +323,7 @@ class Loop:
     def _begin(self, request: Request, now: float) -> Delivery:
         if self._busy is not None:
             self._busy.check(request, now, self.generations, self.step_time)
-        if self._conversations.retained or self._conversations.retained_prompts:
+        if self._conversations.kept:
             self._conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):
             return self._conversations.begin(request, now)
@@ -469,8 +469,7 @@ class Loop:
         capacity = self._engine.capacity
         if self._stepper.busy:
             capacity = self._stepper.with_flights(capacity)
-        kept = self._conversations.retained or self._conversations.retained_prompts
-        if not (blocked or kept):
+        if not (blocked or self._conversations.kept):
             return policy.plan(now, ready, self.step_time, capacity)
         lent = sum(g.kv_tokens for g in blocked) + self._conversations.kv_tokens
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
@@ -486,7 +485,7 @@ class Loop:
         self._watched_s = now
         generations = [delivery.generation for delivery in self._pool.values()]
         self._watchdog.forget(now, generations)
-        if self._conversations.retained or self._conversations.retained_prompts:
+        if self._conversations.kept:
             self._conversations.forget(now)
         for generation in generations:
             verdict = self._watchdog.verdict(generation, now)

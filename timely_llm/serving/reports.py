@@ -68,13 +68,11 @@ class Reports:
 
     def take(self, report: ExecutionReport, now: float) -> None:
         """Take a report; one about another agent's request or an older epoch changes nothing."""
-        if report.request_id in self._pool and not self._pool.of_agent(
-            report.request_id, report.agent
-        ):
+        delivery = self._pool.of_agent(report.request_id, report.agent)
+        if delivery is None and report.request_id in self._pool:
             self._ignore(report)
             return
         self._hear(report, now)
-        delivery = self._pool.of_agent(report.request_id, report.agent)
         if not isinstance(delivery, PlanDelivery):
             return  # an answer is not executed
         if report.epoch != delivery.generation.epoch:
