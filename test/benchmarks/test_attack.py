@@ -8,7 +8,7 @@ import pytest
 from timely_llm.benchmarks.attack import ATTACKS, laughs, long_prompt, merges, table
 from timely_llm.core.errors import SkillSetError
 from timely_llm.core.events.probe_events import AttackAnsweredEvent, AttackEvent, ServedEvent
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.skills.skill_set import MAX_PROMPT_CHARACTERS, parse_skill_set
 
 

@@ -18,7 +18,7 @@ from test.serving.scripted import FIND, request
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import EngineLost
 from timely_llm.core.events.log import MemoryEventLog
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.request import (
     ChatMessage,
     ErrorCode,

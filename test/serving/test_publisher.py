@@ -13,11 +13,11 @@ from test.serving.scripted import DRONE, FIND, PROFILE, Recorder, Scene, request
 from test.serving.test_limits import Halting
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.events.log import MemoryEventLog
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     ChunkEvent,
     EndEvent,
     PlanRequestEvent,
-    RunEvent,
     SegmentEvent,
     StepEvent,
     StreamEvent,

@@ -17,7 +17,8 @@ from rclpy.qos import qos_profile_action_status_default
 from timely_llm import msg, srv
 from timely_llm.action import Plan
 from timely_llm.core.events.log import MemoryEventLog
-from timely_llm.core.events.schema import DoneEvent, FailEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import DoneEvent, FailEvent
 from timely_llm.core.request import ErrorCode
 from timely_llm.resources import resource
 from timely_llm.robots.tasks import load_task_set

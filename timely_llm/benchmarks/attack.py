@@ -18,7 +18,7 @@ from timely_llm.core.events.probe_events import (
     ServedEvent,
 )
 from timely_llm.core.events.reader import LogReader
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.processes.children import Children, Interrupts, wait
 from timely_llm.processes.nodes import ATTACK_PROBE, local_environment, random_domain, ros_command
 from timely_llm.skills.skill_set import MAX_PROMPT_CHARACTERS

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.generation import Generation, by_kind
 from timely_llm.core.request import ChatMessage, PlanRequest, StreamRequest
 from timely_llm.core.slo import SLO_CLASSES

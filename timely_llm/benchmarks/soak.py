@@ -14,13 +14,13 @@ import psutil
 
 from timely_llm.benchmarks.server import start_server
 from timely_llm.core.events.reader import LogReader
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     AskEvent,
     DoneEvent,
     ReceiveEvent,
     ReplanEvent,
     ReturnedEvent,
-    RunEvent,
     SegmentEvent,
 )
 from timely_llm.processes.children import Child, Children, Interrupts, wait

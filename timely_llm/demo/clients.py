@@ -8,6 +8,7 @@ from importlib import import_module
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.log import EventLog
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     AnsweredEvent,
     AskEvent,
@@ -15,7 +16,6 @@ from timely_llm.core.events.schema import (
     PersonEvent,
     QuestionEvent,
     RobotEvent,
-    RunEvent,
 )
 
 KEPT = RobotEvent | PersonEvent | AskEvent | DoneEvent | QuestionEvent | AnsweredEvent

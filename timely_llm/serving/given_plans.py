@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.segment import Segment
 from timely_llm.serving.delivery import PlanDelivery, event_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import SAME, Clock, RobotClock
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.generation import (
     Generation,
     PlanGeneration,

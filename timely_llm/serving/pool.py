@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from timely_llm.core.errors import PlanError
-from timely_llm.core.events.schema import CompleteEvent, EndEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import CompleteEvent, EndEvent
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode, PlanResult, Result, StreamResult
 from timely_llm.serving.conversations import Conversations

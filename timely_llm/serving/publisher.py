@@ -12,6 +12,7 @@ import numpy as np
 
 from timely_llm.core.events.codec import is_written
 from timely_llm.core.events.log import EventLog
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     ChunkEvent,
     EndEvent,
@@ -19,7 +20,6 @@ from timely_llm.core.events.schema import (
     PlanRequestEvent,
     ReplanEvent,
     ReportEvent,
-    RunEvent,
     SegmentEvent,
     StepEvent,
     StreamEvent,

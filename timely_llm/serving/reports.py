@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
-from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent
 from timely_llm.core.generation import PlanGeneration, State
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
 from timely_llm.core.text import count_of, quoted

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineLost
-from timely_llm.core.events.schema import KvWaitEvent, RunEvent, StepEvent, StepPlanEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import KvWaitEvent, StepEvent, StepPlanEvent
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.reason import Reasons
 from timely_llm.core.request import ErrorCode

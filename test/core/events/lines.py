@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from timely_llm.core.events.codec import EVENTS, from_json, kind_of
-from timely_llm.core.events.schema import CARRIED, RunEvent
+from timely_llm.core.events.run_event import CARRIED, RunEvent
 
 Line = dict[str, Any]
 """A line of an event log."""

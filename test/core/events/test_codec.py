@@ -24,16 +24,15 @@ from timely_llm.core.events.codec import (
     kind_of,
 )
 from timely_llm.core.events.probe_events import ProbeFailedEvent
+from timely_llm.core.events.run_event import RunEvent, run_event
 from timely_llm.core.events.schema import (
     CallEvent,
     EndEvent,
     KvWaitEvent,
     PlanRequestEvent,
-    RunEvent,
     StepEvent,
     StepPlanEvent,
     StreamEvent,
-    run_event,
 )
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.request import ErrorCode, PlanResult

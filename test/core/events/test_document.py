@@ -17,7 +17,8 @@ from timely_llm.core.events.document import (
     summary,
     written_fields,
 )
-from timely_llm.core.events.schema import RunEvent, SegmentEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import SegmentEvent
 
 PAGE = Path(__file__).parents[3] / "docs" / "event_log.md"
 UNITS = ("second", "words a second", "no unit", "relative", "per second", "utility")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from timely_llm.core.events.codec import as_json
 from timely_llm.core.events.reader import LineAssembler, LogError, LogReader
-from timely_llm.core.events.schema import AnswerEvent, ReadyEvent, RunEvent, StepEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import AnswerEvent, ReadyEvent, StepEvent
 
 EVENTS = st.lists(
     st.builds(ReadyEvent, st.floats(0, 1e6))

@@ -16,6 +16,7 @@ from timely_llm.core.events.probe_events import (
     ProbeFailedEvent,
     ServingEvent,
 )
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     AnsweredEvent,
     AskEvent,
@@ -27,7 +28,6 @@ from timely_llm.core.events.schema import (
     PlanRequestEvent,
     QuestionEvent,
     ReceiveEvent,
-    RunEvent,
     SegmentEvent,
     StartEvent,
     StreamEvent,

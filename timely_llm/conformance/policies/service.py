@@ -16,7 +16,8 @@ from timely_llm.conformance.check import expect, expect_same
 from timely_llm.conformance.policies.bench import POLICY_CHECKS, PolicyBench, ask
 from timely_llm.conformance.policies.generations import DEAR_ROWS
 from timely_llm.core.clock import Clock, VirtualClock
-from timely_llm.core.events.schema import EndEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import EndEvent
 from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.core.request import (
     ChatMessage,

@@ -15,7 +15,8 @@ from typing import Any
 from timely_llm.core.arguments import is_number
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.probe_events import PROBE_EVENTS, ProbeFailedEvent
-from timely_llm.core.events.schema import RUN_EVENTS, PlanRequestEvent, RunEvent, StepPlanEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import RUN_EVENTS, PlanRequestEvent, StepPlanEvent
 from timely_llm.core.reason import Reasons, reason_from_json
 from timely_llm.core.step import StageTimes
 from timely_llm.core.text import quoted

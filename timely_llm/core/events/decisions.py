@@ -6,13 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from timely_llm.core.errors import TimelyError
-from timely_llm.core.events.schema import (
-    CompleteEvent,
-    EndEvent,
-    RunEvent,
-    SegmentEvent,
-    StepPlanEvent,
-)
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import CompleteEvent, EndEvent, SegmentEvent, StepPlanEvent
 from timely_llm.core.reason import Cause, Outcome, Reasons
 from timely_llm.core.text import quoted
 

@@ -10,12 +10,12 @@ from dataclasses import MISSING, Field, fields
 
 from timely_llm.core.events.codec import EVENTS, as_json, kind_of
 from timely_llm.core.events.probe_events import TopicEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     OpenedEvent,
     PersonEvent,
     ReadyEvent,
     RobotEvent,
-    RunEvent,
     SegmentEvent,
 )
 

@@ -18,13 +18,13 @@ from timely_llm.core.events.request_history import (
     StepRecord,
     StreamHistory,
 )
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     EndEvent,
     PersonEvent,
     PlanRequestEvent,
     ReadyEvent,
     RobotEvent,
-    RunEvent,
     StepEvent,
     StreamEvent,
 )

@@ -13,7 +13,8 @@ from typing import Protocol, TextIO
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.events.codec import as_json
-from timely_llm.core.events.schema import OpenedEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import OpenedEvent
 
 log = logging.getLogger(__name__)
 MAX_LINE_BYTES = 1 << 20

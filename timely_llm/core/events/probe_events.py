@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timely_llm.core.events.schema import RunEvent, run_event
+from timely_llm.core.events.run_event import RunEvent, run_event
 
 
 @run_event

@@ -10,7 +10,8 @@ from typing import Any
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.codec import EventError, from_json, kind_of
 from timely_llm.core.events.log import is_event
-from timely_llm.core.events.schema import OpenedEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import OpenedEvent
 
 _OPENED = kind_of(OpenedEvent)
 

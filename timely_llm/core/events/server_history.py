@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 
 from timely_llm.core.events.request_history import Span, StepRecord
-from timely_llm.core.events.schema import OpenedEvent, ReadyEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import OpenedEvent, ReadyEvent
 
 
 @dataclass

@@ -19,14 +19,8 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-from timely_llm.core.events.schema import (
-    ChunkEvent,
-    EndEvent,
-    RunEvent,
-    SegmentEvent,
-    StepEvent,
-    StreamEvent,
-)
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import ChunkEvent, EndEvent, SegmentEvent, StepEvent, StreamEvent
 from timely_llm.core.request import ErrorCode
 from timely_llm.experiments.recorded.messages import RecordedEnd, RecordedMessages
 from timely_llm.experiments.recorded.requests import (

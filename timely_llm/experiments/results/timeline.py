@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import PlanHistory, RequestHistory, StreamHistory
-from timely_llm.core.events.schema import RunEvent
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.slo import Listener
 from timely_llm.experiments.results.document import (
     Decision,

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timely_llm.core.events.schema import RunEvent, StepEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import StepEvent
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.core.text import quoted
 from timely_llm.engines.pipelined import PipelineProfile

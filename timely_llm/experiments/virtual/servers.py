@@ -14,7 +14,8 @@ from functools import partial
 from itertools import count
 
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent, SegmentEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import ChunkEvent, EndEvent, SegmentEvent
 from timely_llm.core.generation import State
 from timely_llm.core.request import (
     ErrorCode,

@@ -12,7 +12,8 @@ from timely_llm.core.clock import Clock
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.codec import is_written
 from timely_llm.core.events.log import EventLog
-from timely_llm.core.events.schema import ChunkEvent, EndEvent, RunEvent, SegmentEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import ChunkEvent, EndEvent, SegmentEvent
 from timely_llm.core.request import (
     MAX_TOKENS,
     ErrorCode,

@@ -13,6 +13,7 @@ from rclpy.parameter import Parameter
 from timely_llm import msg
 from timely_llm.action import Plan
 from timely_llm.core.events.log import EventLog
+from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     AskEvent,
     CallEvent,
@@ -22,7 +23,6 @@ from timely_llm.core.events.schema import (
     ReceiveEvent,
     ReturnedEvent,
     RobotEvent,
-    RunEvent,
     StartEvent,
 )
 from timely_llm.core.request import (

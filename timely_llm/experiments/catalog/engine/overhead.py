@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from timely_llm.core.clock import WallClock, timed
 from timely_llm.core.errors import EngineError
-from timely_llm.core.events.schema import EndEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import EndEvent
 from timely_llm.core.request import ChatMessage, StreamRequest
 from timely_llm.core.step import StepPlan
 from timely_llm.engines.contract import Engine

@@ -12,7 +12,8 @@ from statistics import median
 from timely_llm.benchmarks import scheduler
 from timely_llm.core.clock import WallClock
 from timely_llm.core.documents.read import load_document
-from timely_llm.core.events.schema import EndEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import EndEvent
 from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.request import PlanRequest, PlanResult, Request
 from timely_llm.engines.contract import Engine
