@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from timely_llm.core.clock import Clock, RobotClock
 from timely_llm.core.documents.read import read_text
-from timely_llm.core.errors import ConfigurationError, SkillSetError
+from timely_llm.core.errors import ConfigurationError, SkillSetError, TimelyError
 from timely_llm.core.events.log import EventLog, FileEventLog
 from timely_llm.core.events.schema import ReadyEvent
 from timely_llm.core.object_reference import is_reference
@@ -87,9 +87,14 @@ def make_server(
         raise ConfigurationError(
             "parameter explain needs the parameter event_log: reasons go there"
         )
-    journal = _journal(values)
     event_log: EventLog | None = FileEventLog(file) if file else None
     journal_sink = None
+    try:
+        journal = _journal(values)
+    except TimelyError:
+        if event_log is not None:
+            event_log.close()  # it can be opened again
+        raise
     if journal is not None:
         sink = event_log = journal_sink = JournalSink(journal, sink, event_log)
 

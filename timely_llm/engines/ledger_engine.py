@@ -181,6 +181,9 @@ class KvLedger:
         sequence.computed = self._sequences.whole_blocks(sequence.computed)
         self._shortened.append(sequence.key)
 
+    def cut(self, sequence: SequenceState) -> None:
+        """Take that a sequence goes on from its first tokens, and has lost the others."""
+
     def clear(self) -> None:
         """Remove all sequences and prefixes."""
         self._sequences.clear()
@@ -474,6 +477,7 @@ class LedgerEngine:
     ) -> SequenceProgress:  # fmt: skip
         """Rename a sequence and add tokens; see `Engine.resume`."""
         sequence = self._sequences.resume(key, new_key, token_ids, decoding, keep)
+        self._ledger.cut(sequence)
         self._drop(key)
         return self._noted(sequence)
 

@@ -7,8 +7,7 @@ from weakref import WeakKeyDictionary
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError
-from timely_llm.core.step import SequenceProgress, StepPlan, StepResult
-from timely_llm.engines.contract import GREEDY, Decoding
+from timely_llm.core.step import StepPlan, StepResult
 from timely_llm.engines.ledger_engine import KvLedger
 from timely_llm.engines.sequences import (
     AdmittedSequence,
@@ -57,7 +56,7 @@ class SwapLedger(KvLedger):
         tokens, self._copied_now = self._copied_now, 0
         return tokens
 
-    def forget_copy(self, sequence: SequenceState) -> None:
+    def cut(self, sequence: SequenceState) -> None:
         """Forget the copies of tokens that a sequence has lost."""
         if sequence in self._copied:
             self._copied[sequence] = min(self._copied[sequence], sequence.most_computed)
@@ -149,19 +148,6 @@ class SwappingEngine(SimulatedEngine):
         check_swaps(profile)
         super().__init__(profile, script, clock, limits, in_flight, async_scheduling)
         self._ledger = self._swap = SwapLedger(self._sequences, async_scheduling)
-
-    def resume(
-        self,
-        key: str,
-        new_key: str,
-        token_ids: Sequence[int],
-        decoding: Decoding = GREEDY,
-        keep: int | None = None,
-    ) -> SequenceProgress:
-        """Rename a sequence and add tokens; see `Engine.resume`."""
-        progress = super().resume(key, new_key, token_ids, decoding, keep)
-        self._swap.forget_copy(self._sequences[new_key])
-        return progress
 
     def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
         """Let the seconds of a step and of its transfers pass, and return them."""

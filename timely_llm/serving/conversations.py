@@ -133,7 +133,8 @@ class Conversations:
     @property
     def lenders(self) -> dict[str, int]:
         """Evictable sequences: parts of answers, then conversations, the longest silent first."""
-        kept = (*self._prompts, *self._named.values())
+        kept: list[_RetainedPrompt | _RetainedConversation] = [*self._prompts]
+        kept += self._named.values()
         return {one.key: one.progress.kv_tokens for one in kept if one.progress.kv_tokens}
 
     @property

@@ -175,3 +175,19 @@ def test_the_file_is_as_small_as_what_is_served(
     assert list(again.saved) == ["stays"]
     assert again.saved["stays"].published == {0: ("é;", False)}
     again.close()
+
+
+def test_skill_sets_that_no_open_request_uses_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "MOST_SKILL_SETS", 3)
+    path = tmp_path / "journal"
+    journal = JournalFile(path, "model")
+    journal.accepted(request("stays"), ("drone", "first"))
+    for number in range(20):
+        journal.accepted(request(f"r{number}"), (f"set{number}", "text"))
+        journal.ended(f"r{number}")
+    journal.close()
+    again = JournalFile(path, "model")
+    assert list(again.skill_sets) == ["drone", "set16", "set17", "set18", "set19"]
+    again.close()

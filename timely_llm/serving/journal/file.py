@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.request import Request
+from timely_llm.core.request import PlanRequest, Request
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import in_words
 from timely_llm.serving.journal.saved import Record, SavedRequest, accepted_record
@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 SPARE_BYTES = 1 << 20
 """Bytes of records that are not needed any more, above which the file is written anew."""
+MOST_SKILL_SETS = 64
+"""Skill sets that stay in the file, beside those that open requests use."""
 
 
 class JournalProblem(ValueError):
@@ -66,7 +68,7 @@ class JournalFile:
 
     Attributes:
         saved: the requests that had not ended at the start, by id, in order of arrival.
-        skill_sets: text of each skill set that a request used, by name.
+        skill_sets: text of the skill sets that requests used, by name, the newest ones last.
         starts: how often the file was opened.
 
     Raises:
@@ -78,6 +80,7 @@ class JournalFile:
         self._made_with = made_with
         self._thread_lock = threading.Lock()
         self._lines: dict[str, list[bytes]] = {}  # by request
+        self._uses: dict[str, str] = {}  # skill sets of open requests, by request
         self._fd = -1
         self._bytes = self._live_bytes = 0
         self.saved: dict[str, SavedRequest] = {}
@@ -109,7 +112,7 @@ class JournalFile:
         except JournalProblem as problem:
             aside = f"{self._path}.set_aside"
             self._path.replace(aside)
-            self._lines, self.saved, self.skill_sets = {}, {}, {}
+            self._lines, self._uses, self.saved, self.skill_sets = {}, {}, {}, {}
             log.error(
                 "the recovery journal is set aside as %s, and no request goes on: %s",
                 aside, problem,
@@ -147,15 +150,18 @@ class JournalFile:
         try:
             kind = record["kind"]
             if kind == "skill_set":
-                self.skill_sets[str(record["name"])] = str(record["text"])
+                self._keep_skill_set(str(record["name"]), str(record["text"]))
                 return
             request_id = record["id"]
             if kind in ("plan", "answer"):
-                self.saved[request_id] = SavedRequest.read(record)
+                self.saved[request_id] = saved = SavedRequest.read(record)
                 self._lines[request_id] = [line]
+                if isinstance(saved.request, PlanRequest):
+                    self._uses[request_id] = saved.request.skill_set
             elif kind == "ended":
                 self.saved.pop(request_id, None)
                 self._lines.pop(request_id, None)
+                self._uses.pop(request_id, None)
             elif request_id in self.saved:
                 self.saved[request_id].take(record)
                 self._lines[request_id].append(line)
@@ -170,9 +176,11 @@ class JournalFile:
             skill_set: name and text of its skill set.
         """
         with self._thread_lock:
-            if skill_set is not None and self.skill_sets.get(skill_set[0]) != skill_set[1]:
-                self.skill_sets[skill_set[0]] = skill_set[1]
-                self._write(self._skill_set_line(*skill_set))
+            if skill_set is not None:
+                self._uses[request.request_id] = skill_set[0]
+                if self.skill_sets.get(skill_set[0]) != skill_set[1]:
+                    self._keep_skill_set(*skill_set)
+                    self._write(self._skill_set_line(*skill_set))
             line = line_of({"id": request.request_id, **accepted_record(request)})
             self._lines[request.request_id] = [line]
             self._live_bytes += len(line)
@@ -192,6 +200,7 @@ class JournalFile:
         """Write that a request has ended."""
         with self._thread_lock:
             lines = self._lines.pop(request_id, None)
+            self._uses.pop(request_id, None)
             if lines is None:
                 return
             self._live_bytes -= sum(map(len, lines))
@@ -251,6 +260,13 @@ class JournalFile:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._bytes, self._live_bytes = fd, len(text), len(text)
+
+    def _keep_skill_set(self, name: str, text: str) -> None:
+        self.skill_sets.pop(name, None)
+        self.skill_sets[name] = text
+        used = {name, *self._uses.values()}
+        for old in [one for one in self.skill_sets if one not in used][:-MOST_SKILL_SETS]:
+            del self.skill_sets[old]
 
     @staticmethod
     def _skill_set_line(name: str, text: str) -> bytes:

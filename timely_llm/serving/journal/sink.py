@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.events.log import EventLog, NullEventLog
-from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent, RunEvent
+from timely_llm.core.events.run_event import RunEvent
+from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent
 from timely_llm.core.generation import Generation, PlanGeneration
 from timely_llm.core.request import (
     ErrorCode,
