@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import Any
 
 import pytest
 
 from test.system.conftest import Start
-from test.system.ros_client import LONG, WAIT_S
+from test.system.ros_client import FIND, LONG, WAIT_S
 from test.system.ros_talker import Talker
 from test.system.test_engine_process import children, ended
-from timely_llm import msg
+from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode
 
 pytestmark = [
@@ -36,12 +37,16 @@ def test_requests_go_on_at_another_server_when_the_engine_of_theirs_dies(
         )
     client.until(lambda: dispatcher.output.count("/plan_server joins") == 2)
     client.wait_for_action()
+    asked: Any = client.node.create_client(srv.SubmitPlan, "s1/plan_server/submit_plan")
+    assert asked.wait_for_service(WAIT_S)
+    while not there:  # until the server has found this reader
+        client.result(asked.call_async(srv.SubmitPlan.Request(request=client.request("", FIND))))
     (engine,) = children(lost.popen.pid)
     os.kill(engine, signal.SIGSTOP)  # until all requests are there
     plans = [client.send(client.goal(f"plan-{number}", agent=f"robot-{number}", task=LONG))
              for number in range(4)]  # fmt: skip
     answers = [client.ask(f"answer-{number}", agent=f"person-{number}") for number in range(4)]
-    client.until(lambda: len({one.partition("-")[0] for one in there}) == 2)
+    client.until(lambda: {"plan", "answer"} <= {one.partition("-")[0] for one in there})
     os.kill(engine, signal.SIGKILL)
     for handle in (*plans, *answers):
         result = client.result(handle.get_result_async()).result
