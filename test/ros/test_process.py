@@ -147,3 +147,41 @@ def test_a_node_says_that_it_is_not_secured(tmp_path: Path, keystore: bool) -> N
     else:
         assert done.stdout == "made\n"
         assert keystore or "this node is NOT secured" in done.stderr
+
+
+REAL_TIME = """
+import os, threading
+from timely_llm.ros.process import in_real_time
+
+done = threading.Event()
+one = threading.Thread(target=done.wait)
+one.start()
+refused = in_real_time(5)
+found = {os.sched_getscheduler(int(name)) for name in os.listdir("/proc/self/task")}
+done.set()
+assert found == ({os.SCHED_OTHER} if refused else {os.SCHED_RR}), (found, refused)
+print(refused or "in real time")
+"""
+
+
+def test_all_threads_of_a_process_get_a_real_time_priority_or_a_sentence_says_why_not() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", REAL_TIME], capture_output=True, text=True, check=True, timeout=60
+    )
+    said = ran.stdout.strip()
+    assert said == "in real time" or said.startswith(
+        "realtime_priority 5 is not permitted (Operation not permitted), and"
+    )
+
+
+def test_a_process_that_may_not_run_in_real_time_is_given_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: int, policy: int, parameters: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.sched_setscheduler", refuse)
+    assert process.in_real_time(5) == (
+        "realtime_priority 5 is not permitted (Operation not permitted), and the usual priority is"
+        " kept: set the limit rtprio of the user, or grant CAP_SYS_NICE"
+    )

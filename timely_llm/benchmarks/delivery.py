@@ -14,7 +14,7 @@ from timely_llm.benchmarks.server import start_server
 from timely_llm.core.events.probe_events import DirectEvent, FeedbackEvent, TopicEvent
 from timely_llm.core.events.reader import LogReader
 from timely_llm.core.events.schema import SegmentEvent
-from timely_llm.processes.children import Children, Interrupts, wait
+from timely_llm.processes.children import Child, Children, Interrupts, ProcessError, wait
 from timely_llm.processes.nodes import (
     DISPATCHER,
     FLEET,
@@ -44,6 +44,7 @@ def rows(
     progress: Callable[[int, int], None] = lambda done, total: None,
     servers: int = 0,
     robots: int = 0,
+    realtime_priority: int = 0,
 ) -> list[dict[str, Any]]:
     """Return a row each for the topic and the action's feedback.
 
@@ -65,20 +66,21 @@ def rows(
         progress: called with the finished and the total number of plans.
         servers: number of servers behind a dispatcher; 0: one server without a dispatcher.
         robots: number of simulated robots that ask meanwhile.
+        realtime_priority: of the dispatcher and, one lower, of the process that listens; 0: none.
 
     Returns:
-        Rows of `path, executor, servers, robots, load, segments, lost, p50_ms, p99_ms, max_ms`;
-        `load` is that of the machine's cores, in the mean of a minute.
+        Rows of `path, executor, servers, robots, realtime_priority, load, segments, lost, p50_ms,
+        p99_ms, max_ms`; `load` is that of the machine's cores, in the mean of a minute.
 
     Raises:
-        ProcessError: a process could not be started or died.
+        ProcessError: a process could not be started or died, or real time is not permitted.
         Interrupted: the user interrupted the benchmark.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "probe.jsonl"
         names = [f"s{number + 1}" for number in range(servers)]
-        _run(folder, log, requests, executor, progress, names, robots)
+        _run(folder, log, requests, executor, progress, names, robots, realtime_priority)
         published = {
             _place(e): e.t
             for one in names or ["server"]
@@ -86,6 +88,7 @@ def rows(
         }
         about = {
             "executor": executor, "servers": servers, "robots": robots,
+            "realtime_priority": realtime_priority,
             "load": round(os.getloadavg()[0], 1),
         }  # fmt: skip
         came = {kind: _first(_delivered(log, kind)) for kind in (*PATHS, DirectEvent)}
@@ -101,7 +104,7 @@ def rows(
 
 def _run(
     folder: Path, log: Path, requests: int, executor: str, progress: Callable[[int, int], None],
-    names: Sequence[str], robots: int,
+    names: Sequence[str], robots: int, realtime_priority: int,
 ) -> None:  # fmt: skip
     environment = local_environment(random_domain())
     direct = [f"/{name}/plan_server" for name in names] or [""]
@@ -117,7 +120,9 @@ def _run(
         for name in names:
             start(name, PACE, "single")
         if names:
-            dispatcher = ros_command(DISPATCHER, {"executor": executor})
+            dispatcher = ros_command(
+                DISPATCHER, {"executor": executor, "realtime_priority": realtime_priority}
+            )
             children.start("dispatcher", dispatcher, environment, folder / "dispatcher.log")
         else:
             start("", "millisecond", executor)
@@ -127,6 +132,8 @@ def _run(
             if hasattr(os, "SCHED_IDLE"):
                 os.sched_setscheduler(fleet.pid, os.SCHED_IDLE, os.sched_param(0))
         probe = children.start("probe", probe_command, environment, folder / "probe.log")
+        if realtime_priority > 1:
+            _in_real_time(probe, realtime_priority - 1)
         seen: set[str] = set()
         reader = LogReader(log)
 
@@ -136,6 +143,17 @@ def _run(
             return probe.status == 0
 
         wait(probe, over, interrupts, LIMIT_S, "the probe was not ready")
+
+
+def _in_real_time(child: Child, priority: int) -> None:
+    """Give a process without threads a real-time priority."""
+    try:
+        os.sched_setscheduler(child.pid, os.SCHED_RR, os.sched_param(priority))
+    except (AttributeError, OSError) as error:
+        raise ProcessError(
+            "--realtime-priority needs a system that permits it: set the limit rtprio of the user,"
+            " or grant CAP_SYS_NICE"
+        ) from error
 
 
 def _first(received: Sequence[Delivered], time: str = "t") -> dict[Place, float]:

@@ -211,16 +211,22 @@ def segmentation(json_file: Path | None) -> None:
               help="Servers behind a dispatcher; 0: one server without a dispatcher.")  # fmt: skip
 @click.option("--robots", type=click.IntRange(0, 512), default=0,
               help="Simulated robots that ask meanwhile.")  # fmt: skip
+@click.option("--realtime-priority", type=click.IntRange(0, 99), default=0,
+              help="Real-time priority of the dispatcher, and one lower of the robot's process; 0:"
+              " none.")  # fmt: skip
 @JSON
 def delivery(
-    requests: int, executors: tuple[str, ...], servers: int, robots: int, json_file: Path | None
-) -> None:
+    requests: int, executors: tuple[str, ...], servers: int, robots: int, realtime_priority: int,
+    json_file: Path | None,
+) -> None:  # fmt: skip
     """Measure the time from a matched boundary to a robot's callback in another process."""
     need_ros()
     from timely_llm.benchmarks.delivery import rows
 
     def work(progress: Callable[[float, float], None]) -> Rows:
-        made = (rows(requests, one, progress, servers, robots) for one in executors)
+        made = (
+            rows(requests, one, progress, servers, robots, realtime_priority) for one in executors
+        )
         return [row for rows_of_one in made for row in rows_of_one]
 
     show("delivery", work, json_file)

@@ -50,6 +50,29 @@ NO_PLUGINS = "security libraries"
 """Words of Fast DDS in its error when it was built without security."""
 
 
+def in_real_time(priority: int) -> str:
+    """Give all threads of this process a real-time priority; those begun later inherit it.
+
+    Args:
+        priority: of the policy SCHED_RR, from 1 to 99.
+
+    Returns:
+        A sentence if the system does not permit it, otherwise nothing.
+    """
+    if not hasattr(os, "SCHED_RR"):
+        return "realtime_priority has no effect on this system: it has no SCHED_RR"
+    try:
+        for thread in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(priority))
+    except OSError as error:
+        return (
+            f"realtime_priority {priority} is not permitted ({error.strerror}), and the usual"
+            " priority is kept: set the limit rtprio of the user, or grant CAP_SYS_NICE"
+        )
+    return ""
+
+
 def check_security(args: Sequence[str] | None) -> None:
     """Warn that a node will not be secured although ROS 2's security (SROS2) is switched on.
 

@@ -15,7 +15,7 @@ from timely_llm.ros.dispatch import stats
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.dispatch.discovery import Discovery
 from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
-from timely_llm.ros.process import exit_status, spin
+from timely_llm.ros.process import exit_status, in_real_time, spin
 from timely_llm.ros.server.serving_node import ServingNode, run
 
 FIRST_SERVER_S = 5.0
@@ -32,6 +32,10 @@ class DispatchNode(ServingNode):
 
     def __init__(self) -> None:
         super().__init__()
+        if priority := self.values["realtime_priority"]:
+            refused = in_real_time(priority)
+            if refused:
+                self._say(refused)
         self._deliveries = DeliveryThread(self)
         self._relay: Relay | None = None
         self._discovery: Discovery | None = None

@@ -25,6 +25,8 @@ def main(parent_pid: int) -> None:
         parent_pid: the process that started this one.
     """
     tie_to_parent(parent_pid)
+    if hasattr(os, "SCHED_OTHER"):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))  # not its parent's real time
     os.nice(NICE)  # a step of the engine goes first
     text, source = pickle.load(sys.stdin.buffer)
     from timely_llm.core.errors import SkillSetError
