@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from test.cli.command import run_command
 from test.core.events.lines import Line
 from test.demo.plausible_talks import answered, chunk, person, question, stream
 from test.demo.test_summary import history
-from timely_llm.core.events.history import History
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import HelpSummary, cut_sentence, help_line
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.report import as_json, print_report
 from timely_llm.demo.settings import OWN_CLOUD, DemoSettings
+from timely_llm.demo.summary import load_demo
 from timely_llm.demo.timeline import timeline
 
 SETTINGS = DemoSettings(robots=0, conversations=2, cloud=OWN_CLOUD, duration_s=20.0, domain=7)
@@ -36,9 +39,9 @@ def step(t: float, *ids: str) -> Line:
     return {"event": "step", "t": t, "s": 0.1, "ids": list(ids)}
 
 
-def run(**changes: Any) -> History:
-    """Return a run of two people: ann is helped, then the cloud is cut off, and bob is not."""
-    made = history(
+def lines(**changes: Any) -> list[Line]:
+    """Return the events of two people: ann is helped, then the cloud is cut off, and bob is not."""
+    return [
         person("ann", 0), person("bob", 1),
         asks(1.0, "ann-1", "ann"), stream(1.0, "ann-1", "ann"),
         step(1.0, "ann-1"), step(1.2, "ann-1~1-abc"),
@@ -49,7 +52,12 @@ def run(**changes: Any) -> History:
         asks(6.0, "bob-1", "bob"), stream(6.0, "bob-1", "bob"),
         heard(6.2, "bob-1", 0, "seven eight "),
         answered(7.0, "bob-1", "bob", fallback=GONE, ttft_s=0.2, **changes),
-    )  # fmt: skip
+    ]  # fmt: skip
+
+
+def run(**changes: Any) -> DemoHistory:
+    """Return the history of these events, with the cut."""
+    made = history(*lines(**changes))
     made.cloud_cut_s = 5.0
     return made
 
@@ -137,3 +145,21 @@ def test_commands_name_the_cloud_only_if_there_is_one(tmp_path: Path) -> None:
     none = replace(SETTINGS, cloud="")
     both = [*none.server_command("deadline", files), *none.talkers_command(files)]
     assert not [word for word in both if word.startswith("cloud") or word.startswith("mode")]
+
+
+def test_a_report_opens_the_folder_of_a_demo_with_a_cloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_server = ("step", "stream", "chunk", "end")
+    for line in [
+        *lines(),
+        {"event": "end", "t": 7.0, "id": "bob-1", "code": "none", "message": ""},
+    ]:
+        file = "server" if line["event"] in at_server else "talkers"
+        with (tmp_path / f"{file}-deadline.jsonl").open("a") as log:
+            log.write(json.dumps(line) + "\n")
+    page = tmp_path / "page.html"
+    assert run_command("", monkeypatch, "report", str(tmp_path), "--output", str(page)) == 0
+    (one,) = load_demo(tmp_path)
+    assert [lane.agent for lane in one.timelines[0].lanes] == ["ann", "bob"]
+    assert "bob" in page.read_text()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from test.core.events.lines import event
-from timely_llm.core.events.history import History
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.summary import Summary
 
 
@@ -31,8 +31,8 @@ def done(t: float, request_id: str, response_s: float, **changes: Any) -> dict[s
     }  # fmt: skip
 
 
-def history(*lines: Mapping[str, Any]) -> History:
-    made = History()
+def history(*lines: Mapping[str, Any]) -> DemoHistory:
+    made = DemoHistory()
     for line in lines:
         made.add(event(line))
     return made

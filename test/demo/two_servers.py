@@ -6,7 +6,7 @@ from typing import Any
 
 from test.core.events.lines import event
 from test.demo.test_summary import ask, done, segment
-from timely_llm.core.events.history import History
+from timely_llm.demo.cloud import DemoHistory
 
 KILLED_S, BACK_S = 2.0, 5.0
 Said = tuple[str, dict[str, Any]]
@@ -39,9 +39,9 @@ RUN: tuple[Said, ...] = (
 )  # fmt: skip
 
 
-def run_until(until_s: float = 10.0, *, watched: bool = True) -> History:
+def run_until(until_s: float = 10.0, *, watched: bool = True) -> DemoHistory:
     """Return the run's history up to a time; `watched`: the demo saw when s2 was killed."""
-    made = History()
+    made = DemoHistory()
     for server, line in RUN:
         if line["t"] > until_s:
             break

@@ -41,3 +41,7 @@ def test_a_demo_outlives_the_loss_of_its_cloud_and_says_so(start: Start, tmp_pat
     assert help_of["cut_s"] is not None
     assert all(event.get("helped") or event["fallback"] for event in answered)
     assert any("cannot be reached" in why for why in help_of["reasons"])
+    page = tmp_path / "page.html"
+    report = start("scripts/timely-llm", "report", str(tmp_path), "--output", str(page))
+    assert report.wait(WAIT_S) == 0, report.output
+    assert "person_0" in page.read_text()

@@ -23,9 +23,9 @@ from timely_llm.cli.options import (
     Pace,
     need_ros,
 )
-from timely_llm.core.events.history import History
 from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import need
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.live_view import LiveView
 from timely_llm.demo.progress import ProgressLines
 from timely_llm.demo.report import as_json, print_report, save_pictures
@@ -150,6 +150,8 @@ def demo(
     if servers > 1 and not _is_given("engine"):
         engine = "simulated"
     if cloud:
+        if servers > 1:
+            raise click.UsageError(f"--cloud needs one server, not --servers {servers}")
         _check_cloud(cloud, cloud_model or "", cloud_key_variable or "")
         robots = robots if _is_given("robots") else 2
         conversations = conversations if _is_given("conversations") else 4
@@ -188,7 +190,7 @@ def show(
     """Run the demo with each policy, then print and write what came of it."""
     console = Console()
     view = LiveView if console.is_terminal and not plain else ProgressLines
-    runs: dict[str, History] = {}
+    runs: dict[str, DemoHistory] = {}
     for policy in policies:
         runs[policy] = run(settings, policy, view(settings, policy, console))
     files = save_pictures(settings, runs)

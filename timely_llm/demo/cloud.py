@@ -15,6 +15,19 @@ at the second in any case."""
 START_LIMIT_S = 120.0
 
 
+class DemoHistory(History):
+    """The history of a demo's run, with what the demo did and no log says.
+
+    Attributes:
+        cloud_cut_s: when the demo cut its cloud off, seconds of the monotonic clock; None: it did
+            not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cloud_cut_s: float | None = None
+
+
 class DemoCloud:
     """Starts the stand-in, waits for its URL, and kills it midway.
 
@@ -35,7 +48,7 @@ class DemoCloud:
 
     def __init__(
         self, settings: DemoSettings, files: Files, children: Children, interrupts: Interrupts,
-        history: History,
+        history: DemoHistory,
     ) -> None:  # fmt: skip
         self._duration_s, self._history = settings.duration_s, history
         self._child = children.start(

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import StreamHistory
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.report.fitted_table import FittedTable
 
 ALONE, OPENING = "edge alone", "opening"
@@ -91,7 +92,7 @@ def source_of(talk: StreamHistory, part: int) -> str:
     return ALONE if talk.outcome is not None and not talk.outcome.helped else OPENING
 
 
-def help_line(cloud: str, history: History, now_s: float) -> Text:
+def help_line(cloud: str, history: DemoHistory, now_s: float) -> Text:
     """Return what the cloud has done so far; the first word is its state."""
     cut_s, so_far = history.cloud_cut_s, HelpSummary.of(history)
     state = Text("cloud ", "bold green")
@@ -101,7 +102,7 @@ def help_line(cloud: str, history: History, now_s: float) -> Text:
     return Text.assemble(state, counts, (f"  {cloud}", "dim"))
 
 
-def cut_sentence(history: History) -> str:
+def cut_sentence(history: DemoHistory) -> str:
     """Return when the cloud was cut off, and what came of it; empty: it was not."""
     if history.cloud_cut_s is None:
         return ""

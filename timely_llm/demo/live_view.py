@@ -13,6 +13,7 @@ from rich.text import Text
 
 from timely_llm.core.events.history import History
 from timely_llm.core.events.request_history import DeliveredSegment, PlanHistory, StreamHistory
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import ALONE, OPENING, help_line, source_of
 from timely_llm.demo.progress import step_rate
 from timely_llm.demo.server_rows import named, server_table
@@ -65,11 +66,11 @@ class LiveView:
         )
         self._live.update(Panel(text, border_style="dim"), refresh=True)
 
-    def update(self, history: History, now_s: float) -> None:
+    def update(self, history: DemoHistory, now_s: float) -> None:
         """Show what is known at `now_s`."""
         self._live.update(self.render(history, now_s), refresh=True)
 
-    def render(self, history: History, now_s: float) -> RenderableType:
+    def render(self, history: DemoHistory, now_s: float) -> RenderableType:
         """Return the whole view."""
         wide = self._console.width >= WIDE
         header = Table.grid(expand=True, padding=(0, 1))

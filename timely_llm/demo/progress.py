@@ -7,6 +7,7 @@ import time
 from rich.console import Console
 
 from timely_llm.core.events.history import History
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import help_line
 from timely_llm.demo.settings import DemoSettings
 
@@ -34,7 +35,7 @@ class ProgressLines:
         if self._due():
             self._say(f"{self._policy}: loading {self._settings.model_name}, {elapsed_s:.0f} s")
 
-    def update(self, history: History, now_s: float) -> None:
+    def update(self, history: DemoHistory, now_s: float) -> None:
         """Say how far the run is."""
         if (history.asked or history.questions) and self._due():
             works = (*history.asked, *history.questions)
@@ -45,7 +46,7 @@ class ProgressLines:
                 f"{step_rate(history, now_s)}{_servers(history)}{self._cloud(history, now_s)}"
             )
 
-    def _cloud(self, history: History, now_s: float) -> str:
+    def _cloud(self, history: DemoHistory, now_s: float) -> str:
         return f", {help_line('', history, now_s).plain.strip()}" if self._settings.cloud else ""
 
     def _due(self) -> bool:

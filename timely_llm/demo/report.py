@@ -13,6 +13,7 @@ from rich.text import Text
 
 from timely_llm.core.events.history import History
 from timely_llm.core.time_utility import NORMAL, URGENT
+from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import DEFINITIONS as HELP_DEFINITIONS
 from timely_llm.demo.help_rows import HelpSummary, cut_sentence, help_table
 from timely_llm.demo.outage import outages
@@ -22,7 +23,7 @@ from timely_llm.demo.summary import ClassSummary, Summary, TalkSummary
 from timely_llm.report.fitted_table import FittedTable
 from timely_llm.report.terminal import style
 
-Runs = Mapping[str, History]
+Runs = Mapping[str, DemoHistory]
 """Histories by policy, in the order in which they were run."""
 
 DEFINITIONS = (
@@ -120,7 +121,7 @@ def print_report(console: Console, settings: DemoSettings, runs: Runs, files: li
         console.print(Text(str(path)), soft_wrap=True)
 
 
-def _print_help(console: Console, history: History) -> None:
+def _print_help(console: Console, history: DemoHistory) -> None:
     """Print when the cloud was cut off, and why it did not help, or not to the end."""
     if sentence := cut_sentence(history):
         console.print(Text.assemble("  ", (sentence, "bold")), soft_wrap=True)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from timely_llm.core.events.history import History
 from timely_llm.core.events.reader import LogReader
-from timely_llm.demo.cloud import DemoCloud
+from timely_llm.demo.cloud import DemoCloud, DemoHistory
 from timely_llm.demo.files import Files
 from timely_llm.demo.servers import DemoServers
 from timely_llm.demo.settings import DemoSettings
@@ -32,7 +31,7 @@ class Display(Protocol):
         """Show that the server is not ready yet."""
         ...
 
-    def update(self, history: History, now_s: float) -> None:
+    def update(self, history: DemoHistory, now_s: float) -> None:
         """Show what is known at `now_s`, seconds of the monotonic clock."""
         ...
 
@@ -45,7 +44,7 @@ class LogsReader:
     """
 
     def __init__(self, files: Files) -> None:
-        self.history = History()
+        self.history = DemoHistory()
         self._readers = [(LogReader(log), server) for log, server in files.all_logs.items()]
 
     def read(self) -> None:
@@ -87,7 +86,7 @@ def _check(clients: list[Child]) -> None:
             raise ProcessError(client.obituary())
 
 
-def run(settings: DemoSettings, policy: str, display: Display) -> History:
+def run(settings: DemoSettings, policy: str, display: Display) -> DemoHistory:
     """Run the demo with one policy and return what happened; no process is left behind.
 
     Raises:

@@ -49,7 +49,6 @@ class History:
         published: segments and their plans, in order.
         decisions: reasons of the step plans.
         end_s: time of the newest event.
-        cloud_cut_s: when a demo cut the cloud off; None: it did not. No log says it.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,6 @@ class History:
         self.published: list[tuple[PlanHistory, DeliveredSegment]] = []
         self.decisions = Decisions()
         self.end_s = -math.inf
-        self.cloud_cut_s: float | None = None
         self._ends: dict[str, EndEvent] = {}  # of requests that no other event was about so far
 
     @property
