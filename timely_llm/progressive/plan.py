@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -25,20 +25,52 @@ from timely_llm.progressive.helped import ENDS, LATE, HelpedRequest, Outlets
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.delivery import account, correct
 from timely_llm.serving.pool import result_of
+from timely_llm.skills.skill import Skill
 
 SOON_S = 0.1
 """The first segment of a plan for which a robot waits is due after this time, seconds."""
 _WORD = re.compile(r"[^\W_]+")
 
 
-def grounded(step: str, task: str, least: float = 0.5) -> bool:
-    """Return whether at least this share of the words of a step stands in the task.
+_LINKS = frozenset(
+    ["a", "an", "the", "of", "it", "each", "one", "and", "then", "to", "on", "in", "at"]
+)
 
-    The edge plans no step of which the client did not speak, whatever a cloud writes.
+
+def grounded(step: str, task: str, skills: Iterable[Skill] = (), least: float = 0.5) -> bool:
+    """Return whether a task speaks of a step.
+
+    At least a share of the step's words stands in the task. Or the task and the step name the same
+    skill, each in words of its own, and all other words of the step stand in the task or are words
+    such as "the". The edge plans no other step, whatever a cloud writes.
+
+    Args:
+        step: of a sketch.
+        task: of the client.
+        skills: of the robot. The words of a skill are its description, without the names of its
+            arguments, and each entry of `also`.
+        least: share of the words, from 0 to 1.
     """
-    known = {word.casefold() for word in _WORD.findall(task)}
-    words = [word.casefold() for word in _WORD.findall(step)]
-    return bool(words) and sum(word in known for word in words) >= least * len(words)
+    known, words = set(_words(task)), _words(step)
+    if words and sum(word in known for word in words) >= least * len(words):
+        return True
+    named: set[str] = set()
+    for skill in skills:
+        phrases = _phrases(skill)
+        if any(phrase <= known for phrase in phrases):
+            named.update(*(phrase for phrase in phrases if phrase <= set(words)))
+    return bool(named) and set(words) <= named | known | _LINKS
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def _phrases(skill: Skill) -> list[set[str]]:
+    """Return the words of each way to name a skill."""
+    left_out = _LINKS.union(*(_words(one.name) for one in skill.arguments))
+    phrases = (set(_words(text)) - left_out for text in (skill.description, *skill.also))
+    return [phrase for phrase in phrases if phrase]
 
 
 def guided_task(task: str, steps: Sequence[str]) -> str:
@@ -95,7 +127,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         request: of the client.
         outlets: take what is to be done.
         settings: of the help.
-        skills: what the robot can do, in words for the cloud.
+        skills: what the robot can do, by name.
         now: seconds on the clock of all calls.
     """
 
@@ -104,10 +136,12 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         request: PlanRequest,
         outlets: Outlets,
         settings: HelpSettings,
-        skills: str,
+        skills: Mapping[str, Skill],
         now: float,
     ) -> None:
-        super().__init__(request, outlets, settings, plan_sketch(request.task, skills), now)
+        said = "\n".join(f"{name}: {one.description}" for name, one in skills.items())
+        super().__init__(request, outlets, settings, plan_sketch(request.task, said), now)
+        self._skills = skills.values()
         self._record = PlanGeneration(
             self.key, request, now, 0, 0, epoch=request.epoch, tally=PlanTally(task=request.task)
         )
@@ -221,7 +255,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
     # The sketch.
 
     def _sketched(self, now: float) -> None:
-        if not all(grounded(part.text, self.request.task) for part in self.parts):
+        if not all(grounded(part.text, self.request.task, self._skills) for part in self.parts):
             self.parts.clear()
             self._stop_asking("the cloud names a step of which the task does not speak", now)
             self._pass_on(now)

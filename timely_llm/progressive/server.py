@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -45,6 +45,7 @@ from timely_llm.serving.server.face import (
 from timely_llm.serving.server.inbox import settle
 from timely_llm.serving.server.results import check_asked
 from timely_llm.serving.sink import ServerSink
+from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import parse_skill_set
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class ProgressiveServer:
         if isinstance(request, StreamRequest):
             helped = HelpedAnswer(request, self, self._settings, now)
         elif isinstance(request, PlanRequest):
-            helped = HelpedPlan(request, self, self._settings, self._summary(request), now)
+            helped = HelpedPlan(request, self, self._settings, self._skills(request), now)
         else:
             raise RequestError(f"a server cannot serve a {type(request).__name__}")
         self._helped[key], self._parents[key] = helped, key
@@ -162,13 +163,13 @@ class ProgressiveServer:
         self._cloud.ask(helped.question, now)
         self._wake()
 
-    def _summary(self, request: PlanRequest) -> str:
-        """Return what a robot can do, a skill a line.
+    def _skills(self, request: PlanRequest) -> Mapping[str, Skill]:
+        """Return what a robot can do.
 
         Raises:
             Rejected: its skill set is not registered.
         """
-        return _summary_of(self._edge.skill_sets.text(request.skill_set))
+        return _skills_of(self._edge.skill_sets.text(request.skill_set))
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
@@ -442,10 +443,9 @@ class ProgressiveServer:
 
 
 @lru_cache(maxsize=64)
-def _summary_of(skill_set: str) -> str:
-    """Return the skills of a skill set's text, one a line."""
-    skills = parse_skill_set(skill_set).skills.items()
-    return "\n".join(f"{name}: {one.description}" for name, one in skills)
+def _skills_of(skill_set: str) -> Mapping[str, Skill]:
+    """Return the skills of a skill set's text by name."""
+    return parse_skill_set(skill_set).skills
 
 
 def _heard(helped: Helped, event: CloudEvent, now: float) -> None:

@@ -342,6 +342,7 @@ class Argument(BaseModel):
 
 
 MAX_ARGUMENTS = 16
+MAX_ALSO = 32
 Line = Annotated[str, Field(max_length=2000)]
 
 
@@ -374,6 +375,15 @@ class Skill(BaseModel):
         documented("What it returns: a condition, or the plan after a blocking call, uses it.",
                    "boolean"),
     ] = "nothing"  # fmt: skip
+    also: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=40)], ...],
+        documented(
+            "Other words with which people ask for it. A step of a cloud's sketch may say the"
+            " description where the task says one of these, or the other way round.",
+            "[photograph, photo]",
+            max_length=MAX_ALSO,
+        ),
+    ] = ()
     blocking: Annotated[
         bool,
         documented(

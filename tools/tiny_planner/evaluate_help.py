@@ -19,6 +19,7 @@ import torch
 from timely_llm.progressive.plan import grounded, guided_task
 from timely_llm.progressive.sketch_reader import SketchReader
 from timely_llm.resources import EMBEDDED_MODEL, resource
+from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
 from tools.tiny_planner.batches import SKILL_SETS, system_texts
@@ -49,11 +50,17 @@ class Outcome:
     cloud_tokens: int
 
 
-def usable_steps(text: str, task: str) -> list[str]:
-    """Return the steps of a sketch, or none where a server would not take them."""
+def usable_steps(text: str, task: str, skills: Iterable[Skill] = ()) -> list[str]:
+    """Return the steps of a sketch, or none where a server would not take them.
+
+    Args:
+        text: the sketch.
+        task: of which it is one.
+        skills: of the robot.
+    """
     reader = SketchReader()
     steps = [part.text for part in (*reader.feed(text), *reader.end())]
-    if len(steps) < 2 or not all(grounded(step, task) for step in steps):
+    if len(steps) < 2 or not all(grounded(step, task, skills) for step in steps):
         return []
     return steps
 
@@ -63,7 +70,8 @@ def compare(models: Models, samples: Sequence[corpus.Sample]) -> list[Outcome]:
     robot, users = samples[0].robot, [one.user for one in samples]
     systems, skills = system_texts(), load_skill_set(SKILL_SETS[samples[0].robot])
     sketches = models.sketcher.answers(users, systems[f"{robot} {corpus.SKETCH}"])
-    steps = [usable_steps(text, user) for text, user in zip(sketches, users, strict=True)]
+    can = skills.skills.values()
+    steps = [usable_steps(text, user, can) for text, user in zip(sketches, users, strict=True)]
     guided = [guided_task(user, found) for user, found in zip(users, steps, strict=True)]
     alone = models.small.answers(users, systems[robot])
     helped = models.small.answers(guided, systems[robot])
