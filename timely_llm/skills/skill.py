@@ -378,8 +378,8 @@ class Skill(BaseModel):
     also: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=40)], ...],
         documented(
-            "Other words with which people ask for it. A step of a cloud's sketch may say the"
-            " description where the task says one of these, or the other way round.",
+            "Other words with which people ask for it: a step of a cloud's sketch may use the"
+            " description where the task uses another word, or the other way round.",
             "[photograph, photo]",
             max_length=MAX_ALSO,
         ),

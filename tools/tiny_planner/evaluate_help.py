@@ -1,31 +1,41 @@
 """Measure whether a model's steps help a smaller one to plan tasks that neither has seen.
 
-    PYTHONPATH=. python -m tools.tiny_planner.evaluate_help EDGE SKETCHER --large LARGE
+    PYTHONPATH=. python -m tools.tiny_planner.evaluate_help SMALL SKETCHER --large LARGE
 
-For each family: the share of exactly right plans of the small model alone, of the small model with
-the steps that the other one wrote, and of a large model alone. A server would refuse steps of which
-the task does not speak, and a list of one step; the small model's own plan stands then.
+The small model plans alone, and with the steps that the sketcher wrote; the large one plans alone.
+A server would refuse steps of which the task does not speak, and a list of one step; the small
+model's own plan stands then. The table has a row for each family: shares of exactly right plans and
+of valid ones, and tokens of the sketches. `--json` writes all shares with their 95 % intervals.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from timely_llm.core.output_file import write_json
 from timely_llm.progressive.plan import grounded, guided_task
 from timely_llm.progressive.sketch_reader import SketchReader
 from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
+from tools.tiny_planner.answers import outside_words, own_words
 from tools.tiny_planner.batches import SKILL_SETS, system_texts
-from tools.tiny_planner.evaluate import test_samples
+from tools.tiny_planner.evaluate import prove_disjoint, test_samples
 from tools.tiny_planner.planner import Planner
 from tools.tiny_planner.plans import plan_problem
+from tools.tiny_planner.record import RECORD
+
+SURE = 1.959964
+"""Standard deviations of a normal distribution to each side that hold 95 % of it."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +49,62 @@ class Models:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one task went: what is right, and what the help cost."""
+    """How one task went: what is right, what is valid, and what the help cost.
+
+    Attributes:
+        alone, helped, large: exactly right: the small model's plan, its plan with the steps that a
+            server would take, and the large model's plan.
+        valid_alone, valid_helped, valid_large: grammar and arguments are right.
+        taken: a server takes the steps.
+        cloud_tokens: of the sketch.
+    """
 
     alone: bool
     helped: bool
     large: bool
     valid_alone: bool
     valid_helped: bool
+    valid_large: bool
     taken: bool
     cloud_tokens: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of tasks.
+
+    Attributes:
+        count: tasks with the property.
+        of: all tasks.
+    """
+
+    count: int
+    of: int
+
+    @classmethod
+    def among(cls, values: Iterable[bool]) -> Share:
+        """Return the share of true values."""
+        found = list(values)
+        return cls(sum(found), len(found))
+
+    def __str__(self) -> str:
+        return f"{self.count / self.of:.1%}" if self.of else "none"
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval (Wilson 1927), from 0 to 1; of no tasks it is all of that."""
+        if not self.of:
+            return 0.0, 1.0
+        share, spread = self.count / self.of, SURE**2 / self.of
+        middle = share + spread / 2
+        half = SURE * math.sqrt(share * (1.0 - share) / self.of + spread / (4 * self.of))
+        low, high = (middle - half) / (1.0 + spread), (middle + half) / (1.0 + spread)
+        return max(low, 0.0), min(high, 1.0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the share, the number of tasks, and the interval."""
+        share = self.count / self.of if self.of else None
+        return {"share": share, "tasks": self.of, "interval": list(self.interval)}
 
 
 def usable_steps(text: str, task: str, skills: Iterable[Skill] = ()) -> list[str]:
@@ -68,40 +125,64 @@ def usable_steps(text: str, task: str, skills: Iterable[Skill] = ()) -> list[str
 def compare(models: Models, samples: Sequence[corpus.Sample]) -> list[Outcome]:
     """Return the outcome of each task of one robot."""
     robot, users = samples[0].robot, [one.user for one in samples]
+    seen = [outside_words(one.answer) for one in samples]
     systems, skills = system_texts(), load_skill_set(SKILL_SETS[samples[0].robot])
     sketches = models.sketcher.answers(users, systems[f"{robot} {corpus.SKETCH}"])
     can = skills.skills.values()
     steps = [usable_steps(text, user, can) for text, user in zip(sketches, users, strict=True)]
     guided = [guided_task(user, found) for user, found in zip(users, steps, strict=True)]
-    alone = models.small.answers(users, systems[robot])
-    helped = models.small.answers(guided, systems[robot])
-    large = models.large.answers(users, systems[robot])
+    alone = models.small.answers(users, systems[robot], seen)
+    helped = models.small.answers(guided, systems[robot], seen)
+    large = models.large.answers(users, systems[robot], seen)
     return [
         Outcome(
             alone[i] == one.answer, helped[i] == one.answer, large[i] == one.answer,
-            plan_problem(alone[i], skills) is None, plan_problem(helped[i], skills) is None,
-            bool(steps[i]), models.sketcher.count(sketches[i]),
+            *(plan_problem(own_words(text[i]), skills) is None for text in (alone, helped, large)),
+            taken=bool(steps[i]), cloud_tokens=models.sketcher.count(sketches[i]),
         )
         for i, one in enumerate(samples)
     ]  # fmt: skip
 
 
+def shares(outcomes: Sequence[Outcome]) -> dict[str, Share]:
+    """Return the shares of some tasks by name."""
+    names = ("alone", "helped", "large", "valid_alone", "valid_helped", "valid_large", "taken")
+    found = {name: Share.among(getattr(one, name) for one in outcomes) for name in names}
+    failed = [one for one in outcomes if not one.alone]
+    solved = [one for one in outcomes if one.alone]
+    found["repaired"] = Share.among(one.helped for one in failed)
+    found["spoiled"] = Share.among(not one.helped for one in solved)
+    return found
+
+
+def tokens_a_task(outcomes: Sequence[Outcome]) -> float:
+    """Return the mean tokens of a sketch."""
+    return sum(one.cloud_tokens for one in outcomes) / len(outcomes)
+
+
+HEADER = (
+    "| family | tasks | small | small with steps | large | valid, small | valid, with steps |"
+    " valid, large | failed by small | repaired by steps | spoiled by steps | steps taken |"
+    f" cloud tokens |\n|{'---|' * 13}"
+)
+
+
 def table_row(name: str, outcomes: Sequence[Outcome]) -> str:
     """Return a Markdown row of shares, and of the cloud's tokens for each task."""
-    failed = [one for one in outcomes if not one.alone]
+    found = shares(outcomes)
+    first = ("alone", "helped", "large", "valid_alone", "valid_helped", "valid_large")
     cells = [
-        _share(one.alone for one in outcomes), _share(one.helped for one in outcomes),
-        _share(one.large for one in outcomes), _share(one.valid_alone for one in outcomes),
-        _share(one.valid_helped for one in outcomes), str(len(failed)),
-        _share(one.helped for one in failed), _share(one.taken for one in outcomes),
-        f"{sum(one.cloud_tokens for one in outcomes) / len(outcomes):.1f}",
+        *(str(found[one]) for one in first), str(found["repaired"].of),
+        *(str(found[one]) for one in ("repaired", "spoiled", "taken")),
+        f"{tokens_a_task(outcomes):.1f}",
     ]  # fmt: skip
     return f"| {name} | {len(outcomes)} | {' | '.join(cells)} |"
 
 
-def _share(values: Iterable[bool]) -> str:
-    found = list(values)
-    return f"{sum(found) / len(found):.1%}" if found else "none"
+def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the shares with their intervals, and the cloud's tokens for each task."""
+    found = {name: share.as_json() for name, share in shares(outcomes).items()}
+    return {**found, "cloud_tokens": tokens_a_task(outcomes)}
 
 
 def main() -> None:
@@ -109,24 +190,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what steps of a sketch add to a plan.")
     parser.add_argument("small", type=Path)
     parser.add_argument("sketcher", type=Path)
-    parser.add_argument("--large", type=Path, default=resource(EMBEDDED_MODEL))
+    parser.add_argument("--large", type=Path, default=resource(EMBEDDED_MODEL),
+                        help="a planner; the sketcher may have forgotten to plan")  # fmt: skip
     parser.add_argument("--count", type=int, default=50, help="test tasks of each family")
     parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--family", action="append", choices=list(corpus.FAMILIES),
+                        help="only this family; can be repeated")  # fmt: skip
+    parser.add_argument("--no-proof", action="store_true", help="do not draw the training again")
+    parser.add_argument("--json", type=Path, help="write the shares to this file")
     parser.add_argument("--threads", type=int, default=1)
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
-    models = Models(*(Planner(folder, 96) for folder in (a.small, a.sketcher, a.large)))
-    print(
-        "| family | tasks | small | small with steps | large | valid, small | valid, with steps |"
-        " failed by small | of these right with steps | steps taken | cloud tokens |\n"
-        f"|{'---|' * 11}"
-    )
-    every: list[Outcome] = []
-    for family in corpus.STEP_FAMILIES:
-        outcomes = compare(models, test_samples(family, a.count, a.seed))
-        every += outcomes
-        print(table_row(family, outcomes), flush=True)
-    print(table_row("**all**", every))
+    folders = (a.small, a.sketcher, a.large)
+    families = a.family or list(corpus.STEP_FAMILIES)
+    tests = {family: test_samples(family, a.count, a.seed) for family in families}
+    if not a.no_proof:
+        every = [one for group in tests.values() for one in group]
+        for folder in dict.fromkeys(folders):
+            record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+            print(f"{folder.name}: {prove_disjoint(record, every)}\n", flush=True)
+    models = Models(*(Planner(folder, 96) for folder in folders))
+    print(HEADER)
+    outcomes: dict[str, list[Outcome]] = {}
+    for family, samples in tests.items():
+        outcomes[family] = compare(models, samples)
+        print(table_row(family, outcomes[family]), flush=True)
+    total = [one for group in outcomes.values() for one in group]
+    print(table_row("**all**", total))
+    if a.json:
+        named = zip(("small", "sketcher", "large"), folders, strict=True)
+        document = {
+            "models": {name: folder.name for name, folder in named},
+            "count": a.count,
+            "seed": a.seed,
+            "all": as_json(total),
+            "families": {family: as_json(found) for family, found in outcomes.items()},
+        }
+        write_json(a.json, document)
 
 
 if __name__ == "__main__":
