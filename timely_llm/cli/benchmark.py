@@ -174,6 +174,25 @@ def scheduler(
 
 
 @benchmark.command()
+@click.option("--requests", type=click.IntRange(2, 4096), default=64,
+              help="Requests of a round, half of them plans.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(2, 10_000), default=30, help="Measured rounds.")
+@JSON
+def cloud(requests: int, rounds: int, json_file: Path | None) -> None:
+    """Measure what a cloud that is set costs the requests that do not ask it.
+
+    Means, and beside them (_ci) half the width of the 95 % confidence interval over the rounds.
+    """
+    from timely_llm.benchmarks.cloud import rows
+    from timely_llm.experiments.results.metrics import summary
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        return summary(rows(requests, rounds, progress), ("cloud",))
+
+    show("cloud", work, json_file)
+
+
+@benchmark.command()
 @click.option("--dispatchers", metavar="A,B", default=",".join(DISPATCHERS), show_default="all",
               help="Rules to measure, such as most-worth,two-choices:seed=3, or my_module:MyRule of"
               " your own.")  # fmt: skip

@@ -134,11 +134,15 @@ def compare(models: Models, samples: Sequence[corpus.Sample]) -> list[Outcome]:
     alone = models.small.answers(users, systems[robot], seen)
     helped = models.small.answers(guided, systems[robot], seen)
     large = models.large.answers(users, systems[robot], seen)
+    valid = [
+        [plan_problem(own_words(plan), skills) is None for plan in plans]
+        for plans in (alone, helped, large)
+    ]
     return [
         Outcome(
             alone[i] == one.answer, helped[i] == one.answer, large[i] == one.answer,
-            *(plan_problem(own_words(text[i]), skills) is None for text in (alone, helped, large)),
-            taken=bool(steps[i]), cloud_tokens=models.sketcher.count(sketches[i]),
+            valid[0][i], valid[1][i], valid[2][i],
+            bool(steps[i]), models.sketcher.count(sketches[i]),
         )
         for i, one in enumerate(samples)
     ]  # fmt: skip
