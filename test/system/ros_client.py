@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -175,7 +176,14 @@ def utility(beta: float, alpha: float = -2.0, ert: float = 1.0) -> msg.TimeUtili
     return msg.TimeUtility(beta=beta, alpha=alpha, ert=ert)
 
 
-__all__ = ["FIND", "LONG", "NORMAL", "PATIENT", "Client", "TimeUtility", "utility"]
+def handles(pid: int, signum: signal.Signals) -> bool:
+    """Return whether a process has a handler of its own for a signal."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (signum - 1) & 1)
+
+
+__all__ = ["FIND", "LONG", "NORMAL", "PATIENT", "Client", "TimeUtility", "handles", "utility"]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from test.system.conftest import EXECUTORS, Start
-from test.system.ros_client import LONG, PATIENT, Client
+from test.system.ros_client import LONG, PATIENT, Client, handles
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
 from timely_llm.policies.registry import POLICIES
@@ -147,13 +147,6 @@ def test_robots_with_failed_segments_get_new_plans(
     assert done["epochs"] == 3
     ended = [json.loads(line) for line in event_log.read_text().splitlines()]
     assert len([e for e in ended if e["event"] == "replan"]) == 2
-
-
-def handles(pid: int, signum: signal.Signals) -> bool:
-    """Return whether a process has a handler of its own for a signal."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    caught = next(line.split()[1] for line in lines if line.startswith("SigCgt:"))
-    return bool(int(caught, 16) >> (signum - 1) & 1)
 
 
 def test_an_interrupt_while_the_model_loads_ends_the_server(start: Start) -> None:
