@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import re
@@ -24,7 +25,7 @@ from rclpy.executors import (
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
-from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.core.errors import ConfigurationError, TimelyError, first_line
 from timely_llm.core.requirements import EXECUTORS, executors, explained, rclpy_version
 from timely_llm.core.text import quoted, sentence
 from timely_llm.processes import signals
@@ -256,11 +257,26 @@ def exit_status(name: str, work: Callable[[], None]) -> int:
         if not _interrupt.signum:
             if NO_PLUGINS in str(error):
                 return _failed(name, ConfigurationError(reason(error)))
-            if (known := explained(error)) is None:
+            if (known := _no_memory(error) or explained(error)) is None:
                 raise
             return _failed(name, known)
         _say_ended(name)  # rclpy turns a KeyboardInterrupt in it into other errors
     return 0
+
+
+def _no_memory(error: Exception) -> TimelyError | None:
+    """Return the sentence for a process that gets no memory or no thread; None: another error."""
+    refused = isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN)
+    no_thread = isinstance(error, RuntimeError) and NO_THREAD.search(str(error))
+    if not (isinstance(error, MemoryError) or refused or no_thread):
+        return None
+    return TimelyError(
+        f"no memory is left ({first_line(error)}): let the process have more memory or threads"
+    )
+
+
+NO_THREAD = re.compile(r"(can't|unable to) start (new|watchdog) thread|std::bad_alloc")
+"""Words of Python, and of C++ behind rclpy, where memory ends."""
 
 
 def _failed(name: str, error: TimelyError) -> int:
