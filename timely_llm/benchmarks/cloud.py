@@ -37,7 +37,7 @@ STEP = Profile("short", "no hardware", base_s=2e-4, row_s=0.0, prefill_token_s=0
 PLAN, ANSWER = "tp();->True;", "and on " * 40
 LIMIT_S = 60.0
 ARMS = ("none", "none again", "set")
-"""No cloud; no cloud once more, whose ratio shows the noise; a cloud that no request asks."""
+"""No cloud; no cloud once more, as a measure of the noise; a cloud that no request asks."""
 
 
 class _Sink:
