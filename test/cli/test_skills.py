@@ -79,11 +79,11 @@ def test_rules_of_another_language_are_shown(
     ("more", "plan", "complaint"),
     [
         ("", "mf(5);", "drone.yaml: plan 1: character 5 of the plan: mf: distance must be 10 to"),
-        ("wings: 2\n", "", "drone.yaml: line 60: unknown field 'wings': allowed are name, "),
+        ("wings: 2\n", "", "drone.yaml: line 61: unknown field 'wings': allowed are name, "),
         (
             "  - {task: x, plan: fly()}\n",
             "",
-            "drone.yaml: line 60: example 3: x: character 4 of the plan",
+            "drone.yaml: line 61: example 3: x: character 4 of the plan",
         ),
     ],
 )
