@@ -23,6 +23,7 @@ SKILL_SETS = [ROOT / "test/system/patient.yaml", ROOT / "config/skill_sets/drone
 WITHDRAWN = ("deactivate", "cleanup", "configure", "activate")
 PAUSED = ("deactivate", "activate")
 ACTIVE_S, INACTIVE_S = 1.0, 0.2
+"""Time of asking after each change of the server's life, seconds."""
 ALLOWED = {ErrorCode.NONE, ErrorCode.INACTIVE, ErrorCode.SHUTTING_DOWN}
 
 
@@ -86,7 +87,7 @@ def test_a_server_in_loops_of_its_life_loses_no_goal_and_no_memory(
             for way in (PAUSED, WITHDRAWN):
                 for transition in way:
                     client.change(transition)
-                    client.ask_for(0.2)
+                    client.ask_for(ACTIVE_S if transition == "activate" else INACTIVE_S)
         client.change("deactivate")
         client.until(lambda: client.ended)
         codes = client.codes

@@ -66,7 +66,7 @@ def rows(
         progress: called with the finished and the total number of plans.
         servers: number of servers behind a dispatcher; 0: one server without a dispatcher.
         robots: number of simulated robots that ask meanwhile.
-        realtime_priority: of the dispatcher and, one lower, of the process that listens; 0: none.
+        realtime_priority: of the dispatcher and, one lower, of the robot's process; 0: none.
 
     Returns:
         Rows of `path, executor, servers, robots, realtime_priority, load, segments, lost, p50_ms,
@@ -132,8 +132,8 @@ def _run(
             if hasattr(os, "SCHED_IDLE"):
                 os.sched_setscheduler(fleet.pid, os.SCHED_IDLE, os.sched_param(0))
         probe = children.start("probe", probe_command, environment, folder / "probe.log")
-        if realtime_priority > 1:
-            _in_real_time(probe, realtime_priority - 1)
+        if realtime_priority:
+            _in_real_time(probe, max(realtime_priority - 1, 1))
         seen: set[str] = set()
         reader = LogReader(log)
 

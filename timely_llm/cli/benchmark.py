@@ -239,6 +239,8 @@ def delivery(
     json_file: Path | None,
 ) -> None:  # fmt: skip
     """Measure the time from a matched boundary to a robot's callback in another process."""
+    if realtime_priority and not servers:
+        raise click.UsageError("--realtime-priority is that of a dispatcher: it needs --servers")
     need_ros()
     from timely_llm.benchmarks.delivery import rows
 

@@ -153,12 +153,9 @@ class KvLedger:
         """Limits of the next step."""
         limits = self._sequences.limits
         return Capacity(
-            max(self._sequences.free_tokens, 0),
-            limits.max_rows,
-            limits.max_step_tokens,
-            limits.max_model_len,
-            self._speculative_tokens,
-        )
+            max(self._sequences.free_tokens, 0), limits.max_rows, limits.max_step_tokens,
+            limits.max_model_len, self._speculative_tokens,
+        )  # fmt: skip
 
     def progress(self, sequence: SequenceState) -> SequenceProgress:
         """Return the progress of a sequence."""

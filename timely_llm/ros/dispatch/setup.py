@@ -39,17 +39,20 @@ _OWN = (
                   " process lives, seconds", 0.5, 3600.0),
     NodeParameter("move", True,
                   "requests that have not begun move to another server where they are worth more"),
-    NodeParameter("realtime_priority", 0,
-                  "real-time priority of the process (SCHED_RR), where the system permits one; 0:"
-                  " none", 0, 99),
     NodeParameter("hedge", False,
                   "ask two servers for urgent plans, and end the one that delivers later"),
 )  # fmt: skip
 
 _BY_NAME = {parameter.name: parameter for parameter in setup.PARAMETERS}
+_REAL_TIME = NodeParameter(
+    "realtime_priority", 0,
+    "real-time priority of the process (SCHED_RR), where the system permits one; 0: none", 0, 99,
+)  # fmt: skip
+
 PARAMETERS = (
-    *(replace(one, fixed=one.name == "realtime_priority") for one in _OWN),
+    *(replace(one, fixed=False) for one in _OWN),
     *(_BY_NAME[name] for name in _SHARED),
+    _REAL_TIME,
 )
 
 
