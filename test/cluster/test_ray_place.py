@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.cluster.front import needs_ray
+from test.cluster.two_nodes import SAID
 from timely_llm.cluster import ray_place
 from timely_llm.cluster.ray_place import RayPlace, parse_resources, room
 from timely_llm.core import requirements
@@ -116,14 +117,17 @@ class TestWithRay:
         words = "the Ray cluster has room for 0 of 2 replicas with arm=1: its 1 node has CPU"
         assert str(raised.value).startswith(words)
 
-    def test_replicas_go_to_the_nodes_that_have_their_resources(self) -> None:
+    def test_replicas_go_to_the_nodes_that_have_their_resources_and_outlive_one(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "test.cluster.two_nodes"],
             capture_output=True, text=True, timeout=150.0, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-2:] == [
+        lines = done.stdout.splitlines()
+        assert [line.removeprefix(SAID) for line in lines if line.startswith(SAID)] == [
             "served by replica-1, replica-2, which leave 0 of 2 arms",
+            "8 of 8 plans ended well, those of the dead node elsewhere",
+            "with another node: replica-1, replica-2",
             "the Ray cluster has room for 2 of 3 replicas with arm=1: its 3 nodes have CPU, arm,"
             " memory",
         ]
