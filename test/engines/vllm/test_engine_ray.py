@@ -32,15 +32,15 @@ IN_RAY = {"pipeline_parallel_size": 2, "distributed_executor_backend": "ray"}
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[None]:
+def cluster() -> Iterator[Cluster]:
     """A Ray cluster with two nodes, each with room for one stage."""
     node = {"num_cpus": 1, "resources": {RESOURCE: 1}, "object_store_memory": 78643200}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    cluster.add_node(**node)
-    ray.init(address=cluster.address)
-    yield
+    made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    made.add_node(**node)
+    ray.init(address=made.address)
+    yield made
     ray.shutdown()
-    cluster.shutdown()
+    made.shutdown()
 
 
 def answers(engine: VllmEngine, driver: type[Driver]) -> list[list[int]]:
@@ -51,8 +51,8 @@ def answers(engine: VllmEngine, driver: type[Driver]) -> list[list[int]]:
 
 
 @pytest.mark.timeout(600)
-def test_stages_on_two_nodes_answer_as_one_process_and_an_end_is_reported(
-    llama: Path, drive: type[Driver], nodes: None, monkeypatch: pytest.MonkeyPatch
+def test_stages_on_two_nodes_answer_as_one_process_and_the_end_of_a_node_is_reported(
+    llama: Path, drive: type[Driver], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # vLLM waits as long for a worker on another node that has ended.
     monkeypatch.setenv("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "20")
@@ -66,7 +66,9 @@ def test_stages_on_two_nodes_answer_as_one_process_and_an_end_is_reported(
     workers: list[Any] = engine._core._core.model_executor.ray_worker_handles
     assert len({worker.node_id for worker in workers}) == 2
 
-    ray.kill(workers[1].actor)
+    (other,) = cluster.list_all_nodes()[1:]
+    assert other.node_id in {worker.node_id for worker in workers}
+    cluster.remove_node(other, allow_graceful=False)
     with pytest.raises(EngineLost, match="a worker process of vLLM has ended"):
         for _ in range(1000):
             assert engine.capacity.max_rows
