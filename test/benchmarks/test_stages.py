@@ -31,6 +31,11 @@ def test_a_row_for_each_rule_and_run() -> None:
         assert row["link_ms"] > 0.0
         assert 0.0 < row["idle_1"] < 1.0
         assert 0.0 < row["idle_2"] < 1.0
+    for first, other in zip(found[::2], found[1::2], strict=True):
+        assert (first["seconds_ratio"], first["idle_more"]) == (1.0, 0.0)
+        assert other["seconds_ratio"] == other["seconds"] / first["seconds"]
+        more = sum(other[name] - first[name] for name in ("idle_1", "idle_2")) / 2
+        assert other["idle_more"] == pytest.approx(more)
 
 
 def test_one_stage_is_refused() -> None:

@@ -68,7 +68,9 @@ def rows(
 
     Returns:
         A row for each rule and repetition (`seed`): steps, seconds of the run, mean milliseconds of
-        a step in a stage and on a link, and the idle share of each stage.
+        a step in a stage and on a link, and the idle share of each stage. `seconds_ratio` and
+        `idle_more` compare with the first rule's run of the same repetition: the seconds over its
+        seconds, and the idle share of all stages less its share.
 
     Raises:
         EngineError: the engine has one stage, or its times were not measured.
@@ -81,15 +83,27 @@ def rows(
     learned = {mode: PipelineTime.unknown(stages) for mode in modes}
     found = []
     for turn in range(1 + repetitions):
+        first: dict[str, float] = {}
         for place, mode in enumerate(modes):
             loop = Loop(
                 scripted, in_micro_batches(make_policy(policy), mode), WallClock(), learned[mode]
             )
-            row = {"micro_batching": mode.value, "seed": turn, **_run(loop, requests)}
+            ran = _run(loop, requests)
+            first = first or ran
             if turn:
-                found.append(row)
+                found.append({"micro_batching": mode.value, "seed": turn, **_beside(ran, first)})
             progress(turn * len(modes) + place + 1, (1 + repetitions) * len(modes))
     return found
+
+
+def _beside(ran: dict[str, float], first: dict[str, float]) -> dict[str, float]:
+    """Return what a run took, and how it compares with the first rule's."""
+    idle = [name for name in ran if name.startswith("idle_")]
+    return {
+        **ran,
+        "seconds_ratio": ran["seconds"] / first["seconds"],
+        "idle_more": fmean(ran[name] - first[name] for name in idle),
+    }
 
 
 def _run(loop: Loop, requests: AlikeRequests) -> dict[str, float]:

@@ -133,6 +133,7 @@ def stages(
     """Measure how long the stages of the engine vllm are idle, for each rule of micro-batches.
 
     Means, and beside them (_ci) half the width of the 95 % confidence interval over the runs.
+    seconds_ratio and idle_more compare with the first rule, run by run.
     """
     from timely_llm.benchmarks.stages import AlikeRequests, rows
     from timely_llm.engines.registry import make_engine, parse_engine_args
