@@ -126,6 +126,7 @@ def _unknown_commands(page: Page) -> Iterator[str]:
     used = [page.picture.command]
     used += [table.command for table in page.tables]
     used += [ranking.command for ranking in page.rankings]
+    used += [name for one in page.comparisons for name in one.commands]
     for name in dict.fromkeys(used):
         if name not in known:
             yield f"{page.name}: no command of the page has the name {name}"

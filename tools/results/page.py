@@ -151,6 +151,27 @@ class PageTable:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A table of a policy's measure over that of the best of all others, cell by cell.
+
+    Attributes:
+        commands: names of the commands that made its documents; the rows of all are compared.
+        policy: the policy.
+        measure: the column; smaller is better.
+        across: key with a column of the table for each of its values.
+        others: the policies that it is compared with, and their names in cells.
+        title: line above the table.
+    """
+
+    commands: tuple[str, ...]
+    policy: str
+    measure: str
+    across: str
+    others: Mapping[str, str]
+    title: str
+
+
+@dataclass(frozen=True)
 class Ranking:
     """What a policy is expected to be best in.
 
@@ -180,6 +201,7 @@ class Page:
         picture: its one picture.
         tables: its tables, in order.
         rankings: searched for cells in which the policy is not best.
+        comparisons: tables of a policy and the best other one, below the other tables.
     """
 
     name: str
@@ -188,6 +210,7 @@ class Page:
     picture: Picture | Timelines
     tables: tuple[PageTable, ...]
     rankings: tuple[Ranking, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
 
     def file(self, folder: Path) -> Path:
         """Return the path of its text in the folder of all pages."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.report.series import averages, meaning
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
-from tools.results.page import PageTable, ResultsError
+from tools.results.page import Comparison, PageTable, ResultsError
 from tools.results.rows import chosen_rows
 
 PAPER = "paper: "
@@ -47,6 +48,61 @@ def markdown_table(run: RunDocument, table: PageTable) -> str:
         same = [said for said in papers if _is_about(said, row, run.keys)]
         papers = [said for said in papers if said not in same]
         lines += _of_papers(same, row, keys, table.columns)
+    return "\n".join(lines)
+
+
+def comparison_table(runs: Mapping[str, RunDocument], wanted: Comparison) -> str:
+    """Return a table of a policy's measure over that of the best other policy of each cell.
+
+    Where another one is better, it is named. The sentence below counts these cells.
+
+    Raises:
+        ResultsError: a cell lacks the policy or all others, or a document a column.
+    """
+    cells: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    columns: dict[str, None] = {}
+    documents = [runs[command] for command in wanted.commands]
+    every = [row for run in documents for row in run.rows]
+    keys = [
+        key
+        for key in documents[0].keys
+        if key not in ("policy", wanted.across) and len({text(row.get(key)) for row in every}) > 1
+    ]
+    for row in every:
+        value, policy = row.get(wanted.measure), row.get("policy")
+        if not isinstance(value, float) or wanted.across not in row:
+            names = f"{wanted.measure} or no {wanted.across}"
+            raise ResultsError(f"{', '.join(wanted.commands)}: a row has no {names}")
+        columns[text(row[wanted.across])] = None
+        cell = *(text(row[key]) for key in keys), text(row[wanted.across])
+        if policy in (wanted.policy, *wanted.others):
+            cells[cell][str(policy)] = value
+    lines = [
+        f"**{wanted.title}**",
+        "",
+        _line((*map(heading, keys), *columns)),
+        f"|{'---|' * (len(keys) + len(columns))}",
+    ]
+    ratios = []
+    for setting in dict.fromkeys(cell[:-1] for cell in cells):
+        shown = list(setting)
+        for column in columns:
+            known = dict(cells.get((*setting, column), {}))
+            own = known.pop(wanted.policy, None)
+            if own is None or not known:
+                raise ResultsError(f"{', '.join(wanted.commands)}: no pair in {setting} {column}")
+            best = min(known, key=known.__getitem__)
+            ratios.append(own / known[best])
+            word = f"{ratios[-1]:.3f}"
+            shown.append(f"**{word}** {wanted.others[best]}" if float(word) > 1.0 else word)
+        lines.append(_line(shown))
+    behind = sum(float(f"{ratio:.3f}") > 1.0 for ratio in ratios)
+    lines += [
+        "",
+        f"A number is {heading(wanted.measure)} of `{wanted.policy}` over that of the best other"
+        f" rule here. It is above 1 in {behind} of {len(ratios)} cells, where the best one is named"
+        f", at most {max(ratios):.3f}. The smallest is {min(ratios):.3f}.",
+    ]
     return "\n".join(lines)
 
 

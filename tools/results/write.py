@@ -9,7 +9,7 @@ from timely_llm.experiments.results.document import RunDocument, read_run
 from tools.results.page import Command, Page, ResultsError, shown
 from tools.results.picture import draw
 from tools.results.ranking import Standing, exception_table, standing
-from tools.results.table import definitions, markdown_table
+from tools.results.table import comparison_table, definitions, markdown_table
 
 BEGIN = "<!-- begin {}: written by python -m tools.results write -->"
 END = "<!-- end {} -->"
@@ -69,6 +69,7 @@ def body(page: Page, runs: Runs, folder: Path) -> str:
     parts = [f"![{page.picture.text}]({page.picture_file(folder).name})"]
     for table in page.tables:
         parts.append(markdown_table(runs[table.command], table))
+    parts += [comparison_table(runs, one) for one in page.comparisons]
     defined: dict[str, None] = {}
     for table in page.tables:
         lines = definitions(runs[table.command], table.columns).splitlines()

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from test.tools.results.tiny import PAGE, document, rows, run
-from timely_llm.experiments.results.document import Paper
-from tools.results.page import PageTable, ResultsError
-from tools.results.table import definitions, markdown_table
+from timely_llm.experiments.results.document import Paper, Row, Value
+from tools.results.page import Comparison, PageTable, ResultsError
+from tools.results.table import comparison_table, definitions, markdown_table
 
 (TABLE,) = PAGE.tables
 
@@ -74,3 +74,51 @@ def test_each_column_has_its_meaning() -> None:
     assert definitions(run(), ("useful_actions",)) == (
         "- *useful actions*: segments that robots began to execute in the window."
     )
+
+
+COMPARISON = Comparison(
+    ("first", "second"), "own", "utility", "robots", {"other": "the other", "third": "third"},
+    "Own over the best",
+)  # fmt: skip
+
+
+def compared(own: float, other: float, third: float, **setting: Value) -> list[Row]:
+    """Return a row of each policy, with one seed."""
+    found = {"own": own, "other": other, "third": third, "unknown": 0.1}
+    made = [rows(policy, [(utility, 0.0)], **setting) for policy, utility in found.items()]
+    return [row for part in made for row in part]
+
+
+def test_a_comparison_names_the_best_other_policy_where_it_is_better() -> None:
+    first = document(
+        compared(1.0, 2.0, 4.0, robots=5, late=0), compared(3.0, 2.0, 4.0, robots=5, late=1)
+    )
+    second = document(
+        compared(1.0, 1.0, 4.0, robots=6, late=0), compared(4.5, 9.0, 4.0, robots=6, late=1)
+    )
+    runs = {
+        name: one.model_copy(update={"keys": ("late", "robots", "policy")})
+        for name, one in (("first", first), ("second", second))
+    }
+    assert comparison_table(runs, COMPARISON).splitlines() == [
+        "**Own over the best**",
+        "",
+        "| late | 5 | 6 |",
+        "|---|---|---|",
+        "| 0 | 0.500 | 1.000 |",
+        "| 1 | **1.500** the other | **1.125** third |",
+        "",
+        "A number is utility of `own` over that of the best other rule here. It is above 1 in 2"
+        " of 4 cells, where the best one is named, at most 1.500. The smallest is 0.500.",
+    ]
+
+
+def test_a_comparison_needs_each_policy_in_each_cell() -> None:
+    one = document(compared(1.0, 2.0, 4.0, robots=5))
+    two = document(rows("own", [(1.0, 0.0)], robots=6))
+    with pytest.raises(ResultsError, match="first, second: no pair"):
+        comparison_table({"first": one, "second": two}, COMPARISON)
+    with pytest.raises(ResultsError, match="first: a row has no completion_s or no robots"):
+        comparison_table(
+            {"first": one}, replace(COMPARISON, commands=("first",), measure="completion_s")
+        )

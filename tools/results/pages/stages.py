@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
-from tools.results.page import Command, Page, PageTable, Picture, Timelines
+from tools.results.page import Command, Comparison, Page, PageTable, Picture, Timelines
 
 _STOCK = AHN_STOCK
-_PAPER, _THROTTLE, _CYCLE = map(in_stages, ("paper", "throttle", "cycle"))
+_BUDGET, _PAPER, _THROTTLE, _CYCLE = map(in_stages, ("budget-only", "paper", "throttle", "cycle"))
+_OTHERS = {_STOCK: "stock", _BUDGET: "budget", _PAPER: "paper", _THROTTLE: "throttle"}
+_CELLS = "--links blocking,overlapping --bandwidths 100,1000,10000 --kv limited,unlimited"
 _STAGES = ("completion_s", "idle_share", "idle_1", "idle_2", "idle_3", "idle_4", "steps")
 _DUE = [
     f"{policy}:micro-batches={rule}"
@@ -17,6 +19,13 @@ _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
 )  # fmt: skip
+_LONG = {"256/256/256": 5, "128/512/512": 5, "64/1024/1024": 6, "32/2048/2048": 7}
+"""Workloads with a command of their own, and its minutes."""
+
+
+def _cells_of(workload: str) -> str:
+    return f"pipeline-cells-{workload.replace('/', '-')}"
+
 
 PAGES = (
     Page(
@@ -115,6 +124,68 @@ PAGES = (
                 ("completion_s", "idle_share", "recomputed_tokens"),
                 "Static budgets, 64/256/256",
                 papers=False,
+            ),
+        ),
+    ),
+    Page(
+        "pipeline_cells",
+        "Every workload, link, bandwidth and memory of stages",
+        (
+            Command(
+                "pipeline-cells",
+                "pipeline-offline --workloads 64/256/256,128/256/256,32/512/512,64/512/512,"
+                f"32/1024/1024 {_CELLS}",
+                seeds=0,
+                minutes=10,
+            ),
+            *(
+                Command(
+                    _cells_of(workload),
+                    f"pipeline-offline --workloads {workload} {_CELLS}",
+                    seeds=0,
+                    minutes=minutes,
+                )
+                for workload, minutes in _LONG.items()
+            ),
+        ),
+        Picture(
+            "pipeline-cells",
+            ("completion_vs_stock",),
+            "Completion over that of vLLM's rule for five workloads under each rule of"
+            " micro-batches, where transfers block, links have 1 Gbit/s and KV is limited",
+            where={"link": "blocking", "kv": "limited", "mbit": 1000.0},
+        ),
+        (
+            PageTable(
+                "pipeline-cells",
+                ("completion_s", "idle_share", "recomputed_tokens"),
+                "Seconds of 64/512/512 where transfers overlap and KV is limited",
+                where={"workload": "64/512/512", "link": "overlapping", "kv": "limited"},
+                papers=False,
+            ),
+        ),
+        comparisons=(
+            Comparison(
+                ("pipeline-cells", *map(_cells_of, _LONG)),
+                _CYCLE,
+                "completion_s",
+                "workload",
+                _OTHERS,
+                "This package's rule over the best other one",
+            ),
+            *(
+                Comparison(
+                    ("pipeline-cells", *map(_cells_of, _LONG)),
+                    _PAPER,
+                    measure,
+                    "workload",
+                    {_STOCK: "stock"},
+                    title,
+                )
+                for measure, title in (
+                    ("completion_s", "The paper's rules over vLLM's"),
+                    ("idle_s", "The same, idle seconds of the first stage"),
+                )
             ),
         ),
     ),
