@@ -34,9 +34,11 @@ on_cpu = pytest.mark.skipif(not ON_CPU, reason="times of stages are measured on 
 compiled = pytest.mark.skipif(INTERPRETED, reason="Model Runner V1 takes no interpreted Triton")
 
 
-def serve(engine: VllmEngine, mode: Mode) -> tuple[dict[str, list[int]], list[StageTimes | None]]:
+def serve(
+    engine: VllmEngine, mode: Mode, policy: str = "fcfs"
+) -> tuple[dict[str, list[int]], list[StageTimes | None]]:
     """Serve six requests; return the tokens of each, and the times of the steps."""
-    loop = Loop(engine, in_micro_batches(make_policy("fcfs"), mode), WallClock())
+    loop = Loop(engine, in_micro_batches(make_policy(policy), mode), WallClock())
     made: dict[str, list[int]] = {}
     times: list[StageTimes | None] = []
     for number in range(6):
@@ -74,6 +76,8 @@ def test_each_rule_gives_the_same_tokens_and_a_dead_stage_ends_the_engine(llama:
             assert one.blocked_s[0] > 0, "a slowed send keeps its stage"
     assert len(said[Mode.OFF]) == 6
     assert said[Mode.OFF] == said[Mode.PAPER] == said[Mode.CYCLE]
+    for mode in said:
+        assert serve(engine, mode, "deadline")[0] == said[mode]
 
     processes = [worker.proc for worker in engine._core._core.model_executor.workers]
     processes[1].kill()
