@@ -19,7 +19,13 @@ _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
 )  # fmt: skip
-_LONG = {"256/256/256": 5, "128/512/512": 5, "64/1024/1024": 6, "32/2048/2048": 7}
+_LONG = {
+    "256/256/256": 5,
+    "128/512/512": 5,
+    "64/1024/1024": 6,
+    "32/2048/2048": 7,
+    "64/2048/2048": 15,
+}
 """Workloads with a command of their own, and its minutes."""
 
 
