@@ -19,9 +19,10 @@ os.execv(sys.executable, [sys.executable, "-m", "timely_llm.ros.plan_server", *s
 """
 
 
+# Far below the address space of a server: about 1080 MiB, and 2330 MiB with a model in torch.
 @pytest.mark.parametrize(
     ("megabytes", "engine"),
-    [(600, "simulated"), (300, "simulated"), (600, "transformers"), (1500, "transformers")],
+    [(300, "simulated"), (600, "transformers"), (1200, "transformers")],
 )
 def test_a_server_without_memory_to_start_ends_with_a_sentence(
     start: Start, tmp_path: Path, megabytes: int, engine: str
