@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,9 +70,12 @@ def test_stages_on_two_nodes_answer_as_one_process_and_the_end_of_a_node_is_repo
     (other,) = cluster.list_all_nodes()[1:]
     assert other.node_id in {worker.node_id for worker in workers}
     cluster.remove_node(other, allow_graceful=False)
-    with pytest.raises(EngineLost, match="a worker process of vLLM has ended"):
-        for _ in range(1000):
-            assert engine.capacity.max_rows
-            engine.submit(StepPlan((("greedy", 1),)))
-            engine.collect()
-    engine.close()
+    try:
+        with pytest.raises(EngineLost, match="a worker process of vLLM has ended"):
+            for _ in range(120):  # a worker may live for seconds after its node
+                assert engine.capacity.max_rows
+                engine.submit(StepPlan((("greedy", 1),)))
+                engine.collect()
+                time.sleep(0.5)
+    finally:
+        engine.close()  # an engine that outlives its cluster ends this process without a report
