@@ -31,6 +31,8 @@ PARAMETERS = {
     "constrained": (bool, "true: the model may choose only what a skill set's grammar allows"),
     "accept_plans": (bool, "true: take plans written by hand, which come with their requests"),
     "recovery_journal": (str, "file with the open requests, for a server that is started again"),
+    "agent_keys": (str, "file with an agent's key, or folder with such files"),
+    "require_auth": (bool, "true: agents without a key are refused"),
     "cloud_url": (str, "base of the OpenAI-compatible API of a cloud that helps"),
     "cloud_model": (str, "name of the cloud's model"),
     "cloud_key_variable": (str, "name of the environment variable with the cloud's key"),

@@ -17,7 +17,7 @@ ROOT = resource("package.xml").parent
 PACKAGE = "timely_llm"
 EVERYWHERE = {"completion", "resources", "__init__"}
 GENERATED = {"msg", "srv", "action"}
-PURE = ("core", "skills", "policies", "cloud", "serving", "dispatch", "progressive")
+PURE = ("core", "identity", "skills", "policies", "cloud", "serving", "dispatch", "progressive")
 LIGHT = (*PURE, "cluster")
 """Rooms that load neither ROS nor torch; `cluster` makes engines, and these load torch."""
 ROS = {

@@ -13,7 +13,7 @@ from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.traces.recordings.bags import LINE_TOPIC, LINE_TYPE
-from timely_llm.traces.recordings.messages import stamp, type_store
+from timely_llm.traces.recordings.messages import stamp, type_store, unsigned
 
 BEGIN_S = 1_000.0
 STARTED, FINISHED, FAILED = ReportState.STARTED, ReportState.FINISHED, ReportState.FAILED
@@ -47,6 +47,8 @@ class Bag:
         name = kind if "/" in kind else f"timely_llm/msg/{kind}"
         if name.startswith("timely_llm/"):
             fields["stamp"] = stamp(round((BEGIN_S + at_s) * 1e9))
+        if kind in ("PlanRequest", "StreamRequest", "ExecutionReport"):
+            fields["signature"] = unsigned()
         message = type_store().types[name](**fields)
         topic = topic if topic.startswith("/") else f"/plan_server/{topic}"
         self.write(at_s, topic, name, bytes(type_store().serialize_cdr(message, name)))

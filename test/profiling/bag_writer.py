@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
@@ -14,7 +15,9 @@ from timely_llm.resources import resource
 from timely_llm.skills.checkers import cut
 from timely_llm.skills.skill_set import SkillSet
 
-NAMES = ("SkillArgument", "SkillCall", "Segment", "ExecutionReport")
+NAMES = ("SkillArgument", "SkillCall", "Segment", "Signature", "ExecutionReport")
+
+NO_CODE = np.zeros(0, np.uint8)
 
 
 class BagWriter:
@@ -64,6 +67,7 @@ class BagWriter:
             self._write(
                 "ExecutionReport", request_id=request_id, agent="a", state=int(state), index=index,
                 epoch=0, duration=duration * (state == ReportState.FINISHED), value="",
+                signature=self._message("Signature", session=0, counter=0, code=NO_CODE),
             )  # fmt: skip
 
     def _arguments(self, call: SkillCall) -> list[Any]:

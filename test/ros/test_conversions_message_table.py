@@ -26,18 +26,20 @@ from timely_llm.serving.server.statistics import statistics
 LEVEL = {"ttft", "tpot", "deadline"}
 REQUEST_ALONE = {"prompt", "slo_class"}
 """What a client may write instead of messages and a service level of its own."""
+SIGNED = {"signature"}
+"""Written after all other fields."""
 TABLES: dict[Any, tuple[MessageTable[Any], set[str]]] = {
     msg.TimeUtility: (tables.TIME_UTILITY, set()),
-    msg.PlanRequest: (tables.PLAN_REQUEST, set()),
-    Plan.Goal: (tables.PLAN_REQUEST, set()),
+    msg.PlanRequest: (tables.PLAN_REQUEST, SIGNED),
+    Plan.Goal: (tables.PLAN_REQUEST, SIGNED),
     msg.PlanResult: (tables.PLAN_RESULT, set()),
     Plan.Result: (tables.PLAN_RESULT, set()),
     msg.Segment: (tables.SEGMENT, set()),
     msg.SkillCall: (tables.SKILL_CALL, {"arguments"}),
-    msg.ExecutionReport: (tables.EXECUTION_REPORT, set()),
+    msg.ExecutionReport: (tables.EXECUTION_REPORT, SIGNED),
     msg.ChatMessage: (tables.CHAT_MESSAGE, set()),
-    msg.StreamRequest: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE),
-    Converse.Goal: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE | {"feedback"}),
+    msg.StreamRequest: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE | SIGNED),
+    Converse.Goal: (tables.STREAM_REQUEST, LEVEL | REQUEST_ALONE | SIGNED | {"feedback"}),
     msg.StreamChunk: (tables.STREAM_CHUNK, set()),
     msg.RequestStatus: (tables.REQUEST_STATUS, set()),
     msg.StreamResult: (tables.STREAM_RESULT, set()),
@@ -53,7 +55,7 @@ ABSENT: dict[Any, set[str]] = {
 """Fields of flat messages that actions lack: dispatchers send no goals, a result has its goal."""
 SENT_ALONE = {
     "EngineStep", "StepShare", "SkillArgument", "ServerLoad", "DueSegment", "KeptConversation",
-    "PinnedSkillSet", "ServedRequest", "StageTime",
+    "PinnedSkillSet", "ServedRequest", "Signature", "StageTime",
 }  # fmt: skip
 """Messages that are written in one place, field by field."""
 BY_NAME = {"ServerStats", "StageUse"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import click
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from timely_llm.cli.options import (
     DRAWN,
+    KEY,
     MODE,
     TEMPERATURE,
     WAIT,
@@ -68,20 +70,24 @@ class Canceled(click.ClickException):
 @TEMPERATURE
 @DRAWN
 @MODE
+@KEY
 @click.option("--json-lines", "as_json", cls=Option, formerly=["--json"], is_flag=True,
               help="Print a JSON object a line, for other programs.")  # fmt: skip
 @at_server
 def ask(
     task: str, plan: str | None, skill_set: str, scene: str, agent: str, urgent: bool,
     pretend: bool, value: str, timeout_s: float, wait_s: float, temperature: float, seed: int,
-    mode: str, as_json: bool, server: str, namespace: str, domain: int | None,
+    mode: str, key_file: Path | None, as_json: bool, server: str, namespace: str,
+    domain: int | None,
 ) -> None:  # fmt: skip
     """Ask a running server for a plan and show its segments as they come; nothing is executed."""
     need_ros()
     from timely_llm.ros.client.plan import PlanClient
 
     printer: Printer = JsonLines() if as_json else Lines()
-    with PlanClient(agent, skill_set, server, namespace, domain=domain, find_s=wait_s) as client:
+    with PlanClient(
+        agent, skill_set, server, namespace, domain=domain, find_s=wait_s, key_file=key_file
+    ) as client:
         asked = client.submit(
             "" if plan and not task else worded(task, scene, urgent), URGENT if urgent else NORMAL,
             temperature=temperature, seed=seed, plan=plan, mode=mode,

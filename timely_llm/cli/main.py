@@ -51,6 +51,10 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Robots": {
         "skills": ("skills", "Skill sets: what robots can do."),
+        "keys": (
+            "identity.keys",
+            "Keys of agents: by them, a server knows which agent sent a message.",
+        ),
         "profile": (
             "profile",
             "Fit the durations of skills to the executions in FILE, or measure an engine's steps.",

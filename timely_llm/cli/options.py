@@ -149,6 +149,10 @@ MODE = click.option(
     help="The author. direct: the server alone. progressive: a cloud writes a short sketch, and the"
     " server expands it. auto: the server chooses.",
 )  # fmt: skip
+KEY = click.option(
+    "--key-file", type=EXISTING_FILE,
+    help="File with the agent's key, for a server that checks keys.",
+)  # fmt: skip
 PARAMS_FILE = click.option(
     "--params-file", type=EXISTING_FILE,
     help="File with ROS parameters of the node; options of this command override it.",

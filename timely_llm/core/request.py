@@ -48,6 +48,7 @@ class ErrorCode(IntEnum):
     NO_MEMORY = 16
     UNKNOWN_CONVERSATION = 17
     BUSY = 18
+    NOT_AUTHENTICATED = 19
 
 
 class ReportState(IntEnum):

@@ -15,7 +15,7 @@ from timely_llm.core.slo import (
 )
 from timely_llm.engines.simulated import ScriptTokenizer
 from timely_llm.traces.model import Conversation
-from timely_llm.traces.recordings.messages import stamp, type_store
+from timely_llm.traces.recordings.messages import stamp, type_store, unsigned
 
 STREAM_TYPE = "timely_llm/msg/StreamRequest"
 STREAM_RESULT_TYPE = "timely_llm/msg/StreamResult"
@@ -117,4 +117,5 @@ def stream_message(request: StreamRequest, time_ns: int = 0) -> Any:
         mode=int(request.mode),
         first_token=request.first_token,
         dispatcher=request.dispatcher,
+        signature=unsigned(),
     )

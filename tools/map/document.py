@@ -18,13 +18,13 @@ from tools.map.code import (
 )
 
 ORDER = (
-    "core <- processes <- skills <- policies <- engines, cloud <- serving <- dispatch"
+    "core <- processes, identity <- skills <- policies <- engines, cloud <- serving <- dispatch"
     " <- progressive <- cluster <- robots <- traces <- profiling, benchmarks, conformance,"
     " histories <- experiments <- report, ros <- demo <- cli"
 )
 """A room imports only rooms to its left; test/test_imports.py reads it in the document."""
 TOOLS = ROOT / "tools"
-PURE = ("core", "skills", "policies", "cloud", "serving", "dispatch", "progressive")
+PURE = ("core", "identity", "skills", "policies", "cloud", "serving", "dispatch", "progressive")
 
 HEAD = """# Map
 

@@ -7,6 +7,7 @@ import math
 import time
 import uuid
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -30,6 +31,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.text import quoted
+from timely_llm.identity.signature import Signer
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.client.goal_client import RequestClient, SentGoal
 from timely_llm.ros.client.inquiries import Inquiries
@@ -41,13 +43,17 @@ from timely_llm.ros.conversions import (
     stamped,
 )
 from timely_llm.ros.guarded import Guarded
+from timely_llm.ros.identity.messages import sign
 from timely_llm.ros.process import check_security, reason
 from timely_llm.ros.simulation import Simulation
 
 POLL_S = 0.1
+MOST_HELD = 1024
+"""Signed reports that wait for a server that may be another one."""
 LINGER_S = 0.5
 """Time that a node stays after its last report, seconds: readers lose what they have not taken."""
 Piece = TypeVar("Piece", contravariant=True)
+Message = TypeVar("Message")
 AnyListener = TypeVar("AnyListener", bound="ResultListener[Any]")
 
 
@@ -81,6 +87,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         domain: ROS domain; None: ROS_DOMAIN_ID.
         listener_of: returns the listener of an open request, by its id.
         use_sim_time: the agent's time is that of /clock.
+        signer: signs what speaks for the agent; None: it is not signed.
 
     Attributes:
         ACTION, NAME: the action, its type and its name below the server's.
@@ -101,9 +108,13 @@ class RequestNode(ABC, Generic[AnyListener]):
         domain: int | None,
         listener_of: Callable[[str], AnyListener | None],
         use_sim_time: bool = False,
+        signer: Signer | None = None,
     ) -> None:
         self._listener_of = listener_of
         self._use_sim_time = use_sim_time
+        self._signer = signer
+        self._to_cancel: set[str] = set()  # signed goals, as soon as they are accepted
+        self._held: deque[ExecutionReport] = deque(maxlen=MOST_HELD)
         self._followed: set[str] = set()  # requests that other clients made
         self._goals: dict[str, SentGoal] = {}  # open ones
         self.stopped = False
@@ -205,7 +216,11 @@ class RequestNode(ABC, Generic[AnyListener]):
 
     def report(self, report: ExecutionReport) -> None:
         """Publish a robot's report."""
-        self._reports.publish(stamped(self._node, conversions.EXECUTION_REPORT.message(report)))
+        if self._signer is not None and not self.watch.fits:
+            self._held.append(report)  # another server has another challenge
+            return
+        message = stamped(self._node, conversions.EXECUTION_REPORT.message(report))
+        self._reports.publish(self._signed(message))
         self._reported_s = time.monotonic()
 
     def ask_result(
@@ -223,11 +238,27 @@ class RequestNode(ABC, Generic[AnyListener]):
         if lost:
             self.inquiries.clear()
             self._followed.clear()
+            self._to_cancel.clear()
+            self._held.clear()
             goals, self._goals = self._goals, {}
             for goal in goals.values():
                 goal.abandon()
         self.inquiries.tick()
+        if self._held:
+            self._send_held()
         return lost
+
+    def _send_held(self) -> None:
+        """Send the reports that wait for the challenge of a server, if it is known."""
+        try:
+            found = self.watch.find(lambda: self.server_is_there)
+        except ConfigurationError:  # a request says why
+            self._held.clear()
+            return
+        if found:
+            held, self._held = self._held, deque(maxlen=MOST_HELD)
+            for report in held:
+                self.report(report)
 
     def follow(self, request_id: str) -> None:
         """Ask for the result of a request that another client made, until it comes."""
@@ -247,9 +278,25 @@ class RequestNode(ABC, Generic[AnyListener]):
     def cancel(self, request_id: str) -> None:
         """Cancel a request; a goal that is not accepted yet is canceled when it is."""
         if request_id in self._followed:
-            self._cancel.call_async(srv.CancelRequest.Request(request_id=request_id))
-        elif request_id in self._goals:
+            self._call_cancel(request_id)
+        elif request_id in self._goals and self._signer is None:
             self._goals[request_id].cancel()
+        elif request_id in self._goals:  # the action's own message carries no signature
+            self._to_cancel.add(request_id)
+            if self._goals[request_id].accepted:
+                self._call_cancel(request_id)
+
+    def _call_cancel(self, request_id: str) -> None:
+        asked = srv.CancelRequest.Request(request_id=request_id)
+        if self._signer is not None:
+            asked.agent = self._signer.agent
+        self._cancel.call_async(self._signed(asked))
+
+    def _signed(self, message: Message) -> Message:
+        """Sign a message, if this client has a key; return it."""
+        if self._signer is not None:
+            sign(message, self._signer, self.watch.challenge)
+        return message
 
     def _deliver_to_listener(
         self,
@@ -292,15 +339,21 @@ class RequestNode(ABC, Generic[AnyListener]):
 
         def forget() -> None:
             self._goals.pop(request_id, None)
+            self._to_cancel.discard(request_id)
             self.inquiries.close(request_id)
 
+        def accepted() -> None:
+            self.inquiries.accepted(request_id)
+            if request_id in self._to_cancel:
+                self._call_cancel(request_id)
+
         self._goals[request_id] = self._action.send_request(
-            goal,
+            self._signed(goal),
             request,
             task.finish,
             task.lose,
             on_feedback=on_feedback,
-            on_accepted=lambda: self.inquiries.accepted(request_id),
+            on_accepted=accepted,
             on_ended=forget,
         )
 

@@ -60,9 +60,11 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         use_sim_time: the robot is simulated: durations of its skills are measured on /clock, and
             `Execution.wait` waits for it. The server must have `use_sim_time` too. Time-outs of
             this client are seconds of the wall.
+        key_file: file with the robot's key, which signs what this client sends; None: nothing is
+            signed.
 
     Raises:
-        PlanClientError: ROS cannot use these names.
+        PlanClientError: ROS cannot use these names, or the key cannot be used.
     """
 
     NODE, KIND, RESULT = ClientNode, msg.RequestStatus.PLAN, PlanResult
@@ -78,6 +80,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         find_s: float = 10.0,
         domain: int | None = None,
         use_sim_time: bool = False,
+        key_file: str | Path | None = None,
     ) -> None:
         try:
             check_name("skill_set", skill_set)
@@ -86,7 +89,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         self._skill_set = skill_set
         super().__init__(
             agent, server, namespace, alive_period_s=alive_period_s, find_s=find_s, domain=domain,
-            use_sim_time=use_sim_time,
+            use_sim_time=use_sim_time, key_file=key_file,
         )  # fmt: skip
 
     def submit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rcl_interfaces.msg import ParameterType
@@ -16,6 +16,7 @@ from std_msgs.msg import UInt32
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import interface_number
+from timely_llm.ros.identity.messages import CHALLENGE
 from timely_llm.ros.interface_number import PARAMETER, SILENCE_S
 
 GRACE_S = 0.4
@@ -117,6 +118,7 @@ class ServerWatch:
 
     Attributes:
         fits: the server answered, is not lost, and has the client's interface.
+        challenge: of the server that answered last; empty: it checks no keys.
     """
 
     def __init__(self, node: Node, server: str, on_news: Callable[[], None]) -> None:
@@ -124,6 +126,7 @@ class ServerWatch:
         self._name = server
         self.server = node.resolve_service_name(server)
         self.fits = False
+        self.challenge = ""
         self._on_news = on_news
         self._liveness = Liveness(self.server, SILENCE_S)
         self._questions: deque[Any] = deque()
@@ -196,14 +199,24 @@ class ServerWatch:
         self._ask(there, answered)
         return True
 
-    def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
+    def _ask(
+        self,
+        there: bool,
+        answered: Callable[[str], None],
+        names: Sequence[str] = (PARAMETER, CHALLENGE),
+    ) -> None:
         while len(self._questions) >= MOST_QUESTIONS:
             self._client.remove_pending_request(self._questions.popleft())
-        asked = self._client.call_async(GetParameters.Request(names=[PARAMETER]))
+        asked = self._client.call_async(GetParameters.Request(names=names))
         self._questions.append(asked)
 
         def on_answer(future: Any) -> None:
-            problem = interface_number.problem_of(self.server, _number_in(future.result()))
+            answer = future.result()
+            if not answer.values and len(names) > 1:  # another release: it lacks one of them
+                self._ask(there, answered, names[:1])
+                return
+            problem = interface_number.problem_of(self.server, _number_in(answer))
+            self.challenge = _challenge_in(answer)
             if there:
                 self._liveness.answered(time.monotonic())
                 self.fits = not problem
@@ -241,3 +254,8 @@ def _number_in(answer: GetParameters.Response) -> int | None:
     if values and values[0].type == ParameterType.PARAMETER_INTEGER:
         return int(values[0].integer_value)
     return None
+
+
+def _challenge_in(answer: GetParameters.Response) -> str:
+    """Return the challenge in an answer; empty: there is none."""
+    return str(answer.values[1].string_value) if len(answer.values) > 1 else ""

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
@@ -30,6 +31,7 @@ from timely_llm.core.request import (
     check_text,
 )
 from timely_llm.core.text import listed, quoted
+from timely_llm.identity.signature import signer_of
 from timely_llm.robots.client.pending import (
     AnyResult,
     Pending,
@@ -65,6 +67,8 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             after the server was lost.
         domain: ROS domain; None: ROS_DOMAIN_ID.
         use_sim_time: the agent's time is that of /clock.
+        key_file: file with the agent's key, which signs what this client sends; None: nothing is
+            signed.
 
     Attributes:
         NODE: class of the node.
@@ -73,7 +77,8 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         agent: name of the robot or person.
 
     Raises:
-        PlanClientError: ROS cannot use these names, or the agent's name is no line of text.
+        PlanClientError: ROS cannot use these names, the agent's name is no line of text, or the key
+            cannot be used.
     """
 
     NODE: ClassVar[type[Any]]
@@ -90,6 +95,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         find_s: float = 10.0,
         domain: int | None = None,
         use_sim_time: bool = False,
+        key_file: str | Path | None = None,
     ) -> None:
         try:
             check_name("agent", agent)
@@ -110,8 +116,9 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         self._lock = threading.Lock()
         self._tasks: dict[str, Task] = {}
         try:
+            signer = None if key_file is None else signer_of(agent, Path(key_file))
             self._node: AnyNode = self.NODE(
-                server, namespace, domain, self._tasks.get, use_sim_time
+                server, namespace, domain, self._tasks.get, use_sim_time, signer
             )
         except ConfigurationError as error:
             raise PlanClientError(str(error)) from error

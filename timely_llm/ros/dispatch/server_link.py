@@ -62,6 +62,7 @@ class ServerLink:
         self._relay = relay
         self._say = say
         self._problem = ""
+        self._refused = False
         self._round_trip = RoundTrip(FIRST_RTT_S)
         self._made_s = 0.0
         self._made = (0, 0)
@@ -104,6 +105,15 @@ class ServerLink:
         except ConfigurationError as error:
             self._problem = str(error)
             self._say(self._problem)
+            return
+        if self._watch.fits and self._watch.challenge:
+            if not self._refused:
+                self._refused = True
+                self._say(
+                    f"server {self.name} checks the keys of agents, and a dispatcher cannot sign"
+                    " for them: start this server without agent_keys, or let its clients ask it"
+                    " directly"
+                )
             return
         now = time.monotonic()
         if self._watch.fits and self._round_trip.begins(now):
@@ -178,7 +188,7 @@ class ServerLink:
     # What the server sends.
 
     def _on_load(self, message: msg.ServerLoad) -> None:
-        if not self._watch.fits:
+        if not self._watch.fits or self._watch.challenge:
             return  # it came late, or before the server knows all readers of this node
         now, made = time.monotonic(), (message.stamp.sec, message.stamp.nanosec)
         if made != self._made:  # in a long step the last message comes again

@@ -39,9 +39,11 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.core.slo import SLO_CLASSES, SloClass
 from timely_llm.core.text import echoed, quoted
+from timely_llm.identity.authenticator import Authenticator
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
 from timely_llm.ros.guarded import Guard
+from timely_llm.ros.identity.messages import check
 from timely_llm.ros.server.notices import Notices
 from timely_llm.serving.server.face import RequestServer
 from timely_llm.serving.server.results import Results, size_of
@@ -143,6 +145,8 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
         node: node of the endpoint.
         configured: returns the server that takes the requests.
         notices: logs faults of clients.
+        authenticator: checks that requests are of the agents that they name; None: it is not
+            checked.
 
     Attributes:
         ACTION, NAME: type and name of the action.
@@ -166,11 +170,16 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
     RESULTS: ClassVar[conversions.MessageTable[Any]]
 
     def __init__(
-        self, node: Node, configured: Callable[[], RequestServer], notices: Notices
+        self,
+        node: Node,
+        configured: Callable[[], RequestServer],
+        notices: Notices,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self._node = node
         self._configured = configured
         self._notices = notices
+        self._authenticator = authenticator
         self._goals: dict[str, Handle] = {}
         self._guard = Guard(f"a request of {self.FORMER_NAME}", node.get_logger)
         self._requests = qos.publisher(node, self.MESSAGE, self.ACCEPTED)
@@ -238,6 +247,7 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
         """Submit the request in a goal or a flat message; return its result if it is refused."""
         try:
             server = self._configured()
+            check(self._authenticator, message)
             server.submit(self._request(message, request_id))
         except RequestError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
@@ -303,6 +313,12 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
 
     def _on_cancel(self, handle: Handle) -> CancelResponse:
         request_id = _goal_request_id(handle)
+        agent = handle.request.agent
+        if self._authenticator is not None and self._authenticator.must_sign(agent):
+            # The action's own message carries no signature, and can name all goals at once.
+            words = f"a goal of {quoted(agent)} is canceled by a signed call of ~/cancel_request"
+            self._notices.say("unsigned cancellations were refused", words)
+            return CancelResponse.REJECT
         if self._goals.get(request_id) is handle:
             with contextlib.suppress(Rejected):  # no server any more: the goal is just ending
                 self._configured().cancel(request_id)
@@ -354,9 +370,13 @@ class PlanInterface(RequestEndpoint[PlanRequest, PlanResult]):
     RESULTS = conversions.PLAN_RESULT
 
     def __init__(
-        self, node: Node, configured: Callable[[], RequestServer], notices: Notices
+        self,
+        node: Node,
+        configured: Callable[[], RequestServer],
+        notices: Notices,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        super().__init__(node, configured, notices)
+        super().__init__(node, configured, notices, authenticator)
         self.max_tokens = 0
         self._segments = qos.publisher(node, msg.Segment, "~/segments")
 
@@ -409,9 +429,13 @@ class StreamInterface(RequestEndpoint[StreamRequest, StreamResult]):
     RESULTS = conversions.STREAM_RESULT
 
     def __init__(
-        self, node: Node, configured: Callable[[], RequestServer], notices: Notices
+        self,
+        node: Node,
+        configured: Callable[[], RequestServer],
+        notices: Notices,
+        authenticator: Authenticator | None = None,
     ) -> None:
-        super().__init__(node, configured, notices)
+        super().__init__(node, configured, notices, authenticator)
         self.max_tokens = 0
         self.slo_classes: Mapping[str, SloClass] = {made.name: made for made in SLO_CLASSES}
         self._chunks = qos.publisher(node, msg.StreamChunk, "~/stream_chunks", qos.TOKENS)

@@ -28,8 +28,10 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.core.text import echoed, quoted, sentence
+from timely_llm.identity.authenticator import Authenticator
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
+from timely_llm.ros.identity.messages import check
 from timely_llm.ros.interface_number import publish_number
 from timely_llm.ros.server.endpoints import PlanInterface, StreamInterface
 from timely_llm.ros.server.notices import Notices
@@ -53,6 +55,8 @@ class ServerInterface:
         max_results: most results that are kept.
         on_change: called, from any thread, when a request was accepted, had its first step or
             ended.
+        authenticator: checks that messages are of the agents that they name; None: it is not
+            checked.
 
     Attributes:
         notices: logs faults of clients.
@@ -70,6 +74,7 @@ class ServerInterface:
         keep_s: float = 300.0,
         max_results: int = 4096,
         on_change: Callable[[], None] = lambda: None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self._node = node
         self._retention = keep_s, max_results
@@ -78,11 +83,12 @@ class ServerInterface:
         self.notices = Notices(node.get_logger().warning, time.monotonic)
         self._on_end = on_end
         self._on_change = on_change
+        self._authenticator = authenticator
         self._not_begun: set[str] = set()
         self._server: RequestServer | None = None
         self.waiting = self.reading = 0
-        self.plans = PlanInterface(node, self._configured, self.notices)
-        self.streams = StreamInterface(node, self._configured, self.notices)
+        self.plans = PlanInterface(node, self._configured, self.notices, authenticator)
+        self.streams = StreamInterface(node, self._configured, self.notices, authenticator)
         self._steps = qos.publisher(node, msg.EngineStep, "~/steps") if steps else None
 
     def serve(self, server: RequestServer | None) -> None:
@@ -183,6 +189,7 @@ class ServerInterface:
 
     def _on_report(self, message: msg.ExecutionReport) -> None:
         try:
+            check(self._authenticator, message)
             report = conversions.execution_report(message)
         except RequestError as error:
             self.notices.say("reports were refused", error)
@@ -239,15 +246,31 @@ class ServerInterface:
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
     ) -> srv.CancelRequest.Response:
         try:
-            response.canceled = await self._result(
-                lambda s: s.cancel(request.request_id, unless_begun=request.unless_begun)
-            )
+            if self._authenticator is None or await self._may_cancel(request):
+                response.canceled = await self._result(
+                    lambda s: s.cancel(request.request_id, unless_begun=request.unless_begun)
+                )
         except TimelyError as error:
             response.error_msg = sentence(error)
+            if isinstance(error, Rejected) and error.code is ErrorCode.NOT_AUTHENTICATED:
+                response.error_code = int(error.code)
             return response
         if not response.canceled:
             response.error_msg = f"no request {quoted(request.request_id)} is being served"
         return response
+
+    async def _may_cancel(self, request: srv.CancelRequest.Request) -> bool:
+        """Return whether a request is being served.
+
+        Raises:
+            Rejected: it is, and its agent did not sign the call.
+        """
+        served = await self._result(lambda server: server.statuses())
+        for one in served:
+            if one.request_id == request.request_id:
+                check(self._authenticator, request, one.agent)
+                return True
+        return False
 
     async def _list(
         self, request: srv.ListRequests.Request, response: srv.ListRequests.Response

@@ -22,8 +22,10 @@ from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ConfigurationError, TimelyError
 from timely_llm.core.request import Result
 from timely_llm.core.text import listed, sentence
+from timely_llm.identity.authenticator import authenticator_of
 from timely_llm.ros import qos
 from timely_llm.ros.guarded import Guarded
+from timely_llm.ros.identity.messages import declare_challenge
 from timely_llm.ros.interface_number import declare_number
 from timely_llm.ros.parameters import NodeParameter, check_changes, declare, read
 from timely_llm.ros.process import POLL_S, executor_of, ros, spin, undisturbed
@@ -88,11 +90,16 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         declare_number(self)
         self.values: dict[str, Any] = declare(self, self.TABLE)
         self.add_on_set_parameters_callback(self._on_set)
+        authenticator = authenticator_of(
+            self.values.get("agent_keys", ""), self.values.get("require_auth", False)
+        )
+        declare_challenge(self, authenticator)
         self._health = Health(self.get_fully_qualified_name())
         self._simulation = Simulation(self)
         self.interface = ServerInterface(
             self, self._on_end, self.values.get("publish_steps", False),
             self.values["result_timeout_s"], self.values["max_results"], self.changed,
+            authenticator,
         )  # fmt: skip
         self._stats = qos.publisher(self, msg.ServerStats, "~/stats", 10)
         self._diagnostics = qos.publisher(self, DiagnosticArray, "/diagnostics", 10)

@@ -144,6 +144,11 @@ FIXED = (
     NodeParameter("explain", False,
                   "write to the event log why each request joined each step or not;"
                   " `timely-llm trace explain` shows it"),
+    NodeParameter("agent_keys", "",
+              "file with an agent's key, or folder with such files: these agents must sign their"
+              " messages; docs/security.md; empty: keys are not checked"),
+    NodeParameter("require_auth", False,
+              "refuse agents without a key in agent_keys; false: they need no signature"),
     NodeParameter("autostart", True,
               "configure and activate at the start; false: wait for `ros2 lifecycle set`"),
     EXECUTOR,

@@ -48,6 +48,7 @@ from timely_llm.traces.recordings.messages import (
     name_distribution,
     stamp,
     type_store,
+    unsigned,
 )
 from timely_llm.traces.recordings.recorded import REQUEST_TYPE, Requests
 from timely_llm.traces.streams import STREAM_TOPIC, STREAM_TYPE, request_of, stream_message
@@ -212,6 +213,7 @@ def _plan_request(job: Job, time_ns: int) -> Any:
         closed_loop=False,
         epoch=0,
         dispatcher="",
+        signature=unsigned(),
     )
 
 

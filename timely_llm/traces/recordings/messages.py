@@ -50,6 +50,14 @@ def stamp(time_ns: int) -> Any:
     return type_store().types["builtin_interfaces/msg/Time"](sec=seconds, nanosec=nanoseconds)
 
 
+def unsigned() -> Any:
+    """Return the signature of a message that is not signed."""
+    import numpy as np
+
+    kind = type_store().types["timely_llm/msg/Signature"]
+    return kind(session=0, counter=0, code=np.zeros(0, np.uint8))
+
+
 @cache
 def check_definition(kind: str, definition: str, path: Path) -> None:
     """Check that a bag's definition of a type of this package has the same fields as ours.

@@ -1,0 +1,91 @@
+"""Signatures cover each field of each ROS message that speaks for an agent."""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from rclpy.serialization import deserialize_message, serialize_message
+
+from timely_llm import msg, srv
+from timely_llm.action import Converse, Plan
+from timely_llm.core.request import ErrorCode, Rejected
+from timely_llm.identity.authenticator import Authenticator
+from timely_llm.identity.keys import AgentKey
+from timely_llm.identity.signature import Signer
+from timely_llm.ros.identity.messages import check, fields_of, sign
+
+KEY = AgentKey("rover", b"k" * 32)
+KINDS = (
+    Plan.Goal, Converse.Goal, msg.PlanRequest, msg.StreamRequest, msg.ExecutionReport,
+    srv.CancelRequest.Request,
+)  # fmt: skip
+
+
+def filled(kind: Any) -> Any:
+    made = kind(agent="rover")
+    if hasattr(made, "messages"):
+        made.messages = [msg.ChatMessage(role="user", content="Hi.")]
+    return made
+
+
+def changes(message: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yield each message in a message, the name of each field, and another value for it."""
+    for name in message.get_fields_and_field_types():
+        value = getattr(message, name)
+        if hasattr(value, "get_fields_and_field_types"):
+            yield from changes(value)
+        elif isinstance(value, list):
+            yield message, name, [*value, *value]
+            for one in value:
+                yield from changes(one)
+        elif isinstance(value, array.array):
+            yield message, name, bytes(value)[:-1]
+        elif isinstance(value, bool):
+            yield message, name, not value
+        else:
+            yield message, name, value + ("x" if isinstance(value, str) else 1)
+
+
+def code(message: Any) -> ErrorCode:
+    try:
+        check(Authenticator({"rover": KEY}, True, "c"), message)
+    except Rejected as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_any_changed_field_of_any_message_breaks_its_signature(kind: Any) -> None:
+    message = sign(filled(kind), Signer(KEY), "c")
+    assert code(message) is ErrorCode.NONE
+    count = sum(1 for _ in changes(message))
+    assert count >= 5
+    for number in range(count):
+        changed = deepcopy(message)
+        inner, name, value = list(changes(changed))[number]
+        setattr(inner, name, value)
+        assert code(changed) is ErrorCode.NOT_AUTHENTICATED, name
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_signature_holds_after_the_message_was_on_the_wire(kind: Any) -> None:
+    message = sign(filled(kind), Signer(KEY), "c")
+    received = deserialize_message(serialize_message(message), kind)
+    assert fields_of(received) == fields_of(message)
+    assert code(received) is ErrorCode.NONE
+
+
+def test_without_keys_nothing_is_checked() -> None:
+    check(None, msg.PlanRequest(agent="rover"))
+
+
+def test_another_agent_cannot_sign_for_the_owner_of_a_request() -> None:
+    server = Authenticator({"rover": KEY, "ann": AgentKey("ann", b"a" * 32)}, challenge="c")
+    own = sign(filled(srv.CancelRequest.Request), Signer(KEY), "c")
+    check(server, own, "rover")
+    with pytest.raises(Rejected, match="only 'ann' may end its request"):
+        check(server, own, "ann")

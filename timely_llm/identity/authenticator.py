@@ -1,0 +1,101 @@
+"""A server's check of signatures."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.request import ErrorCode, Rejected
+from timely_llm.core.text import quoted
+from timely_llm.identity.canonical import Value
+from timely_llm.identity.keys import AgentKey, read_keys
+from timely_llm.identity.signature import Signature, code_of
+from timely_llm.identity.window import SessionWindows
+
+CHALLENGE_BYTES = 16
+
+
+class Authenticator:
+    """Checks the signatures of messages; of any thread.
+
+    Args:
+        keys: by agent.
+        required: refuse agents without a key.
+        challenge: empty: one is drawn.
+
+    Attributes:
+        challenge: part of each signature; signatures for an earlier start of the server are void.
+    """
+
+    def __init__(
+        self, keys: Mapping[str, AgentKey], required: bool = False, challenge: str = ""
+    ) -> None:
+        self._keys = dict(keys)
+        self._required = required
+        self.challenge = challenge or secrets.token_hex(CHALLENGE_BYTES)
+        self._sessions = {agent: SessionWindows() for agent in keys}
+        self._lock = threading.Lock()
+
+    def must_sign(self, agent: str) -> bool:
+        """Return whether messages that speak for an agent must be signed."""
+        return self._required or agent in self._keys
+
+    def check(
+        self, agent: str, kind: str, fields: Mapping[str, Value], signature: Signature
+    ) -> None:
+        """Check that a message is its agent's, and did not come before.
+
+        Args:
+            agent: for which the message speaks.
+            kind: name of the message's type.
+            fields: all fields of the message but its signature.
+            signature: the message's.
+
+        Raises:
+            Rejected: with NOT_AUTHENTICATED.
+        """
+        if not self.must_sign(agent):
+            return
+        key = self._keys.get(agent)
+        if key is None:
+            raise _refused(f"the server has no key of the agent {quoted(agent)}, and requires keys")
+        if not signature.code:
+            raise _refused(f"a message of {quoted(agent)} must be signed with the agent's key")
+        session, counter = signature.session, signature.counter
+        code = code_of(key.secret, self.challenge, kind, fields, session, counter)
+        if not hmac.compare_digest(code, signature.code):
+            raise _refused(
+                f"the signature of a message of {quoted(agent)} is wrong: another key signed it, or"
+                " it was changed, or it was made for an earlier start of the server"
+            )
+        with self._lock:
+            problem = self._sessions[agent].take(session, counter)
+        if problem:
+            raise _refused(f"a signed message of {quoted(agent)} is not accepted: {problem}")
+
+
+def _refused(reason: str) -> Rejected:
+    return Rejected(ErrorCode.NOT_AUTHENTICATED, reason)
+
+
+def authenticator_of(agent_keys: str, required: bool) -> Authenticator | None:
+    """Return the check of a server; None: it checks no keys.
+
+    Args:
+        agent_keys: a key file, or a folder of them; empty: none.
+        required: refuse agents without a key.
+
+    Raises:
+        ConfigurationError: a key cannot be read, or keys are required and there are none.
+    """
+    if agent_keys:
+        return Authenticator(read_keys(Path(agent_keys)), required)
+    if required:
+        raise ConfigurationError(
+            "require_auth needs the keys of agents: set agent_keys to their folder"
+        )
+    return None

@@ -1,0 +1,1 @@
+"""Signatures in ROS messages."""
