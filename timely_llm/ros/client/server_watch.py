@@ -16,7 +16,7 @@ from std_msgs.msg import UInt32
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import interface_number
-from timely_llm.ros.interface_number import PARAMETER, SILENCE_S
+from timely_llm.ros.interface_number import PARAMETER, RESUMES, SILENCE_S
 
 GRACE_S = 0.4
 """Wait after a server's lease ran out, seconds: the client itself may have been stopped."""
@@ -117,13 +117,14 @@ class ServerWatch:
 
     Attributes:
         fits: the server answered, is not lost, and has the client's interface.
+        resumes: requests that are open at its end go on at the next server.
     """
 
     def __init__(self, node: Node, server: str, on_news: Callable[[], None]) -> None:
         self._node = node
         self._name = server
         self.server = node.resolve_service_name(server)
-        self.fits = False
+        self.fits = self.resumes = False
         self._on_news = on_news
         self._liveness = Liveness(self.server, SILENCE_S)
         self._questions: deque[Any] = deque()
@@ -199,18 +200,27 @@ class ServerWatch:
     def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
         while len(self._questions) >= MOST_QUESTIONS:
             self._client.remove_pending_request(self._questions.popleft())
-        asked = self._client.call_async(GetParameters.Request(names=[PARAMETER]))
-        self._questions.append(asked)
 
-        def on_answer(future: Any) -> None:
-            problem = interface_number.problem_of(self.server, _number_in(future.result()))
+        def on_number(answer: GetParameters.Response) -> None:
+            problem = interface_number.problem_of(self.server, _number_in(answer))
             if there:
                 self._liveness.answered(time.monotonic())
-                self.fits = not problem
-            if there or problem:
+            if there and not problem:
+                self._ask_for(RESUMES, on_resumes)
+            elif there or problem:
+                self.fits = False
                 answered(problem)
 
-        asked.add_done_callback(on_answer)
+        def on_resumes(answer: GetParameters.Response) -> None:
+            self.fits, self.resumes = True, any(value.bool_value for value in answer.values)
+            answered("")
+
+        self._ask_for(PARAMETER, on_number)
+
+    def _ask_for(self, name: str, take: Callable[[GetParameters.Response], None]) -> None:
+        asked = self._client.call_async(GetParameters.Request(names=[name]))
+        self._questions.append(asked)
+        asked.add_done_callback(lambda future: take(future.result()))
 
     def lost(self) -> str:
         """Return why the server is lost, once; empty: it is not. Call it often."""
