@@ -154,7 +154,7 @@ def make_server(
             logger.info(
                 f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
             )
-        if journal_sink is not None and (open_ones := journal_sink.attach(server)):
+        if journal_sink is not None and (open_ones := journal_sink.attach(server, clock.now())):
             requests = count_of(open_ones, "request", "requests")
             logger.info(f"recovery journal: {requests} had not ended")
     except Exception:
