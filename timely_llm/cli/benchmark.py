@@ -316,16 +316,28 @@ def soak(
     robots: int, duration: float, minutes: float | None, policy: str, seed: int,
     json_file: Path | None,
 ) -> None:  # fmt: skip
-    """Run a server for long; look for starved requests, growing memory and lost messages."""
+    """Run a server for long; look for starved requests, growing memory and lost messages.
+
+    The last line is the verdict: whether memory, threads and handles are flat, and all requests
+    ended. The exit status is 1 if not.
+    """
     need_ros()
     need("the benchmark soak", "server")
-    from timely_llm.benchmarks.soak import Soak, rows
+    from timely_llm.benchmarks.soak import Soak, faults, rows
 
-    show(
-        "soak",
-        lambda progress: rows(Soak(robots, minutes or duration / 60, policy, seed), progress),
-        json_file,
-    )
+    made: Rows = []
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        made.extend(rows(Soak(robots, minutes or duration / 60, policy, seed), progress))
+        return made
+
+    show("soak", work, json_file)
+    found = faults(made[0])
+    for fault in found:
+        click.echo(fault, err=True)
+    if found:
+        raise TimelyError(f"{count_of(len(found), 'fault')}: the lines above say which")
+    click.echo("passed: memory, threads and handles are flat, and all requests ended")
 
 
 @benchmark.command()
