@@ -138,8 +138,8 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
         busy_s = sum(watched.cpu_times()[:2])
         rested_share = _cpu_share(watched, server, interrupts)
     warm = [one for one in samples if one.at_s >= WARM_SHARE * soak.duration_s]
-    points = np.array([(one.at_s, one.megabytes) for one in warm]).reshape(-1, 2)
-    slope = float(np.polyfit(*points.T, 1)[0]) if len(warm) > 1 else float("nan")
+    seconds, megabytes = np.array([(one.at_s, one.megabytes) for one in warm]).reshape(-1, 2).T
+    slope = float(np.polyfit(seconds, megabytes, 1)[0]) if len(warm) > 1 else float("nan")
     return growth(warm) | {
         "server_mb_max": round(max(one.megabytes for one in samples), 1),
         "server_mb_growth_per_hour": round(3600 * slope, 1),
