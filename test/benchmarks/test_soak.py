@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from test.core.events.lines import whole
-from timely_llm.benchmarks.soak import outcomes
+from timely_llm.benchmarks.soak import Sample, faults, growth, outcomes
 
 
 def write(path: Path, *events: dict[str, Any]) -> None:
@@ -47,3 +47,37 @@ def test_losses_starvation_and_errors_are_counted(tmp_path: Path) -> None:
         "robots_never_served": 2, "response_p50_s": 0.5, "response_max_s": 0.5,
         "segments_published": 7, "segments_not_needed": 1, "segments_lost": 1,
     }  # fmt: skip
+
+
+def samples(mb_per_s: float = 0.0, handles: int = 40) -> list[Sample]:
+    return [
+        Sample(float(at_s), 200.0 + mb_per_s * at_s, 20, handles if at_s >= 200 else 40)
+        for at_s in range(300)
+    ]
+
+
+PASSED = {"without_end": 0, "robots_never_served": 0, "segments_lost": 0}
+
+
+def test_a_flat_run_passes() -> None:
+    row = growth(samples())
+    assert row["server_mb"] == 200.0 and row["server_mb_growth"] == 0.0
+    assert faults(PASSED | row) == []
+
+
+def test_growth_is_a_fault() -> None:
+    assert faults(PASSED | growth(samples(mb_per_s=0.1))) == [
+        "the server's megabytes grew by 20, allowed is 8"
+    ]
+    assert faults(PASSED | growth(samples(handles=50))) == [
+        "the server's handles grew by 10, allowed is 4"
+    ]
+
+
+def test_a_lost_request_robot_or_segment_is_a_fault() -> None:
+    counted = {"without_end": 1, "robots_never_served": 2, "segments_lost": 3}
+    assert faults(counted | growth(samples())) == [
+        "requests without an end: 1",
+        "robots that were never served: 2",
+        "segments that robots needed and did not receive: 3",
+    ]

@@ -30,7 +30,8 @@ def test_a_broken_rule_is_named_and_makes_the_exit_status_1(
 ) -> None:
     pytest.importorskip("rclpy")
     from timely_llm.benchmarks.kills import run as kills
-    from timely_llm.benchmarks.kills.findings import BOUNDED, Fault
+    from timely_llm.benchmarks.kills.findings import BOUNDED
+    from timely_llm.benchmarks.kills.lives import Fault
     from timely_llm.benchmarks.kills.schedule import Kills
 
     asked: list[Kills] = []

@@ -16,3 +16,13 @@ def test_no_request_is_lost_in_silence_when_servers_are_killed(tmp_path: Path, d
     numbers = {row["what"]: row["number"] for row in outcome.rows}
     assert numbers["plans served whole"] > 0
     assert numbers["answers served whole"] > 0
+
+
+def test_plans_outlive_a_server_with_a_journal_that_is_killed_five_times(
+    tmp_path: Path, domain: int
+) -> None:
+    outcome = run(Kills(5, robots=12, people=4, journal=True), tmp_path, domain=domain)
+    assert not outcome.faults
+    numbers = {row["what"]: row["number"] for row in outcome.rows}
+    assert numbers["servers killed"] == 5
+    assert numbers["plans that went on in a later life"] > 0

@@ -68,6 +68,35 @@ def test_one_agent_cannot_take_all(client: Client) -> None:
     assert submit(client, "two", agent="other").error_code == ErrorCode.NONE
 
 
+RATES = {"agent_requests_per_s": 0.05, "agent_burst": 4, "new_agents_requests_per_s": 0.05}
+
+
+@pytest.mark.parametrize("client", [RATES | {"new_agents_burst": 1000}], indirect=True)
+def test_an_agent_that_asks_too_often_reads_when_to_ask_again(client: Client) -> None:
+    for name in ("one", "two", "three", "four"):
+        assert submit(client, name, agent="flood").error_code == ErrorCode.NONE
+    refused = submit(client, "five", agent="flood")
+    assert refused.error_code == ErrorCode.AGENT_LIMIT
+    words = "requests of 'flood' come faster than 0.05 a second, the most allowed for one agent"
+    assert refused.error_msg.startswith(f"{words}: ask again in ")
+    _, result = client.plan(client.goal(skill_set="patient", agent="flood"))
+    assert result.error_code == ErrorCode.AGENT_LIMIT
+    assert 0.0 < result.retry_after <= 20.0
+    assert f"ask again in {result.retry_after:g} s" in result.error_msg
+    assert submit(client, "six", agent="honest").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("client", [RATES | {"new_agents_burst": 20}], indirect=True)
+def test_new_names_do_not_evade_the_rate(client: Client) -> None:
+    codes = []
+    for number in range(24):
+        answer = submit(client, f"r{number}", agent=f"invented-{number}")
+        codes.append(answer.error_code)
+    assert codes.count(ErrorCode.NONE) <= 20
+    assert codes[-1] == ErrorCode.AGENT_LIMIT
+    assert "agents of which none has ended well come faster than 0.05" in answer.error_msg
+
+
 @pytest.mark.parametrize("client", [{"answer_timeout_s": 0.3}], indirect=True)
 def test_a_value_that_does_not_come_is_not_waited_for_for_ever(client: Client) -> None:
     code, words = error_of(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def test_a_robot_goes_on_with_its_plan_at_the_server_that_was_killed(
     journal = tmp_path / "journal"
     parameters = PATIENT | {"client_timeout_s": 60.0, "recovery_journal": str(journal)}
     server = start("plan_server", **parameters)
-    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S) as client:
+    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S, recovery_s=0.0) as client:
         task = client.submit("Look.", request_id="tour")
         segments = task.segments(WAIT_S)
         text = next(segments).text
@@ -43,3 +44,63 @@ def test_a_robot_goes_on_with_its_plan_at_the_server_that_was_killed(
     assert server.popen.returncode == 0
     assert "recovery journal: 1 request had not ended" in server.output
     assert b'"kind":"ended","id":"tour"' in journal.read_bytes()
+
+
+@pytest.mark.parametrize("away_s", [0.0, 4.0])
+def test_a_robot_sees_only_a_pause_when_its_server_is_killed(
+    start: Start, domain: int, tmp_path: Path, away_s: float
+) -> None:
+    parameters = PATIENT | {"client_timeout_s": 60.0, "recovery_journal": str(tmp_path / "journal")}
+    server = start("plan_server", **parameters)
+    calls: list[str] = []
+
+    def look(*words: object) -> str:
+        nonlocal server
+        server.popen.send_signal(signal.SIGKILL)
+        server.popen.wait()
+        time.sleep(away_s)  # shorter, and longer, than a client needs to miss its server
+        server = start("plan_server", **parameters)
+        calls.append("look")
+        return "a cat"
+
+    def other(*words: object) -> None:
+        calls.append("other")
+
+    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S) as client:
+        skills = {"tc": look}
+        done = client.execute("Look.", skills, otherwise=other, request_id="tour", timeout_s=WAIT_S)
+        assert done.plan == "mf(50);tc(90);tp();mf(50);->True;"
+        assert calls == ["other", "look", "other", "other"]
+        assert client.running() == ()
+    server.stop()
+    assert server.popen.returncode == 0
+
+
+def test_a_plan_that_no_journal_kept_is_lost_in_a_sentence(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    parameters = PATIENT | {"client_timeout_s": 60.0}
+    server = start("plan_server", **parameters, recovery_journal=str(journal))
+    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S) as client:
+        segments = client.submit("Look.", request_id="tour").segments(WAIT_S)
+        next(segments)
+        server.popen.send_signal(signal.SIGKILL)
+        server.popen.wait()
+        server = start("plan_server", **parameters)
+        with pytest.raises(ServerLost, match="does not know the request 'tour' any more"):
+            list(segments)
+    server.stop()
+
+
+def test_a_plan_is_lost_when_no_server_comes_in_time(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    parameters = PATIENT | {"recovery_journal": str(tmp_path / "journal")}
+    server = start("plan_server", **parameters)
+    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S, recovery_s=1.0) as client:
+        segments = client.submit("Look.", request_id="tour").segments(WAIT_S)
+        next(segments)
+        server.popen.send_signal(signal.SIGKILL)
+        with pytest.raises(ServerLost, match="died or cannot be reached"):
+            list(segments)

@@ -1,12 +1,13 @@
-"""Hours of service in minutes: no request starves, memory is flat, no message is lost."""
+"""A long run: no request starves, no message is lost; memory, threads and handles are flat."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,27 @@ END_LIMIT_S = 90.0
 WARM_SHARE = 0.25
 """Share of the run after which memory should not grow any more."""
 MEGABYTE = 1e6
+GROWTH_MB, GROWTH_SHARE = 8.0, 0.03
+"""Memory is flat if it grows by less than this, or this share, over the warm part of the run."""
+GROWTH_THREADS, GROWTH_HANDLES = 0.5, 4.0
+"""Threads and handles are flat if they grow by less than this."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process uses.
+
+    Attributes:
+        at_s: seconds since the beginning of the run.
+        megabytes: resident memory.
+        threads, handles: their numbers; a handle is an open file or socket.
+    """
+
+    at_s: float
+    megabytes: float
+    threads: int
+    handles: int
+
 
 Progress = Callable[[float, float], None]
 Place = tuple[str, int, int]
@@ -100,12 +122,12 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
         watched = psutil.Process(server.pid)
         idle_share = _cpu_share(watched, server, interrupts)
         fleet = children.start("robot fleet", fleet_command, environment, folder / "fleet.log")
-        began_s, samples = time.monotonic(), list[tuple[float, float]]()
+        began_s, samples = time.monotonic(), list[Sample]()
 
         def over() -> bool:
             now_s = time.monotonic() - began_s
-            if not samples or now_s - samples[-1][0] >= SAMPLE_S:
-                samples.append((now_s, watched.memory_info().rss / MEGABYTE))
+            if not samples or now_s - samples[-1].at_s >= SAMPLE_S:
+                samples.append(_sample(watched, now_s))
                 progress(min(now_s, soak.duration_s), soak.duration_s)
             if server.status is not None:
                 wait(server, lambda: False, interrupts, 0.0, "")
@@ -115,16 +137,58 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
         wait(fleet, over, interrupts, limit_s, "the robot fleet did not end")
         busy_s = sum(watched.cpu_times()[:2])
         rested_share = _cpu_share(watched, server, interrupts)
-    warm = [(s, mb) for s, mb in samples if s >= WARM_SHARE * soak.duration_s]
-    seconds, megabytes = np.array(warm).reshape(-1, 2).T
+    warm = [one for one in samples if one.at_s >= WARM_SHARE * soak.duration_s]
+    seconds, megabytes = np.array([(one.at_s, one.megabytes) for one in warm]).reshape(-1, 2).T
     slope = float(np.polyfit(seconds, megabytes, 1)[0]) if len(warm) > 1 else float("nan")
-    return {
-        "server_mb_max": round(max(mb for _, mb in samples), 1),
+    return growth(warm) | {
+        "server_mb_max": round(max(one.megabytes for one in samples), 1),
         "server_mb_growth_per_hour": round(3600 * slope, 1),
         "server_cpu_s": round(busy_s, 1),
         "idle_cpu_share": round(idle_share, 4),
         "idle_after_cpu_share": round(rested_share, 4),
     }
+
+
+def _sample(process: psutil.Process, at_s: float) -> Sample:
+    with process.oneshot():
+        megabytes = process.memory_info().rss / MEGABYTE
+        return Sample(at_s, megabytes, process.num_threads(), process.num_fds())
+
+
+def growth(warm: Sequence[Sample]) -> dict[str, float]:
+    """Return what a process uses at the end of its warm part, and by how much that has grown.
+
+    The growth is the difference of the means of the last third and the first third.
+    """
+    part = max(len(warm) // 3, 1)
+    made: dict[str, float] = {}
+    for name, key in (("megabytes", "mb"), ("threads", "threads"), ("handles", "handles")):
+        first = fmean(getattr(one, name) for one in warm[:part])
+        last = fmean(getattr(one, name) for one in warm[-part:])
+        made[f"server_{key}"] = round(last, 1)
+        made[f"server_{key}_growth"] = round(last - first, 1)
+    return made
+
+
+def faults(row: Mapping[str, Any]) -> list[str]:
+    """Return what must not be in the row of a soak, a sentence each; empty: it passed."""
+    memory = max(GROWTH_MB, GROWTH_SHARE * row["server_mb"])
+    limits = (
+        ("megabytes", "mb", memory), ("threads", "threads", GROWTH_THREADS),
+        ("handles", "handles", GROWTH_HANDLES),
+    )  # fmt: skip
+    found = [
+        f"the server's {words} grew by {grown:g}, allowed is {allowed:.3g}"
+        for words, key, allowed in limits
+        if (grown := row[f"server_{key}_growth"]) > allowed
+    ]
+    counts = (
+        ("without_end", "requests without an end"),
+        ("robots_never_served", "robots that were never served"),
+        ("segments_lost", "segments that robots needed and did not receive"),
+    )
+    found += [f"{words}: {row[key]}" for key, words in counts if row[key]]
+    return found
 
 
 def _cpu_share(process: psutil.Process, child: Child, interrupts: Interrupts) -> float:

@@ -316,35 +316,54 @@ def soak(
     robots: int, duration: float, minutes: float | None, policy: str, seed: int,
     json_file: Path | None,
 ) -> None:  # fmt: skip
-    """Run a server for long; look for starved requests, growing memory and lost messages."""
+    """Run a server for long; look for starved requests, growing memory and lost messages.
+
+    The last line is the verdict: whether memory, threads and handles are flat, and all requests
+    ended. The exit status is 1 if not.
+    """
     need_ros()
     need("the benchmark soak", "server")
-    from timely_llm.benchmarks.soak import Soak, rows
+    from timely_llm.benchmarks.soak import Soak, faults, rows
 
-    show(
-        "soak",
-        lambda progress: rows(Soak(robots, minutes or duration / 60, policy, seed), progress),
-        json_file,
-    )
+    made: Rows = []
+
+    def work(progress: Callable[[float, float], None]) -> Rows:
+        made.extend(rows(Soak(robots, minutes or duration / 60, policy, seed), progress))
+        return made
+
+    show("soak", work, json_file)
+    found = faults(made[0])
+    for fault in found:
+        click.echo(fault, err=True)
+    if found:
+        raise TimelyError(f"{count_of(len(found), 'fault')}: the lines above say which")
+    click.echo("passed: memory, threads and handles are flat, and all requests ended")
 
 
 @benchmark.command()
 @click.option("--kills", "count", type=click.IntRange(0, 10_000), default=100,
               help="How often a server is killed, stopped or drained.")  # fmt: skip
-@click.option("--dispatcher-kills", type=click.IntRange(0, 10_000), default=20,
+@click.option("--dispatcher-kills", type=click.IntRange(0, 10_000), show_default="20",
               help="The same for the dispatcher.")  # fmt: skip
 @click.option("--robots", type=click.IntRange(2, 512), default=24, help="Simulated robots.")
 @click.option("--people", type=click.IntRange(1, 512), default=8, help="Simulated people.")
 @click.option("--hedge", is_flag=True, help="The dispatcher asks two servers for urgent plans.")
+@click.option(
+    "--journal",
+    is_flag=True,
+    help="One server with a recovery journal, killed and started again; no dispatcher.",
+)
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random.")
 @click.option("--logs", type=click.Path(file_okay=False, path_type=Path),
               help="Keep the logs of all processes in this new folder.")  # fmt: skip
 @JSON
 def kills(
-    count: int, dispatcher_kills: int, robots: int, people: int, hedge: bool, seed: int,
-    logs: Path | None, json_file: Path | None,
+    count: int, dispatcher_kills: int | None, robots: int, people: int, hedge: bool,
+    journal: bool, seed: int, logs: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Kill three servers and their dispatcher at random; each request ends, nothing runs twice.
+
+    With --journal there is one server, which goes on with its plans when it is started again.
 
     The exit status is 1 if something happened that must not. What came late only because processes
     waited for a processor is printed, and is no fault.
@@ -353,7 +372,12 @@ def kills(
     from timely_llm.benchmarks.kills.run import KillsOutcome, run
     from timely_llm.benchmarks.kills.schedule import Kills
 
-    asked = Kills(count, dispatcher_kills, robots, people, seed, hedge)
+    if journal and (hedge or dispatcher_kills is not None):
+        problem = "with --journal there is no dispatcher: leave --hedge and --dispatcher-kills out"
+        raise click.UsageError(problem)
+    if dispatcher_kills is None:
+        dispatcher_kills = 20
+    asked = Kills(count, dispatcher_kills, robots, people, seed, hedge, journal)
     found: list[KillsOutcome] = []
 
     def work(progress: Callable[[float, float], None]) -> Rows:

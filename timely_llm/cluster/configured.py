@@ -29,6 +29,7 @@ from timely_llm.serving.journal.file import JournalFile
 from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.agent_budgets import agent_rates
 from timely_llm.serving.server.registration import read_apart
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
@@ -141,7 +142,7 @@ def make_server(
 
     limits = RequestLimits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"],
-        values["accept_plans"],
+        values["accept_plans"], agent_rates(values),
     )  # fmt: skip
     hang_s = values["step_timeout_s"] or math.inf
     server = Server(make_loop, sink, clock, limits, hang_s, read_apart, event_log)
@@ -154,7 +155,7 @@ def make_server(
             logger.info(
                 f"skill set {quoted(name)}: {tokens} prompt tokens computed once and shared"
             )
-        if journal_sink is not None and (open_ones := journal_sink.attach(server)):
+        if journal_sink is not None and (open_ones := journal_sink.attach(server, clock.now())):
             requests = count_of(open_ones, "request", "requests")
             logger.info(f"recovery journal: {requests} had not ended")
     except Exception:

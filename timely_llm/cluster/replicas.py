@@ -343,10 +343,15 @@ class Replicas:
             self._pause(one.name, now)
 
     def _values_of(self, name: str) -> dict[str, Any]:
-        """Return the parameters of one replica: each writes an event log of its own."""
-        return dict(self._values) | {
-            key: own_file(self._values[key], name) for key in ("event_log", "journal")
-        }
+        """Return the parameters of one replica: each writes an event log of its own.
+
+        The relay has the budgets of agents: requests that move must not count twice.
+        """
+        return (
+            dict(self._values)
+            | {"agent_requests_per_s": 0.0, "agent_worth_per_min": 0.0}
+            | {key: own_file(self._values[key], name) for key in ("event_log", "journal")}
+        )
 
 
 def own_file(path: str, name: str) -> str:

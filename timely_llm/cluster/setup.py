@@ -17,6 +17,7 @@ from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER, make_dispatc
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.serving.limits import RequestLimits
+from timely_llm.serving.server.agent_budgets import agent_rates
 from timely_llm.serving.server.registration import read_apart
 from timely_llm.serving.sink import ServerSink
 
@@ -76,7 +77,7 @@ def make_replicas(
     count, skill_sets = values["replicas"], read_skill_sets(values)
     limits = RequestLimits(
         count * values["max_requests"], values["max_requests_per_agent"],
-        values["max_skill_sets"], values["accept_plans"],
+        values["max_skill_sets"], values["accept_plans"], agent_rates(values),
     )  # fmt: skip
     settings = DispatchSettings(
         name, limits, count * values["max_conversations"], values["queue_timeout_s"], math.inf,

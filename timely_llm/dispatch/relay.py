@@ -111,7 +111,7 @@ class Relay(RelayQuestions):
         self._settings = settings
         self._say = say
         self._wake = wake
-        self._gate = RequestGate(settings.limits)
+        self._gate = RequestGate(settings.limits, clock)
         self._promises = Promises()
         self._posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.skill_sets = DispatchedSkillSets(self._gate, self._promises, self._post, read, say)
@@ -162,7 +162,7 @@ class Relay(RelayQuestions):
         elif isinstance(request, PlanRequest):
             self.skill_sets.expect(request.skill_set, now)
         self._gate.enter(request)  # with the name of the dispatcher before this one
-        request = replace(request, dispatcher=self._settings.name)
+        request = replace(self._gate.as_let_in(request), dispatcher=self._settings.name)
         try:
             self._sink.accepted(request)
             self._act(self._front.asked(self._waiting(request, now), now))

@@ -21,6 +21,8 @@ DIGESTS = {
 }
 """Digest of the definitions of each number, as in `test/ros/test_interface_number.py`."""
 PARAMETER = "interface"
+RESUMES = "resumes"
+"""Parameter: open requests go on at the server that takes the place of one that was killed."""
 TOPIC = "~/interface"
 ANNOUNCED_S = 1.0
 """Longest time between two signs of a server's liveliness, which a thread of DDS sends, seconds."""
@@ -48,6 +50,13 @@ def declare_number(node: Node) -> None:
     what = "number of the interface: its messages, services and actions"
     descriptor = ParameterDescriptor(description=what, read_only=True)
     node.declare_parameter(PARAMETER, INTERFACE, descriptor, ignore_override=True)
+
+
+def declare_resumes(node: Node, resumes: bool) -> None:
+    """Declare as a parameter whether requests go on after the end of this process."""
+    what = "open requests go on at the process that takes the place of this one when it is killed"
+    descriptor = ParameterDescriptor(description=what, read_only=True)
+    node.declare_parameter(RESUMES, resumes, descriptor, ignore_override=True)
 
 
 def publish_number(node: Node) -> Publisher[UInt32]:

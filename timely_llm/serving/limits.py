@@ -6,10 +6,10 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
-from timely_llm.core.clock import SAME
+from timely_llm.core.clock import SAME, Clock
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import (
     ErrorCode,
@@ -21,6 +21,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.text import count_of, quoted
 from timely_llm.core.time_utility import URGENT
+from timely_llm.serving.server.agent_budgets import AgentBudgets, AgentRates
 
 MAX_TOKEN_CHARACTERS = 8
 """Characters of a token, in the mean of a long text: texts of any language have fewer."""
@@ -77,12 +78,14 @@ class RequestLimits:
         max_requests_per_agent: most requests of one agent being served at a time.
         max_skill_sets: most registered skill sets; each keeps its prompt in memory.
         accept_plans: take plans that were written by hand and come with their requests.
+        rates: how often agents may ask, and what worth they may claim.
     """
 
     max_requests: int = 256
     max_requests_per_agent: int = 16
     max_skill_sets: int = 64
     accept_plans: bool = False
+    rates: AgentRates = field(default_factory=AgentRates)
 
 
 MOST_AGENTS = 4096
@@ -115,10 +118,12 @@ class RequestGate:
 
     Args:
         limits: when to refuse.
+        clock: of the limits of rates; None: there are none.
     """
 
-    def __init__(self, limits: RequestLimits) -> None:
+    def __init__(self, limits: RequestLimits, clock: Clock | None = None) -> None:
         self.limits = limits
+        self._budgets = AgentBudgets(limits.rates, clock)
         self._lock = threading.Lock()
         self._requests: dict[str, Request] = {}  # being served
         self._waiting: set[str] = set()  # admitted, without a step
@@ -182,15 +187,23 @@ class RequestGate:
         """
         with self._lock:
             problem, displaced = self._problem(request), None
+            known = request.agent in self._known
             if problem is None and not must:
+                request = self._budgets.bounded(request, known)
                 problem, displaced = self._find_place(request)
             if problem is not None and not must:
                 raise problem
+            if not must:
+                self._budgets.charge(request, known)
             self._requests[request.request_id] = request
             if displaced is not None:
                 self._waiting.discard(displaced)
                 self._displaced.add(displaced)
             return displaced
+
+    def as_let_in(self, request: Request) -> Request:
+        """Return a request that was let in as it counts: its worth may be bounded."""
+        return self._requests.get(request.request_id, request)
 
     def waits(self, request_id: str) -> None:
         """Record that a request was admitted: it can be displaced until it begins."""
@@ -244,7 +257,7 @@ class RequestGate:
                 ErrorCode.AGENT_LIMIT,
                 f"{_served(its_own, f' of {quoted(agent)}')}, the most allowed for one agent",
             )
-        return None
+        return self._budgets.problem(agent, agent in self._known)
 
     def _find_place(self, request: Request) -> tuple[Rejected | None, str | None]:
         """Return why there is no place for a request, and the id of the one that it displaces."""

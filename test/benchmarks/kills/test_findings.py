@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from timely_llm.benchmarks.kills.findings import KNOWN, Logs, codes, faults, late_apart, table
+from timely_llm.benchmarks.kills.findings import KNOWN, codes, faults, late_apart, table
+from timely_llm.benchmarks.kills.lives import Logs
 from timely_llm.core.events.probe_events import (
     AcceptedEvent,
     KillEvent,
@@ -140,7 +141,7 @@ def test_what_a_new_dispatcher_takes_over_may_begin_in_the_midst() -> None:
     logs = replace(NOTHING, kills=KILLED, listener=listener)
     assert not faults(logs)
     rows = {row["what"]: row["number"] for row in table(logs)}
-    assert rows["requests that a new dispatcher took over and ended"] == 1
+    assert rows["requests that went on in the next life and ended"] == 1
 
 
 def test_what_a_server_still_has_must_be_taken_over() -> None:
@@ -200,8 +201,8 @@ def test_outcomes_are_counted() -> None:
     rows = {row["what"]: row["number"] for row in table(logs)}
     assert rows["dispatcher killed"] == 1
     for outcome in (
-        "served whole", "served whole, after another server had it", "continued at another server",
-        "ended with EXPIRED", "lost with the dispatcher",
+        "served whole", "served whole, after another server had it", "ended with EXPIRED",
+        "continued at another server or in its next life", "lost with the process that was asked",
     ):  # fmt: skip
         assert rows[f"plans {outcome}"] == 1
     assert codes(logs) == [("EXPIRED: nothing in * s for *", 1)]

@@ -23,6 +23,15 @@ def test_each_process_is_back_before_its_next_kill(count: int, dispatcher: int, 
         assert all(one.at_s + one.for_s <= kills.duration_s(len(SERVERS)) for one in mine)
 
 
+def test_a_server_with_a_journal_is_killed_alone_and_only_by_sigkill() -> None:
+    kills = Kills(20, journal=True, seed=3)
+    made = schedule(kills, ())
+    assert {(one.process, one.kind) for one in made} == {(kills.face, "killed")}
+    assert len(made) == 20
+    assert all(a.at_s + a.for_s < b.at_s for a, b in pairwise(made))
+    assert made[-1].at_s + made[-1].for_s <= kills.duration_s(0)
+
+
 def test_a_seed_gives_the_same_kills_and_another_one_others() -> None:
     one, same, other = (schedule(Kills(10, 2, seed=seed), SERVERS) for seed in (1, 1, 2))
     assert one == same != other

@@ -319,7 +319,7 @@ def test_a_full_server_goes_on_with_its_requests_and_its_skill_sets(tmp_path: Pa
         server.wait_ready(10)
         if skill_set:
             server.skill_sets.register(skill_set).result(10)
-        made.attach(server)
+        made.attach(server, 0.0)
         return server, journal
 
     first, journal = serve(YAML)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from timely_llm.benchmarks.kills.lives import Events, Fault, Lives, Logs, name_of, of_kind
+from timely_llm.benchmarks.kills.restarts import pauses, unended, unneeded
 from timely_llm.benchmarks.kills.schedule import DISPATCHER
 from timely_llm.core.events.probe_events import (
     AcceptedEvent,
@@ -16,7 +16,6 @@ from timely_llm.core.events.probe_events import (
     ProbeFailedEvent,
     ServingEvent,
 )
-from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import (
     AnsweredEvent,
     AskEvent,
@@ -54,64 +53,6 @@ TAKEN = "what servers have is taken over"
 TIMED = frozenset({BOUNDED, KNOWN, TAKEN})
 """Rules about time: processes that wait for a processor break them too."""
 
-Events = Sequence[RunEvent]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something that must not happen.
-
-    Attributes:
-        check: which rule is broken.
-        evidence: what shows it.
-    """
-
-    check: str
-    evidence: str
-
-
-@dataclass(frozen=True)
-class Logs:
-    """What the processes of a run have written.
-
-    Attributes:
-        kills: what was done to processes.
-        listener: what the dispatcher published, and what was served at the end.
-        robots, people: what clients saw and did.
-        servers: what servers did, by the name of a life.
-        said: lines that processes printed, by the name of a life.
-    """
-
-    kills: Events
-    listener: Events
-    robots: Events
-    people: Events
-    servers: Mapping[str, Events]
-    said: Mapping[str, Sequence[str]]
-
-
-class Lives:
-    """The lives of the dispatcher, and when each ended."""
-
-    def __init__(self, kills: Events) -> None:
-        mine = [e for e in kills if isinstance(e, KillEvent) and e.process == DISPATCHER]
-        self._begun_s = [e.t for e in mine if e.kind == "started"]
-        self.harmed_s = [e.t for e in mine if e.kind in ("killed", "stopped", "died")]
-        self._ended = sum(e.kind in ("killed", "died") for e in mine)
-
-    def at(self, t: float) -> int:
-        """Return the number of the life that published what came at a time; the first is 0."""
-        return max(bisect.bisect_right(self._begun_s, t) - 1, 0)
-
-    def ended(self, life: int) -> bool:
-        """Return whether a life ended during the run."""
-        return life < self._ended
-
-    def since_harm_s(self, t: float) -> float:
-        """Return the seconds since the dispatcher was last killed or stopped."""
-        before = bisect.bisect_right(self.harmed_s, t)
-        return t - self.harmed_s[before - 1] if before else float("inf")
-
 
 def faults(logs: Logs) -> list[Fault]:
     """Return all that must not have happened."""
@@ -131,9 +72,11 @@ def faults(logs: Logs) -> list[Fault]:
         *_results(logs.listener, lives),
         *_takeovers(logs),
         *_served(logs.listener),
+        *unended(logs, lives),
+        *unneeded(logs, lives),
         *(
             Fault("a result has what was published", e.words)
-            for e in _of(logs.listener, ProbeFailedEvent)
+            for e in of_kind(logs.listener, ProbeFailedEvent)
         ),
         *_processes(logs),
     ]
@@ -150,14 +93,10 @@ def late_apart(found: Sequence[Fault], starved: bool) -> tuple[Sequence[Fault], 
     return [one for one in found if one not in late], late
 
 
-def _of(events: Events, kind: type[Any]) -> Iterator[Any]:
-    return (event for event in events if isinstance(event, kind))
-
-
 def _ends(events: Events, asked: type[Any], ended: type[Any]) -> Iterator[Fault]:
     """Each request of a client has one end."""
-    ends = Counter(e.id for e in _of(events, ended))
-    for event in _of(events, asked):
+    ends = Counter(e.id for e in of_kind(events, ended))
+    for event in of_kind(events, asked):
         if ends[event.id] != 1:
             yield Fault("each request ends once", f"{event.id} has {ends[event.id]} ends")
 
@@ -180,7 +119,7 @@ def _silences(events: Events, asked: type[Any], ended: type[Any]) -> Iterator[Fa
 
 def _reasons(events: Events) -> Iterator[Fault]:
     """An error has a sentence."""
-    for event in (*_of(events, DoneEvent), *_of(events, AnsweredEvent)):
+    for event in (*of_kind(events, DoneEvent), *of_kind(events, AnsweredEvent)):
         if event.error_code and not event.error_msg:
             evidence = f"{event.id} ended with {ErrorCode(event.error_code).name} and no sentence"
             yield Fault("an error says why", evidence)
@@ -190,7 +129,7 @@ def _reasons(events: Events) -> Iterator[Fault]:
 
 def _losses(events: Events, lives: Lives) -> Iterator[Fault]:
     """A client loses its dispatcher soon after that dies, and at no other time."""
-    for event in (*_of(events, DoneEvent), *_of(events, AnsweredEvent)):
+    for event in (*of_kind(events, DoneEvent), *of_kind(events, AnsweredEvent)):
         if is_lost(event) and not lives.since_harm_s(event.t) <= KNOWN_S + _away_s(event):
             evidence = f"{event.id}, {lives.since_harm_s(event.t):.1f} s later: {event.error_msg}"
             yield Fault(KNOWN, evidence)
@@ -208,27 +147,25 @@ def is_lost(event: Any) -> bool:
 
 def _executions(events: Events) -> Iterator[Fault]:
     """No segment is executed twice, and none of an older plan after a newer one."""
-    begun = Counter((e.id, e.epoch, e.index) for e in _of(events, StartEvent))
+    begun = Counter((e.id, e.epoch, e.index) for e in of_kind(events, StartEvent))
     for place, times in begun.items():
         if times > 1:
-            yield Fault("no segment is executed twice", f"{_name(*place)} was begun {times} times")
+            yield Fault(
+                "no segment is executed twice", f"{name_of(*place)} was begun {times} times"
+            )
     newest: dict[str, int] = {}
-    for event in _of(events, StartEvent):
+    for event in of_kind(events, StartEvent):
         if event.epoch < newest.get(event.id, 0):
-            evidence = f"{_name(event.id, event.epoch, event.index)} after {newest[event.id]}"
+            evidence = f"{name_of(event.id, event.epoch, event.index)} after {newest[event.id]}"
             yield Fault("no plan is executed after a newer one", evidence)
         newest[event.id] = max(event.epoch, newest.get(event.id, 0))
 
 
-def _name(key: str, epoch: int, index: int) -> str:
-    return f"segment {index} of epoch {epoch} of {key}"
-
-
 def _unreadable(events: Events) -> Iterator[Fault]:
     """Segments can be read, and the whole plan is that of the segments."""
-    for event in _of(events, FailEvent):
+    for event in of_kind(events, FailEvent):
         if UNREADABLE.search(event.reason):
-            where = _name(event.id, event.epoch, event.index)
+            where = name_of(event.id, event.epoch, event.index)
             yield Fault("robots can read their segments", f"{where}: {event.reason}")
 
 
@@ -236,11 +173,11 @@ def _segments(events: Events, lives: Lives) -> Iterator[Fault]:
     """The segments of an epoch are published in order, without gaps, and no older epoch's later.
 
     What a new dispatcher publishes first may be in the midst of an epoch: it has taken it over, or
-    the probe did not hear it yet.
+    the probe did not hear it yet. What a server with a journal publishes first may be known.
     """
     last: dict[str, tuple[int, int, int, bool]] = {}
-    for event in _of(events, ReceiveEvent):
-        life, where = lives.at(event.t), _name(event.id, event.epoch, event.index)
+    for event in of_kind(events, ReceiveEvent):
+        life, where = lives.at(event.t), name_of(event.id, event.epoch, event.index)
         life_before, epoch, index, final = last.get(event.id, (-1, -1, -1, False))
         last[event.id] = life, max(event.epoch, epoch), event.index, event.final
         if event.epoch < epoch:
@@ -250,7 +187,7 @@ def _segments(events: Events, lives: Lives) -> Iterator[Fault]:
         again = event.epoch == epoch and event.index == index and event.final and not final
         if event.index == expected or again:
             continue
-        if life != life_before and event.index > expected:
+        if life != life_before and (lives.journal or event.index > expected):
             continue
         yield Fault("segments come in order", f"{where}, expected {expected} (life {life})")
 
@@ -258,7 +195,7 @@ def _segments(events: Events, lives: Lives) -> Iterator[Fault]:
 def _tokens(events: Events, lives: Lives) -> Iterator[Fault]:
     """The tokens of an answer are published in order and without gaps."""
     last: dict[str, tuple[int, int]] = {}
-    for event in _of(events, HeardEvent):
+    for event in of_kind(events, HeardEvent):
         life = lives.at(event.t)
         life_before, index = last.get(event.id, (-1, -1))
         last[event.id] = life, event.index
@@ -307,14 +244,14 @@ def _results(events: Events, lives: Lives) -> Iterator[Fault]:
 def _takeovers(logs: Logs) -> Iterator[Fault]:
     """A request is lost with its dispatcher only if no server has it or its result."""
     gone_s = _gone_s(logs.kills)
-    stopped_s = [(e.process, e.t) for e in _of(logs.kills, KillEvent) if e.kind == "stopped"]
+    stopped_s = [(e.process, e.t) for e in of_kind(logs.kills, KillEvent) if e.kind == "stopped"]
     had: defaultdict[str, list[tuple[str, float]]] = defaultdict(list)
     for life, events in logs.servers.items():
-        ended = {event.id for event in _of(events, EndEvent) if event.code == "canceled"}
-        for event in _of(events, PlanRequestEvent):
+        ended = {event.id for event in of_kind(events, EndEvent) if event.code == "canceled"}
+        for event in of_kind(events, PlanRequestEvent):
             if event.id not in ended:  # else its robot executes it, and no server has it
                 had[event.id].append((life, event.t))
-    for lost in _of(logs.robots, DoneEvent):
+    for lost in of_kind(logs.robots, DoneEvent):
         if not is_lost(lost) or not _away_s(lost):
             continue
         for life, begun_s in had[lost.id]:
@@ -328,7 +265,7 @@ def _gone_s(kills: Events) -> dict[str, float]:
     """Return when each life of a process ended."""
     lives: Counter[str] = Counter()
     gone: dict[str, float] = {}
-    for event in _of(kills, KillEvent):
+    for event in of_kind(kills, KillEvent):
         if event.kind == "started":
             lives[event.process] += 1
         elif event.kind in ("killed", "died"):
@@ -338,14 +275,14 @@ def _gone_s(kills: Events) -> dict[str, float]:
 
 def _served(events: Events) -> Iterator[Fault]:
     """At the end, nothing is served."""
-    for event in _of(events, ServingEvent):
+    for event in of_kind(events, ServingEvent):
         if event.ids:
             yield Fault("nothing is served at the end", f"{event.server}: {', '.join(event.ids)}")
 
 
 def _processes(logs: Logs) -> Iterator[Fault]:
     """No process dies by itself or logs a fault."""
-    for event in _of(logs.kills, KillEvent):
+    for event in of_kind(logs.kills, KillEvent):
         if event.kind == "died":
             yield Fault("no process dies by itself", event.words)
     for name, lines in logs.said.items():
@@ -363,8 +300,8 @@ def table(logs: Logs) -> list[dict[str, Any]]:
     rows = [*_kills(logs.kills), *_outcomes("plan", logs.robots, DoneEvent, logs)]
     rows += _outcomes("answer", logs.people, AnsweredEvent, logs)
     lives = Lives(logs.kills)
-    accepted = {e.id: lives.at(e.t) for e in _of(logs.listener, AcceptedEvent)}
-    ends = [(e.id, lives.at(e.t)) for e in _of(logs.listener, EndEvent)]
+    accepted = {e.id: lives.at(e.t) for e in of_kind(logs.listener, AcceptedEvent)}
+    ends = [(e.id, lives.at(e.t)) for e in of_kind(logs.listener, EndEvent)]
     taken = {key for key, life in ends if key in accepted and life > accepted[key]}
     lost = [e for e in (*logs.robots, *logs.people)
             if isinstance(e, (DoneEvent, AnsweredEvent)) and is_lost(e)]  # fmt: skip
@@ -372,9 +309,10 @@ def table(logs: Logs) -> list[dict[str, Any]]:
     begun = [e for e in logs.robots if isinstance(e, StartEvent)]
     turns = [e for e in logs.people if isinstance(e, QuestionEvent) and e.turn]
     numbers: list[tuple[str, Any]] = [
-        ("requests that a new dispatcher took over and ended", len(taken)),
-        ("longest time from a dispatcher's death to its clients' knowledge, s",
+        ("requests that went on in the next life and ended", len(taken)),
+        ("longest time from a death to its clients' knowledge, s",
          round(max(fast, default=0.0), 1)),
+        *pauses(logs, lives),
         ("segments executed", len(begun)),
         ("epochs executed beyond the first", len({(e.id, e.epoch) for e in begun if e.epoch})),
         ("tokens heard", sum(isinstance(e, HeardEvent) for e in logs.people)),
@@ -391,8 +329,8 @@ def _row(what: str, number: Any) -> dict[str, Any]:
 def _kills(kills: Events) -> list[dict[str, Any]]:
     harm = ("killed", "stopped", "deactivated", "died")
     counts = Counter(
-        ("dispatcher" if e.process == DISPATCHER else "servers", e.kind)
-        for e in _of(kills, KillEvent)
+        (e.process if e.process == DISPATCHER else "servers", e.kind)
+        for e in of_kind(kills, KillEvent)
         if e.kind in harm
     )
     return [_row(f"{who} {kind}", number) for (who, kind), number in sorted(counts.items())]
@@ -400,9 +338,9 @@ def _kills(kills: Events) -> list[dict[str, Any]]:
 
 def _outcomes(what: str, events: Events, ended: type[Any], logs: Logs) -> list[dict[str, Any]]:
     """Return what became of plans or answers, as rows."""
-    asked, made = _lives_of(logs.servers)
+    asked, made = _livesof_kind(logs.servers)
     counts: Counter[str] = Counter()
-    for event in _of(events, ended):
+    for event in of_kind(events, ended):
         counts[_outcome(event, asked[event.id], made[event.id])] += 1
     return [_row(f"{what}s {outcome}", number) for outcome, number in counts.most_common()]
 
@@ -410,17 +348,17 @@ def _outcomes(what: str, events: Events, ended: type[Any], logs: Logs) -> list[d
 def _outcome(event: Any, asked: set[str], made: set[str]) -> str:
     """Return in a few words what became of a request."""
     if is_lost(event):
-        return "lost with the dispatcher"
+        return "lost with the process that was asked"
     if event.outcome in ("finished", "answered"):
         if len(made) > 1:
-            return "continued at another server"
+            return "continued at another server or in its next life"
         return "served whole" if len(asked) < 2 else "served whole, after another server had it"
     if event.outcome == "failed":
         return "that failed after their request had ended"
     return f"ended with {ErrorCode(event.error_code).name}" if event.error_code else event.outcome
 
 
-def _lives_of(
+def _livesof_kind(
     servers: Mapping[str, Events],
 ) -> tuple[Mapping[str, set[str]], Mapping[str, set[str]]]:
     """Return by request the lives of servers that had it, and those that made a part of it."""
@@ -438,7 +376,7 @@ def _lives_of(
 def codes(logs: Logs) -> Sequence[tuple[str, int]]:
     """Return the sentences with which requests were refused or ended, and how often each came."""
     counts: Counter[str] = Counter()
-    for event in (*_of(logs.robots, DoneEvent), *_of(logs.people, AnsweredEvent)):
+    for event in (*of_kind(logs.robots, DoneEvent), *of_kind(logs.people, AnsweredEvent)):
         if event.error_code and not is_lost(event) and event.outcome != "canceled":
             name = ErrorCode(event.error_code).name
             words = re.sub(r"'[^']*'|\d+(\.\d+)?", "*", event.error_msg)

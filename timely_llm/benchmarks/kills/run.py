@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from timely_llm.benchmarks.kills.findings import Fault, Logs, faults, late_apart, table
+from timely_llm.benchmarks.kills.findings import faults, late_apart, table
+from timely_llm.benchmarks.kills.lives import Fault, Logs
 from timely_llm.benchmarks.kills.machine import Machine
 from timely_llm.benchmarks.kills.schedule import Kill, Kills, schedule
 from timely_llm.benchmarks.kills.site import Site
@@ -32,7 +33,7 @@ Progress = Callable[[float, float], None]
 FOLLOWERS = 4
 """One robot of this number follows its plan by topics, also after the dispatcher has died."""
 WARM_S = 60.0
-"""Seconds of a life of the dispatcher after which its memory should not grow any more."""
+"""Seconds of a life after which its memory should not grow any more."""
 SAMPLE_S = 1.0
 CALM_S = 15.0
 """Seconds in which clients still ask after the last kill."""
@@ -64,7 +65,7 @@ def run(
     progress: Progress = lambda done_s, all_s: None,
     domain: int | None = None,
 ) -> KillsOutcome:
-    """Run servers, a dispatcher, robots and people, and kill the former at random moments.
+    """Run servers, robots and people, and kill the former at random moments.
 
     Args:
         kills: what is run.
@@ -80,7 +81,7 @@ def run(
     environment = {**local_environment(domain or random_domain()), MARK: mark}
     event_log, machine = FileEventLog(folder / "kills.jsonl"), Machine()
     with Interrupts() as interrupts, Children(interrupts) as children:
-        site = Site(children, environment, folder, event_log, kills.hedge)
+        site = Site(children, environment, folder, event_log, kills.hedge, kills.journal)
         _work(kills, site, children, interrupts, environment, folder, event_log, machine, progress)
     event_log.close()
     logs = _logs(folder)
@@ -99,13 +100,15 @@ def _work(
     duration_s = kills.duration_s(len(site.servers)) + CALM_S
     site.begin()
     following = max(kills.robots // FOLLOWERS, 1)
+    if kills.journal:  # goals of actions end with a server; the others are the rule here
+        following = max(kills.robots - following, 1)
     shared = {"duration_s": duration_s, "seed": kills.seed}
     bursts_per_s = kills.robots / 32
     probe = children.start(
         "probe",
         ros_command(KILLS_PROBE, shared | {
-            "robots": following, "servers": [f"/{name}/plan_server" for name in site.servers],
-            "folder": str(folder),
+            "robots": following, "folder": str(folder), "face": site.face,
+            "servers": [f"/{name}/plan_server" for name in site.servers] or [""],
         }),
         environment, folder / "probe.log",
     )  # fmt: skip
@@ -183,10 +186,10 @@ def _logs(folder: Path) -> Logs:
 
 
 def _memory(site: Site) -> list[dict[str, Any]]:
-    """Return the memory of the dispatcher's longest life: when it was warm, and at its end."""
+    """Return the memory of the longest life of what clients ask, when warm and at its end."""
     longest = max(site.memory, key=len)
     warm = [megabytes for age_s, megabytes in longest if age_s >= WARM_S] or [longest[-1][1]]
-    lives = f"the dispatcher's longest life of {len(site.memory)}, {longest[-1][0]:.0f} s"
+    lives = f"the {site.face}'s longest life of {len(site.memory)}, {longest[-1][0]:.0f} s"
     return [
         {"what": f"megabytes in {lives}: after {WARM_S:g} s", "number": round(warm[0], 1)},
         {"what": "megabytes at its end", "number": round(longest[-1][1], 1)},

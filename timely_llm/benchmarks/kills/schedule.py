@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,11 @@ AWAY_S = {"killed": (0.1, 4.0), "stopped": (3.0, 6.0), "deactivated": (1.0, 5.0)
 """Least and most seconds until a process is started again, continued, or activated."""
 DISPATCHER_SHARE = 0.6
 """Share of the run in which the dispatcher is killed: its last life shows what it keeps."""
-DISPATCHER = "dispatcher"
+DISPATCHER, SERVER = "dispatcher", "server"
+FACES = (DISPATCHER, SERVER)
+"""Names of the process that clients ask: a dispatcher, or one server with a recovery journal."""
+JOURNAL_SLOT_S = 15.0
+"""Mean time between two kills of a server with a recovery journal, seconds."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Kills:
         robots, people: clients.
         seed: of all random choices.
         hedge: the dispatcher asks two servers for urgent plans.
+        journal: there is one server with a recovery journal and no dispatcher, and all kills are
+            by SIGKILL.
     """
 
     kills: int = 100
@@ -55,9 +61,17 @@ class Kills:
     people: int = 8
     seed: int = 0
     hedge: bool = False
+    journal: bool = False
+
+    @property
+    def face(self) -> str:
+        """Return the name of the process that clients ask."""
+        return SERVER if self.journal else DISPATCHER
 
     def duration_s(self, servers: int) -> float:
         """Return the seconds in which processes are killed."""
+        if self.journal:
+            return JOURNAL_SLOT_S * max(self.kills, 1)
         of_servers = SLOT_S * -(-self.kills // servers)
         return max(of_servers, SLOT_S * self.dispatcher_kills / DISPATCHER_SHARE, SLOT_S)
 
@@ -70,6 +84,8 @@ def schedule(kills: Kills, servers: Sequence[str]) -> list[Kill]:
     """
     rng = np.random.default_rng(kills.seed)
     whole_s = kills.duration_s(len(servers))
+    if kills.journal:
+        return _of_process(SERVER, kills.kills, whole_s, rng, {"killed": 1.0})
     made: list[Kill] = []
     for place, name in enumerate(servers):
         count = kills.kills // len(servers) + (place < kills.kills % len(servers))
@@ -78,11 +94,14 @@ def schedule(kills: Kills, servers: Sequence[str]) -> list[Kill]:
     return sorted(made, key=lambda one: one.at_s)
 
 
-def _of_process(name: str, count: int, whole_s: float, rng: np.random.Generator) -> list[Kill]:
+def _of_process(
+    name: str, count: int, whole_s: float, rng: np.random.Generator,
+    shares: Mapping[str, float] = SHARES,
+) -> list[Kill]:  # fmt: skip
     slot_s = whole_s / max(count, 1)
     made = []
     for place in range(count):
-        kind = str(rng.choice(list(SHARES), p=list(SHARES.values())))
+        kind = str(rng.choice(list(shares), p=list(shares.values())))
         at_s = slot_s * (place + rng.uniform(0.0, REACH))
         made.append(Kill(at_s, name, kind, float(rng.uniform(*AWAY_S[kind]))))
     return made

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from timely_llm.benchmarks.kills.schedule import DISPATCHER
+from timely_llm.benchmarks.kills.schedule import SERVER as JOURNAL_SERVER
 from timely_llm.core.events.log import FileEventLog
 from timely_llm.core.events.probe_events import KillEvent
 from timely_llm.processes.children import Child, Children
@@ -27,7 +28,7 @@ MEGABYTE = 1e6
 
 
 class Site:
-    """Three servers of unlike paces, and a dispatcher.
+    """Three servers of unlike paces and a dispatcher, or one server with a recovery journal.
 
     Args:
         children: start the processes.
@@ -35,21 +36,24 @@ class Site:
         folder: gets the logs of each life of each process.
         event_log: takes what is done to the processes.
         hedge: the dispatcher asks two servers for urgent plans.
+        journal: there is one server with a recovery journal.
 
     Attributes:
         lives: number of lives of each process so far.
-        memory: of each life of the dispatcher, pairs of its age, seconds, and its size, megabytes.
+        face: name of the process that clients ask.
+        memory: of each life of that process, pairs of its age, seconds, and its size, megabytes.
     """
 
     def __init__(
         self, children: Children, environment: Mapping[str, str], folder: Path,
-        event_log: FileEventLog, hedge: bool = False,
+        event_log: FileEventLog, hedge: bool = False, journal: bool = False,
     ) -> None:  # fmt: skip
         self._children = children
         self._environment = environment
         self._folder = folder
         self._event_log = event_log
         self._hedge = hedge
+        self.face = JOURNAL_SERVER if journal else DISPATCHER
         self._running: dict[str, Child] = {}
         self._began_s = 0.0
         self.lives: dict[str, int] = {}
@@ -57,7 +61,9 @@ class Site:
 
     @property
     def servers(self) -> Sequence[str]:
-        """The names of the servers, which are also their namespaces."""
+        """The names of the servers behind a dispatcher, which are also their namespaces."""
+        if self.face == JOURNAL_SERVER:
+            return []
         return [f"s{place}" for place, _ in enumerate(PACES, 1)]
 
     def begin(self) -> None:
@@ -66,7 +72,7 @@ class Site:
         Raises:
             ProcessError: one could not be started.
         """
-        for name in (*self.servers, DISPATCHER):
+        for name in (*self.servers, self.face):
             self.start(name)
 
     def start(self, name: str) -> None:
@@ -77,7 +83,7 @@ class Site:
         self._running[name] = self._children.start(
             what, self._command(name, life), self._environment, log
         )
-        if name == DISPATCHER:
+        if name == self.face:
             self._began_s = time.monotonic()
             self.memory.append([])
 
@@ -97,15 +103,15 @@ class Site:
             child.send(signal.SIGSTOP if kind == "stopped" else signal.SIGCONT)
 
     def look(self) -> None:
-        """Start processes again that died by themselves, and measure the dispatcher."""
+        """Start processes again that died by themselves, and measure the process of the clients."""
         for name, child in list(self._running.items()):
             if child.status is not None:
                 self._note(name, "died", child.obituary())
                 self.start(name)
-        dispatcher = self._running.get(DISPATCHER)
-        if dispatcher is not None:
+        face = self._running.get(self.face)
+        if face is not None:
             try:
-                bytes_used = psutil.Process(dispatcher.pid).memory_info().rss
+                bytes_used = psutil.Process(face.pid).memory_info().rss
             except psutil.NoSuchProcess:
                 return
             self.memory[-1].append((time.monotonic() - self._began_s, bytes_used / MEGABYTE))
@@ -116,8 +122,13 @@ class Site:
     def _command(self, name: str, life: int) -> list[str]:
         if name == DISPATCHER:
             return ros_command(DISPATCHER_COMMAND, {**TIMEOUTS, "hedge": self._hedge})
+        alone = name == JOURNAL_SERVER
         parameters: dict[str, Any] = {
-            **TIMEOUTS, "engine": "simulated", "pace": PACES[self.servers.index(name)],
+            **TIMEOUTS, "engine": "simulated",
+            "pace": PACES[0 if alone else self.servers.index(name)],
             "answer_timeout_s": ANSWER_S, "event_log": str(self._folder / f"{name}-{life}.jsonl"),
         }  # fmt: skip
+        if alone:
+            journal = str(self._folder / "recovery_journal")
+            return ros_command(SERVER, {**parameters, "recovery_journal": journal})
         return [*ros_command(SERVER, parameters), *in_namespace(name)]

@@ -20,7 +20,8 @@ class PlanClientError(TimelyError):
 
     Attributes:
         code: the server's reason.
-        retry_after_s: with BUSY, seconds after which the same request may be taken; else 0.
+        retry_after_s: seconds after which the same request may be taken, with BUSY or AGENT_LIMIT;
+            0: nothing is known.
         calls: the calls of skills that `execute` had made.
     """
 

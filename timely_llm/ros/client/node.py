@@ -117,7 +117,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._held: deque[ExecutionReport] = deque(maxlen=MOST_HELD)
         self._followed: set[str] = set()  # requests that other clients made
         self._goals: dict[str, SentGoal] = {}  # open ones
-        self.stopped = False
+        self.stopped = self._renewed = False
         self._reported_s = -math.inf
         self._context = Context()
         check_security(())
@@ -161,7 +161,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._list: Any = self._node.create_client(srv.ListRequests, f"{server}/list_requests")
         self.inquiries = Inquiries(results, self._listener_of, self.server)
         # Made last: readers become known in order, so a server that answers it knows the others.
-        self.watch = ServerWatch(self._node, server, self.inquiries.hurry)
+        self.watch = ServerWatch(self._node, server, self._on_news)
 
     def post(self, work: Callable[[], None]) -> None:
         """Run a function in `spin`; from any thread."""
@@ -229,6 +229,15 @@ class RequestNode(ABC, Generic[AnyListener]):
         """Ask how a request ended; return whether there is a server to ask."""
         return self._action.ask_result(request_id, answered)
 
+    def _on_news(self) -> None:
+        self.inquiries.hurry()
+        self._renewed = True
+
+    def renewed(self) -> bool:
+        """Return once whether another server may have taken the place of the last one."""
+        renewed, self._renewed = self._renewed, False
+        return renewed
+
     def tick(self) -> str:
         """Do periodic work; if the server is lost, say why, once.
 
@@ -265,6 +274,13 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._followed = {one for one in self._followed if self._listener_of(one) is not None}
         self._followed.add(request_id)
         self.inquiries.open(request_id, followed=True)
+
+    def take_up(self, request_id: str) -> None:
+        """Follow a request of this client that another server has now: its goal is void."""
+        goal = self._goals.pop(request_id, None)
+        if goal is not None:
+            goal.abandon()
+        self.follow(request_id)
 
     def ask_running(self, answered: Future[Any]) -> bool:
         """Ask for the requests being served; return whether there is a server to ask."""

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from timely_llm import msg, srv
-from timely_llm.core.arguments import kind, text
+from timely_llm.core.arguments import kind, seconds, text
 from timely_llm.core.errors import RequestError, SkillFailed, TimelyError
-from timely_llm.core.request import PlanRequest, PlanResult, check_name
+from timely_llm.core.request import ExecutionReport, PlanRequest, PlanResult, check_name
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.robots.client.call_log import CallLog
 from timely_llm.robots.client.execution import Executed, MadeCall, Progress
@@ -33,6 +33,7 @@ from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import ClientNode
 from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
+from timely_llm.ros.client.taking_up import TakingUp
 
 if TYPE_CHECKING:  # its import takes a while, and only an execution needs it
     from timely_llm.skills.skill_set import SkillSet
@@ -62,6 +63,8 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
             this client are seconds of the wall.
         key_file: file with the robot's key, which signs what this client sends; None: nothing is
             signed.
+        recovery_s: longest pause of a plan while its server is gone, seconds, if that one has
+            a recovery journal or is a dispatcher; 0: the plan ends with `ServerLost`.
 
     Raises:
         PlanClientError: ROS cannot use these names, or the key cannot be used.
@@ -81,9 +84,11 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         domain: int | None = None,
         use_sim_time: bool = False,
         key_file: str | Path | None = None,
+        recovery_s: float = 30.0,
     ) -> None:
         try:
             check_name("skill_set", skill_set)
+            self._recovery_s = seconds("recovery_s", recovery_s)
         except RequestError as error:
             raise PlanClientError(str(error)) from error
         self._skill_set = skill_set
@@ -91,6 +96,25 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
             agent, server, namespace, alive_period_s=alive_period_s, find_s=find_s, domain=domain,
             use_sim_time=use_sim_time, key_file=key_file,
         )  # fmt: skip
+
+    def _begin(self) -> None:
+        self._taking_up = TakingUp(self._node, self._recovery_s)
+
+    def _on_news(self, tasks: Sequence[PlanTask]) -> None:
+        if self._node.watch.resumes:
+            reason = f"the server {self._node.server} was started anew and does not answer"
+            self._taking_up.keep(tasks, reason)
+
+    def _on_loss(self, tasks: Sequence[PlanTask], reason: str) -> None:
+        self._taking_up.keep(tasks, reason)
+
+    def _tick(self, tasks: Sequence[PlanTask]) -> None:
+        self._taking_up.tick([task.request_id for task in tasks])
+
+    def report(self, report: ExecutionReport) -> None:
+        """Send a robot's report to the server; the next server gets it again."""
+        kind("the report", report, ExecutionReport)
+        self._do(lambda: self._taking_up.report(report))
 
     def submit(
         self,

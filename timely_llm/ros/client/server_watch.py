@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from rcl_interfaces.msg import ParameterType
@@ -17,7 +17,7 @@ from std_msgs.msg import UInt32
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import interface_number
 from timely_llm.ros.identity.messages import CHALLENGE
-from timely_llm.ros.interface_number import PARAMETER, SILENCE_S
+from timely_llm.ros.interface_number import PARAMETER, RESUMES, SILENCE_S
 
 GRACE_S = 0.4
 """Wait after a server's lease ran out, seconds: the client itself may have been stopped."""
@@ -119,13 +119,14 @@ class ServerWatch:
     Attributes:
         fits: the server answered, is not lost, and has the client's interface.
         challenge: of the server that answered last; empty: it checks no keys.
+        resumes: requests that are open at its end go on at the next server.
     """
 
     def __init__(self, node: Node, server: str, on_news: Callable[[], None]) -> None:
         self._node = node
         self._name = server
         self.server = node.resolve_service_name(server)
-        self.fits = False
+        self.fits = self.resumes = False
         self.challenge = ""
         self._on_news = on_news
         self._liveness = Liveness(self.server, SILENCE_S)
@@ -199,31 +200,32 @@ class ServerWatch:
         self._ask(there, answered)
         return True
 
-    def _ask(
-        self,
-        there: bool,
-        answered: Callable[[str], None],
-        names: Sequence[str] = (PARAMETER, CHALLENGE),
-    ) -> None:
+    def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
         while len(self._questions) >= MOST_QUESTIONS:
             self._client.remove_pending_request(self._questions.popleft())
-        asked = self._client.call_async(GetParameters.Request(names=names))
-        self._questions.append(asked)
 
-        def on_answer(future: Any) -> None:
-            answer = future.result()
-            if not answer.values and len(names) > 1:  # another release: it lacks one of them
-                self._ask(there, answered, names[:1])
-                return
+        def on_number(answer: GetParameters.Response) -> None:
             problem = interface_number.problem_of(self.server, _number_in(answer))
-            self.challenge = _challenge_in(answer)
             if there:
                 self._liveness.answered(time.monotonic())
-                self.fits = not problem
-            if there or problem:
+            if there and not problem:
+                self._ask_for([RESUMES, CHALLENGE], on_resumes)
+            elif there or problem:
+                self.fits = False
                 answered(problem)
 
-        asked.add_done_callback(on_answer)
+        def on_resumes(answer: GetParameters.Response) -> None:
+            values = answer.values  # empty: it lacks one of them
+            self.challenge = str(values[1].string_value) if values else ""
+            self.fits, self.resumes = True, any(value.bool_value for value in values)
+            answered("")
+
+        self._ask_for([PARAMETER], on_number)
+
+    def _ask_for(self, names: list[str], take: Callable[[GetParameters.Response], None]) -> None:
+        asked = self._client.call_async(GetParameters.Request(names=names))
+        self._questions.append(asked)
+        asked.add_done_callback(lambda future: take(future.result()))
 
     def lost(self) -> str:
         """Return why the server is lost, once; empty: it is not. Call it often."""
@@ -254,8 +256,3 @@ def _number_in(answer: GetParameters.Response) -> int | None:
     if values and values[0].type == ParameterType.PARAMETER_INTEGER:
         return int(values[0].integer_value)
     return None
-
-
-def _challenge_in(answer: GetParameters.Response) -> str:
-    """Return the challenge in an answer; empty: there is none."""
-    return str(answer.values[1].string_value) if len(answer.values) > 1 else ""

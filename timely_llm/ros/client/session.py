@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
@@ -122,6 +122,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             )
         except ConfigurationError as error:
             raise PlanClientError(str(error)) from error
+        self._begin()
         self._thread = threading.Thread(target=self._run, name="plan client", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -358,12 +359,28 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             self._node.report(ExecutionReport("", self.agent, ReportState.ALIVE, value=open_now))
 
     def _check_liveness(self) -> None:
+        if self._node.renewed():
+            self._on_news(list(self._tasks.values()))
         lost = self._node.tick()
         if lost:
             self._loss = lost
             self._losses += 1
-            for task in list(self._tasks.values()):
-                task.lose(lost)
+            self._on_loss(list(self._tasks.values()), lost)
+        self._tick(list(self._tasks.values()))
+
+    def _begin(self) -> None:
+        """Prepare for requests, before the client's thread runs."""
+
+    def _on_news(self, tasks: Sequence[Task]) -> None:
+        """Act on a server that may have taken the place of another one."""
+
+    def _tick(self, tasks: Sequence[Task]) -> None:
+        """Do periodic work for the open requests."""
+
+    def _on_loss(self, tasks: Sequence[Task], reason: str) -> None:
+        """Act on the end of the server: the goals of all open requests are void."""
+        for task in tasks:
+            task.lose(reason)
 
 
 def check_sampling(max_tokens: int, temperature: float, seed: int) -> tuple[int, float, int]:

@@ -13,11 +13,14 @@ from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.ros.parameters import NodeParameter
 from timely_llm.ros.server import setup
 from timely_llm.serving.limits import RequestLimits
+from timely_llm.serving.server.agent_budgets import agent_rates
 from timely_llm.serving.server.registration import read_apart
 from timely_llm.serving.sink import ServerSink
 
 _SHARED = (
     "max_tokens", "max_answer_tokens", "slo_classes", "max_requests_per_agent", "max_skill_sets",
+    "agent_requests_per_s", "agent_burst", "new_agents_requests_per_s", "new_agents_burst",
+    "agent_worth_per_min",
     "queue_timeout_s", "drain_timeout_s", "shutdown_drain_s", "stats_period_s", "autostart",
     "executor", "name_check_s", "diagnostics", "result_timeout_s", "max_results",
 )  # fmt: skip
@@ -75,7 +78,7 @@ def make_relay(
     """
     limits = RequestLimits(
         values["max_requests"], values["max_requests_per_agent"], values["max_skill_sets"],
-        accept_plans=True,
+        accept_plans=True, rates=agent_rates(values),
     )  # fmt: skip
     settings = DispatchSettings(
         name, limits, values["max_conversations"], values["queue_timeout_s"], values["silence_s"],

@@ -18,7 +18,7 @@ from timely_llm.ros.fleet.robot_node import RobotNode
 
 ASK_S = 1.0
 """Period of questions how the request ended, seconds."""
-PATIENCE_S = 3.0
+PATIENCE_S = 1.0
 """Longest time that a question is on its way, seconds."""
 LOST_S = 8.0
 """A request that a dispatcher does not know for this time is lost, seconds: it may take it over."""
@@ -121,6 +121,8 @@ class TopicSender:
         """Record that the server was lost: what it said meanwhile did not come."""
         self._away = True
         self._hope.away()
+        self._withdraw()  # its answer may never come
+        self._asked_s = -math.inf
 
     def tick(self) -> None:
         """Ask how the request ended, if that is due."""

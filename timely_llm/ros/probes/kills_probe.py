@@ -62,6 +62,7 @@ PARAMETERS = (
     NodeParameter("robots", 6, "robots that follow their plans by topics", 1, 512),
     NodeParameter("duration_s", 60.0, "seconds in which they ask for plans", 0.1, 1e6),
     NodeParameter("servers", [""], "full names of the servers behind the dispatcher"),
+    NodeParameter("face", "dispatcher", "name of the process that robots ask"),
     NodeParameter("folder", "", "folder of the event logs"),
     SEED,
     SERVER,
@@ -122,8 +123,8 @@ class KillsProbe(Guarded):
         self._heard = FileEventLog(folder / "listener.jsonl")
         self._kills = LogReader(folder / "kills.jsonl")
         server = self.resolve_service_name(values["server"])
-        self._names = {name.split("/")[1]: name for name in values["servers"]}
-        self._names["dispatcher"] = server
+        self._names = {name.split("/")[1]: name for name in values["servers"] if name}
+        self._names[values["face"]] = server
         self._listen(server)
         self._states = self._asking(ChangeState, "change_state")
         self._lists = self._asking(srv.ListRequests, "list_requests")

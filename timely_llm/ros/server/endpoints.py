@@ -12,7 +12,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from action_msgs.msg import GoalStatus
@@ -251,19 +251,23 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
             server.submit(self._request(message, request_id))
         except RequestError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
-            return self._refused(message, request_id, code, str(error))
+            again_s = error.retry_after_s if isinstance(error, Rejected) else 0.0
+            return self._refused(message, request_id, code, str(error), again_s)
         except Exception as error:  # the client waits for an answer
             sentence = self._guard.failed(error)
             return self._refused(message, request_id, ErrorCode.ENGINE_FAILED, sentence)
         return None
 
-    def _refused(self, message: Any, request_id: str, code: ErrorCode, reason: str) -> AnyResult:
+    def _refused(
+        self, message: Any, request_id: str, code: ErrorCode, reason: str, again_s: float = 0.0
+    ) -> AnyResult:
         """Publish and return the result of a refused request.
 
         Names that are too long are cut: results wait in memory for slow readers.
         """
         request_id, agent = (echoed(n, MAX_ID_CHARACTERS) for n in (request_id, message.agent))
         result = self._refusal(message, request_id, agent, code, reason)
+        result = replace(result, retry_after_s=again_s)
         self._publish_result(result)
         return result
 

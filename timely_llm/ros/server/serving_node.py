@@ -26,7 +26,7 @@ from timely_llm.identity.authenticator import authenticator_of
 from timely_llm.ros import qos
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.identity.messages import declare_challenge
-from timely_llm.ros.interface_number import declare_number
+from timely_llm.ros.interface_number import declare_number, declare_resumes
 from timely_llm.ros.parameters import NodeParameter, check_changes, declare, read
 from timely_llm.ros.process import POLL_S, executor_of, ros, spin, undisturbed
 from timely_llm.ros.server.claim import Claim
@@ -89,6 +89,8 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         self._problem = ""
         declare_number(self)
         self.values: dict[str, Any] = declare(self, self.TABLE)
+        # A dispatcher has no journal: it asks its servers for what an earlier one has left.
+        declare_resumes(self, bool(self.values.get("recovery_journal", "servers")))
         self.add_on_set_parameters_callback(self._on_set)
         authenticator = authenticator_of(
             self.values.get("agent_keys", ""), self.values.get("require_auth", False)

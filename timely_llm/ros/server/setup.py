@@ -71,6 +71,21 @@ CONFIGURED = (
     NodeParameter("max_requests", 256, "most requests served at a time", 1, 100_000),
     NodeParameter("max_requests_per_agent", 16, "most requests of one agent served at a time",
               1, 100_000),
+    NodeParameter("agent_requests_per_s", 0.0,
+                  "most requests of one agent a second, in the long run; 0: no limit, neither for"
+                  " one agent nor for new ones", 0.0, 1e6),
+    NodeParameter("agent_burst", 10, "with agent_requests_per_s: requests that an agent may send at"
+                  " once after a pause", 1, 100_000),
+    NodeParameter("new_agents_requests_per_s", 4.0,
+                  "with agent_requests_per_s: most requests a second of all agents together of"
+                  " which none has ended well; 0: no limit, and new names evade that of one agent",
+                  0.0, 1e6),
+    NodeParameter("new_agents_burst", 64,
+                  "with agent_requests_per_s: requests that all these agents together may send at"
+                  " once after a pause", 1, 100_000),
+    NodeParameter("agent_worth_per_min", 0.0,
+                  "worth above the default that one agent may claim in a minute; its further"
+                  " requests count with the default worth; 0: no limit", 0.0, 1e9),
     NodeParameter("refuse_when_busy", "people",
               "refuse requests that the engine cannot begin in time beside the others, with error"
               " code 18 and the seconds to wait: those of people and machines for answers, or all,"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.events.log import EventLog, NullEventLog
 from timely_llm.core.events.run_event import RunEvent
-from timely_llm.core.events.schema import AnswerEvent, ReplanEvent, ReportEvent
+from timely_llm.core.events.schema import AnswerEvent, EndEvent, ReplanEvent, ReportEvent
 from timely_llm.core.generation import Generation, PlanGeneration
 from timely_llm.core.request import (
     ErrorCode,
@@ -55,11 +55,15 @@ class JournalSink:
         self._generation: Callable[[str], Generation | None] = lambda _: None
         self._skill_set: Callable[[str], str] = lambda _: ""
 
-    def attach(self, server: Server) -> int:
+    def attach(self, server: Server, now: float) -> int:
         """Record the requests of a server from now on; its loop is made.
 
         The skill sets of the journal are registered, unless the server has one of that name. Then
         the requests of the journal go on; an answer that had begun ends.
+
+        Args:
+            server: serves from now on.
+            now: seconds on its clock.
 
         Returns:
             The number of requests that had not ended.
@@ -85,7 +89,10 @@ class JournalSink:
                     raise Rejected(ErrorCode.ENGINE_FAILED, refusal)
                 server.submit(one.request, must=True)
             except Rejected as error:
-                self.ended(one.request.refused(error.code, str(error)))
+                ended = one.request.refused(error.code, str(error))
+                code = error.code.name.lower()
+                self._event_log.write(EndEvent(now, ended.request_id, code, str(error), ended))
+                self.ended(ended)
         return len(saved)
 
     def _refusal(self, saved: SavedRequest) -> str:

@@ -70,7 +70,7 @@ class Server(LoopQuestions):
         read: Read = parse_skill_set,
         event_log: EventLog | None = None,
     ) -> None:
-        self._gate = RequestGate(limits or RequestLimits())
+        self._gate = RequestGate(limits or RequestLimits(), clock)
         super().__init__(self._gate, clock)
         self._sink = sink
         self._active_sink = ActiveRequestSink(sink, self._gate)
@@ -181,6 +181,7 @@ class Server(LoopQuestions):
             Rejected: the server does not take it, and why.
         """
         displaced = self._gate.enter(request, must)
+        request = self._gate.as_let_in(request)
         if displaced is not None:
             self.post(lambda x: x.cancel(displaced, ErrorCode.QUEUE_FULL, DISPLACED), must=True)
         arrival_s = self._clock.now()
