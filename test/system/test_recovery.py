@@ -11,6 +11,7 @@ import pytest
 from test.system.conftest import Start
 from test.system.ros_client import PATIENT
 from timely_llm.core.request import ErrorCode
+from timely_llm.identity.keys import new_key
 from timely_llm.ros.client.plan import PlanClient, ServerLost
 
 pytestmark = pytest.mark.faults
@@ -46,11 +47,15 @@ def test_a_robot_goes_on_with_its_plan_at_the_server_that_was_killed(
     assert b'"kind":"ended","id":"tour"' in journal.read_bytes()
 
 
-@pytest.mark.parametrize("away_s", [0.0, 4.0])
+@pytest.mark.parametrize(("away_s", "signs"), [(0.0, False), (4.0, False), (0.0, True)])
 def test_a_robot_sees_only_a_pause_when_its_server_is_killed(
-    start: Start, domain: int, tmp_path: Path, away_s: float
+    start: Start, domain: int, tmp_path: Path, away_s: float, signs: bool
 ) -> None:
     parameters = PATIENT | {"client_timeout_s": 60.0, "recovery_journal": str(tmp_path / "journal")}
+    key = None
+    if signs:  # a server that is started again has another challenge
+        key = new_key("rover", tmp_path / "keys")
+        parameters |= {"agent_keys": str(key.parent), "require_auth": True}
     server = start("plan_server", **parameters)
     calls: list[str] = []
 
@@ -66,7 +71,7 @@ def test_a_robot_sees_only_a_pause_when_its_server_is_killed(
     def other(*words: object) -> None:
         calls.append("other")
 
-    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S) as client:
+    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S, key_file=key) as client:
         skills = {"tc": look}
         done = client.execute("Look.", skills, otherwise=other, request_id="tour", timeout_s=WAIT_S)
         assert done.plan == "mf(50);tc(90);tp();mf(50);->True;"
