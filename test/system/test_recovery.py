@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from test.system.conftest import Start
-from test.system.ros_client import PATIENT
+from test.system.ros_client import PATIENT, Client
 from timely_llm.core.request import ErrorCode
 from timely_llm.identity.keys import new_key
 from timely_llm.ros.client.plan import PlanClient, ServerLost
@@ -109,3 +109,34 @@ def test_a_plan_is_lost_when_no_server_comes_in_time(
         server.popen.send_signal(signal.SIGKILL)
         with pytest.raises(ServerLost, match="died or cannot be reached"):
             list(segments)
+
+
+def test_a_goal_that_is_sent_again_gets_the_result_of_the_request_that_goes_on(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    parameters = PATIENT | {"client_timeout_s": 60.0, "recovery_journal": str(tmp_path / "journal")}
+    server = start("plan_server", **parameters)
+    client = Client(domain)
+    client.wait_for_action()
+    goal = client.goal("tour", task="Look.", skill_set="patient", closed_loop=False)
+    client.send(goal)
+    client.until_listed({"tour": "blocked"})
+    server.popen.send_signal(signal.SIGKILL)
+    server.popen.wait()
+    client.close()
+    server = start("plan_server", **parameters)
+    client = Client(domain)
+    client.wait_for_action()
+    other = client.goal("tour", task="Look twice.", skill_set="patient", closed_loop=False)
+    assert client.plan(other)[1].error_code == ErrorCode.DUPLICATE_REQUEST
+    handle = client.send(goal)
+    with PlanClient("tester", "patient", domain=domain, find_s=WAIT_S) as robot:
+        resumed = robot.resume("tour")
+        for segment in resumed.segments(WAIT_S):
+            resumed.finished(segment, value="a cat")
+    result = client.result(handle.get_result_async()).result
+    assert (result.error_code, result.plan) == (
+        ErrorCode.NONE, "mf(50);tc(90);tp();mf(50);->True;",
+    )  # fmt: skip
+    client.close()
+    server.stop()

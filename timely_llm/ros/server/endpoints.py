@@ -181,12 +181,14 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
         self._notices = notices
         self._authenticator = authenticator
         self._goals: dict[str, Handle] = {}
+        self._open: dict[str, AnyRequest] = {}
         self._guard = Guard(f"a request of {self.FORMER_NAME}", node.get_logger)
         self._requests = qos.publisher(node, self.MESSAGE, self.ACCEPTED)
         self._results = qos.publisher(node, self.RESULT_MESSAGE, self.RESULT_TOPIC)
 
     def accepted(self, request: AnyRequest) -> None:
         """Publish an accepted request."""
+        self._open[request.request_id] = request
         self._requests.publish(stamped(self._node, self._request_message(request)))
 
     @abstractmethod
@@ -236,6 +238,8 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
 
     def ended(self, result: AnyResult) -> None:
         """Publish a result, and pass it to the goal that waits for it."""
+        # Before the goals are looked at: one may join until then.
+        self._open.pop(result.request_id, None)
         try:
             self._publish_result(result)
         finally:
@@ -243,12 +247,20 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
             if result.request_id in self._goals and executor is not None:
                 executor.create_task(self._guard.wrap(self._finish), result)
 
-    def submit(self, message: Any, request_id: str) -> AnyResult | None:
-        """Submit the request in a goal or a flat message; return its result if it is refused."""
+    def submit(self, message: Any, request_id: str, joins: bool = False) -> AnyResult | None:
+        """Submit the request in a goal or a flat message; return its result if it is refused.
+
+        Args:
+            message: the goal or message.
+            request_id: the request's.
+            joins: the same request is not refused if it is being served: its goal gets the result.
+        """
         try:
             server = self._configured()
             check(self._authenticator, message)
-            server.submit(self._request(message, request_id))
+            request = self._request(message, request_id)
+            if not (joins and self._open.get(request_id) == request):
+                server.submit(request)
         except RequestError as error:
             code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
             again_s = error.retry_after_s if isinstance(error, Rejected) else 0.0
@@ -299,7 +311,8 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
             return
         self._goals[request_id] = handle
         try:
-            refusal = self.submit(handle.request, request_id)
+            # Served without a goal: an earlier process had it, or its answer was lost.
+            refusal = self.submit(handle.request, request_id, joins=True)
         except Exception as error:  # a refusal may fail too
             code, sentence = ErrorCode.ENGINE_FAILED, self._guard.failed(error)
             refusal = self.RESULT(request_id, handle.request.agent, code, sentence)
