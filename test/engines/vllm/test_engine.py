@@ -382,6 +382,22 @@ def test_guesses_end_with_the_longest_sequence(llama: Path, drive: type[Driver])
     engine.close()
 
 
+def test_an_engine_that_is_made_after_guesses_says_the_same(
+    llama: Path, drive: type[Driver]
+) -> None:
+    if find_spec("numba") is None:
+        pytest.skip("vLLM guesses tokens with the package numba")
+    said = []
+    guessing = {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}
+    for args in ({}, guessing, {}):
+        engine = VllmEngine(llama, limits=EngineLimits(max_model_len=128), engine_args=args)
+        driver = drive(engine)
+        driver.add_task("a")
+        said.append(driver.answer("a"))
+        engine.close()
+    assert said[0] == said[1] == said[2]
+
+
 @pytest.mark.parametrize(
     "given",
     [

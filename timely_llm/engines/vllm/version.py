@@ -32,6 +32,9 @@ def import_core() -> Any:
     # Otherwise vLLM's CPU platform starts a process for its only worker.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    # numba, which guesses tokens, would change how many threads OpenMP has in this process. vLLM's
+    # attention on a CPU computes wrong values in an engine that is made after that.
+    os.environ.setdefault("NUMBA_THREADING_LAYER", "workqueue")
     try:
         return importlib.import_module("timely_llm.engines.vllm.core")
     except Exception as error:  # vLLM checks its environment when it is imported
