@@ -134,6 +134,14 @@ def test_a_resumed_plan_goes_on_with_the_epoch_that_its_server_names(post: Post)
     ]  # fmt: skip
 
 
+def test_a_resumed_plan_without_segments_takes_the_epoch_of_the_next_one(post: Post) -> None:
+    task = PlanTask("r", "me", post, resumed=True)
+    task.adopt([])
+    offer(task, replace(A, epoch=1), replace(FINAL, epoch=9, index=0, text="mu(999);"))
+    offer(task, replace(FINAL, epoch=1, index=1))
+    assert [(s.epoch, s.text) for s in task.segments(SOON_S)] == [(1, "mu(50);"), (1, "->True;")]
+
+
 def test_a_failure_after_the_plan_was_complete_needs_a_new_task(task: PlanTask) -> None:
     offer(task, A, B, FINAL)
     task.finish(WHOLE)

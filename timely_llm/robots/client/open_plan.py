@@ -57,6 +57,7 @@ class OpenPlan(Pending[PlanResult]):
         self._reports = sender
         self._epochs = PlanEpochs(replaces)
         self._held: deque[Segment] | None = deque(maxlen=MOST_HELD) if resumed else None
+        self._unknown = resumed  # which epoch is the newest one
         self._segments: dict[int, Segment] = {}  # of the newest epoch, by index
         self._returned = False
 
@@ -67,15 +68,20 @@ class OpenPlan(Pending[PlanResult]):
         with self._changed:
             if self._held is not None:
                 self._held.append(segment)
-            elif self._follow(segment.epoch):
+            elif self._follow(segment.epoch, asked=self._unknown):
+                self._unknown = False
                 self._take_in(segment)
 
     def adopt(self, segments: Iterable[Segment]) -> None:
-        """Take the segments of the newest epoch, of which the server was asked."""
+        """Take the segments of the newest epoch, of which the server was asked.
+
+        If a resumed plan has none yet, the next segment says which epoch is the newest one.
+        """
         with self._changed:
             held, self._held = self._held or (), None
             for segment in segments:
                 if self._follow(segment.epoch, asked=True):
+                    self._unknown = False
                     self._take_in(segment)
             for segment in held:
                 self.offer(segment)
