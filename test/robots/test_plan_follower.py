@@ -38,13 +38,14 @@ def segment(epoch: int, index: int, text: str | None = None) -> Segment:
 class Robot:
     """A follower, its time, and its events with the epochs in which they happened."""
 
-    def __init__(self, *refused: int, overtaken_s: float = 0.0) -> None:
+    def __init__(self, *refused: int, overtaken_s: float = 0.0, replaced: bool = False) -> None:
         self.now = 0.0
         self.events: list[tuple[int, ExecutionEvent]] = []
         self.plan = PlanFollower(
             lambda: PlanExecution(DRONE, World(), np.random.default_rng(0), self.now),
             lambda event: "in the way" if event.index in refused else "",
             overtaken_s,
+            lambda: replaced,
         )
 
     def offer(self, epoch: int, index: int, text: str | None = None) -> bool:
@@ -76,7 +77,7 @@ class Robot:
 
 @pytest.mark.parametrize("epoch", range(3))
 def test_every_segment_of_a_plan_is_executed_once(epoch: int) -> None:
-    robot = Robot()
+    robot = Robot(replaced=True)
     for index in (0, 0, 1, 0, 2, 1):
         robot.offer(epoch, index)
     robot.rest()
@@ -84,7 +85,7 @@ def test_every_segment_of_a_plan_is_executed_once(epoch: int) -> None:
 
 
 def test_a_newer_epoch_makes_older_ones_void() -> None:
-    robot = Robot()
+    robot = Robot(replaced=True)
     robot.offer(0, 0)
     assert robot.offer(1, 0)
     assert not robot.offer(0, 1)
@@ -105,6 +106,44 @@ def test_a_failed_segment_makes_its_epoch_void() -> None:
     assert not robot.offer(0, 2)
     assert not robot.of("finished")
     assert robot.offer(1, 0)
+
+
+@pytest.mark.parametrize("epoch", [1, 5])
+def test_a_segment_of_an_epoch_that_the_robot_did_not_cause_changes_nothing(
+    epoch: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    robot = Robot()
+    robot.offer(0, 0)
+    for _ in range(3):
+        forged = Segment("r", "robot", 0, "mf(999);", final=True, epoch=epoch)
+        assert not robot.plan.offer(forged, robot.now)
+    assert caplog.messages == [
+        f"epoch {epoch} of request 'r' is not executed: its robot reported no failure of epoch"
+        f" {epoch - 1}"
+    ]
+    robot.offer(0, 1)
+    robot.offer(0, 2)
+    robot.finish(ENDED)
+    robot.rest()
+    assert robot.plan.ending == "finished"
+    assert "".join(f"{event.call};" for _, event in robot.events if event.call) == PLANS[0]
+
+
+def test_a_failure_leads_to_the_next_epoch_only() -> None:
+    robot = Robot(0)
+    robot.offer(0, 0)
+    robot.rest()
+    assert not robot.offer(2, 0)
+    assert robot.offer(1, 0)
+
+
+def test_a_result_of_an_epoch_that_the_robot_did_not_cause_ends_its_plan_as_failed() -> None:
+    robot = Robot()
+    robot.offer(0, 0)
+    robot.finish(replace(ENDED, plan=PLANS[1], epoch=1))
+    robot.rest()
+    assert robot.plan.ending == "failed"
+    assert [str(event.call) for _, event in robot.events if event.call] == ["mf(50)"]
 
 
 def test_a_segment_that_comes_again_with_other_words_fails_and_is_not_executed() -> None:
@@ -248,7 +287,8 @@ def test_epochs_only_go_up_and_a_void_one_is_never_valid_again(
         if fails:
             rule.fail(epoch)
         else:
-            assert rule.follow(epoch) == (epoch not in void)
+            caused = epoch <= before or epoch == rule.failed + 1
+            assert rule.follow(epoch) == (epoch not in void and caused)
         void |= {one for one in range(8) if rule.void(one)}
         assert void == {one for one in range(8) if rule.void(one)}
         assert rule.newest >= before
@@ -277,7 +317,7 @@ STEPS = st.lists(
 def test_whatever_comes_in_any_order_a_robot_does_only_what_its_plan_says(
     steps: list[Step], refused: set[int], ends: bool
 ) -> None:
-    robot, newest = Robot(*refused), 0
+    robot, newest = Robot(*refused, replaced=True), 0
     for step in steps:
         if step.time:
             robot.go_on()

@@ -12,9 +12,11 @@ from rclpy.context import Context
 
 from test.system.conftest import EXECUTORS, Start
 from test.system.ros_client import PATIENT, Client, serving
+from timely_llm import msg
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import URGENT
+from timely_llm.ros import qos
 from timely_llm.ros.client.plan import PlanClient, PlanClientError, PlanTask, PlanTimeout
 
 PLAN = "mf(50);tc(90);tp();mf(50);->True;"
@@ -58,6 +60,30 @@ def test_segments_make_up_the_plan(client: PlanClient) -> None:
     result = task.result(WAIT_S)
     assert (result.error_code, result.plan, result.agent) == (ErrorCode.NONE, PLAN, "robot")
     assert task.done
+
+
+@pytest.mark.parametrize("epoch", [1, 5])
+def test_a_forged_segment_of_a_later_epoch_is_not_executed_and_ends_no_plan(
+    server: Client, client: PlanClient, epoch: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    forger = server.node.create_publisher(msg.Segment, "plan_server/segments", qos.reliable())
+    task = client.submit("Look around.")
+    forged = msg.Segment(request_id=task.request_id, agent="robot", text="mf(999);", epoch=epoch)
+
+    def ignored() -> bool:
+        forger.publish(forged)
+        return bool(caplog.messages)
+
+    text = ""
+    for segment in task.segments(WAIT_S):
+        server.until(ignored)
+        task.started(segment)
+        task.finished(segment)
+        text += segment.text
+    assert text == PLAN
+    assert task.result(WAIT_S).error_code is ErrorCode.NONE
+    assert [f"epoch {epoch} of request" in line for line in caplog.messages] == [True]
+    server.node.destroy_publisher(forger)
 
 
 def test_a_burst_of_goals_is_answered_whole(client: PlanClient) -> None:

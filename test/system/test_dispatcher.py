@@ -157,6 +157,8 @@ def test_requests_being_served_are_listed_with_their_segments(site: Site) -> Non
 def test_a_canceled_request_ends_here_and_at_its_server(site: Site) -> None:
     unwanted = site.submit()
     server = site.having(unwanted)
+    refused = site.call(srv.CancelRequest, "cancel_request", request_id=unwanted, agent="stranger")
+    assert not refused.canceled and "not one of agent 'stranger'" in refused.error_msg
     assert site.call(srv.CancelRequest, "cancel_request", request_id=unwanted).canceled
     assert site.ended_plan(unwanted).error_code == ErrorCode.CANCELED
     site.until(lambda: not site.loads[server].requests)

@@ -48,6 +48,20 @@ def submit(client: Client, request_id: str, **fields: Any) -> Any:
     return client.call(srv.SubmitPlan, "submit_plan", request=request)
 
 
+def test_a_cancellation_that_names_another_agent_is_refused(client: Client) -> None:
+    assert submit(client, "one").error_code == ErrorCode.NONE
+    refused = client.call(srv.CancelRequest, "cancel_request", request_id="one", agent="stranger")
+    assert not refused.canceled
+    assert refused.error_msg == (
+        "request 'one' is not one of agent 'stranger': name its own agent, or none"
+    )
+    assert "one" in client.listed()
+    canceled = client.call(srv.CancelRequest, "cancel_request", request_id="one", agent="tester")
+    assert canceled.canceled and not canceled.error_msg
+    unknown = client.call(srv.CancelRequest, "cancel_request", request_id="one", agent="tester")
+    assert unknown.error_msg == "no request 'one' is being served"
+
+
 @pytest.mark.parametrize("client", [{"max_requests": 2}], indirect=True)
 def test_a_full_queue_refuses(client: Client) -> None:
     assert submit(client, "one").error_code == submit(client, "two").error_code == ErrorCode.NONE

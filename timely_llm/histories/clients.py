@@ -132,7 +132,8 @@ class HistoryRobot(Client):
         def new_run() -> PlanExecution:
             return PlanExecution(self._skill_set, task.world, self._rng, self._schedule.now)
 
-        self._follower = PlanFollower(new_run, self._failure)
+        # A dispatcher moves plans.
+        self._follower = PlanFollower(new_run, self._failure, replaces=lambda: True)
         self._sends(
             PlanRequest(
                 self.next_id(), self.agent, self._skill_set.name, task.text, task.time_utility,

@@ -27,6 +27,7 @@ class PlanFollower(Generic[Run]):
         failure: returns why the robot failed a segment that it has executed; empty: it did not.
         overtaken_s: how long segments that the result has overtaken are waited for, seconds; then
             the whole plan in the result makes up for them.
+        replaces: returns whether the server replaces plans that did not fail.
 
     Attributes:
         runs: the executions of all epochs that were followed, in order.
@@ -38,11 +39,12 @@ class PlanFollower(Generic[Run]):
         new_run: Callable[[], Run],
         failure: Callable[[ExecutionEvent], str] = lambda event: "",
         overtaken_s: float = 0.0,
+        replaces: Callable[[], bool] = lambda: False,
     ) -> None:
         self._new_run = new_run
         self._failure = failure
         self._overtaken_s = overtaken_s
-        self._epochs = PlanEpochs()
+        self._epochs = PlanEpochs(replaces)
         self._came: set[tuple[int, int]] = set()  # (epoch, index) of segments, of all epochs
         self._make_up_s = math.inf
         self._returned = False
@@ -75,7 +77,8 @@ class PlanFollower(Generic[Run]):
         """How the plan ended for its robot; empty while it has not.
 
         "error": the server ended the request with an error. "failed": a segment failed after the
-        request had ended, so there will be no new epoch.
+        request had ended, so there will be no new epoch; or the request ended with an epoch that
+        the robot did not cause.
         """
         if self.result is None:
             return ""
@@ -87,7 +90,7 @@ class PlanFollower(Generic[Run]):
 
     def offer(self, segment: Segment, now: float) -> bool:
         """Take a segment, wherever it comes from; return whether its epoch is executed."""
-        if self.ending or not self._follow(segment.epoch):
+        if self.ending or not self._follow(segment.epoch, segment.request_id):
             return False
         self._came.add((segment.epoch, segment.index))
         self._execute(
@@ -103,7 +106,11 @@ class PlanFollower(Generic[Run]):
         if self.result is not None:
             return
         self.result = result
-        if result.error_code is ErrorCode.NONE and self._follow(result.epoch):
+        if result.error_code is not ErrorCode.NONE:
+            return
+        if not self._epochs.void(result.epoch) and not self._epochs.caused(result.epoch):
+            self.give_up()
+        elif self._follow(result.epoch, result.request_id):
             self._make_up_s = now + self._overtaken_s
             self._make_up(now)
 
@@ -134,9 +141,9 @@ class PlanFollower(Generic[Run]):
         events, self._events = self._events, []
         return events
 
-    def _follow(self, epoch: int) -> bool:
+    def _follow(self, epoch: int, request_id: str) -> bool:
         begun = self._epochs.newest
-        if not self._epochs.follow(epoch):
+        if not self._epochs.follow(epoch, request_id):
             return False
         if epoch > begun:
             self.runs.append(self._new_run())

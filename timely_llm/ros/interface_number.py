@@ -23,6 +23,8 @@ DIGESTS = {
 PARAMETER = "interface"
 RESUMES = "resumes"
 """Parameter: open requests go on at the server that takes the place of one that was killed."""
+REPLACES_PLANS = "replaces_plans"
+"""Parameter: a plan may get a newer epoch although its robot reported no failure."""
 TOPIC = "~/interface"
 ANNOUNCED_S = 1.0
 """Longest time between two signs of a server's liveliness, which a thread of DDS sends, seconds."""
@@ -57,6 +59,13 @@ def declare_resumes(node: Node, resumes: bool) -> None:
     what = "open requests go on at the process that takes the place of this one when it is killed"
     descriptor = ParameterDescriptor(description=what, read_only=True)
     node.declare_parameter(RESUMES, resumes, descriptor, ignore_override=True)
+
+
+def declare_replaces_plans(node: Node, replaces: bool) -> None:
+    """Declare as a parameter whether plans get newer epochs without a failure."""
+    what = "a plan may get a newer epoch although its robot reported no failure"
+    descriptor = ParameterDescriptor(description=what, read_only=True)
+    node.declare_parameter(REPLACES_PLANS, replaces, descriptor, ignore_override=True)
 
 
 def publish_number(node: Node) -> Publisher[UInt32]:

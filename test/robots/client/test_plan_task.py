@@ -94,11 +94,52 @@ def test_a_new_epoch_voids_the_old_one(task: PlanTask, post: Post) -> None:
     assert (failed.value, failed.duration_s) == ("a person is in the way", 1.0)
 
 
-def test_a_newer_epoch_comes_also_without_a_failure_of_ones_own(task: PlanTask) -> None:
+def test_a_newer_epoch_comes_without_a_failure_where_the_server_replaces_plans(post: Post) -> None:
+    for task in (
+        PlanTask("r", "me", post, replaces=lambda: True),
+        PlanTask("r", "me", post, elsewhere=True),
+    ):
+        offer(task, A)
+        offer(task, replace(FINAL, epoch=1, index=0))
+        offer(task, B)
+        assert [s.epoch for s in task.segments(SOON_S)] == [1]
+
+
+@pytest.mark.parametrize("epoch", [1, 5])
+def test_a_segment_of_an_epoch_without_a_failure_changes_nothing(
+    task: PlanTask, epoch: int
+) -> None:
+    offer(task, A, replace(FINAL, epoch=epoch, index=0, text="mu(999);"), B, FINAL)
+    task.finish(WHOLE)
+    assert texts(task) == ["mu(50);", "tp();", "->True;"]
+
+
+def test_a_result_of_an_epoch_without_a_failure_is_an_error(task: PlanTask) -> None:
     offer(task, A)
-    offer(task, replace(FINAL, epoch=1, index=0))
-    offer(task, B)
-    assert [s.epoch for s in task.segments(SOON_S)] == [1]
+    reading = task.segments(SOON_S)
+    next(reading)
+    task.finish(replace(WHOLE, plan="mu(999);", epoch=1))
+    with pytest.raises(PlanClientError, match="reported no failure of epoch 0") as raised:
+        next(reading)
+    assert raised.value.code is ErrorCode.EXECUTION_FAILED
+
+
+def test_a_resumed_plan_goes_on_with_the_epoch_that_its_server_names(post: Post) -> None:
+    task = PlanTask("r", "me", post, resumed=True)
+    offer(task, replace(B, epoch=3), replace(FINAL, epoch=9, index=0, text="mu(999);"))
+    task.adopt([replace(A, epoch=3)])
+    offer(task, replace(FINAL, epoch=3))
+    assert [(s.epoch, s.text) for s in task.segments(SOON_S)] == [
+        (3, "mu(50);"), (3, "tp();"), (3, "->True;"),
+    ]  # fmt: skip
+
+
+def test_a_resumed_plan_without_segments_takes_the_epoch_of_the_next_one(post: Post) -> None:
+    task = PlanTask("r", "me", post, resumed=True)
+    task.adopt([])
+    offer(task, replace(A, epoch=1), replace(FINAL, epoch=9, index=0, text="mu(999);"))
+    offer(task, replace(FINAL, epoch=1, index=1))
+    assert [(s.epoch, s.text) for s in task.segments(SOON_S)] == [(1, "mu(50);"), (1, "->True;")]
 
 
 def test_a_failure_after_the_plan_was_complete_needs_a_new_task(task: PlanTask) -> None:

@@ -95,10 +95,10 @@ def report(epoch: int, index: int) -> ExecutionReport:
     return ExecutionReport("tour", "rover", ReportState.FINISHED, index, 1.0, "", epoch)
 
 
-def known(*texts: str) -> srv.GetSegments.Response:
+def known(*texts: str, epoch: int = 0) -> srv.GetSegments.Response:
     return srv.GetSegments.Response(
         segments=[
-            msg.Segment(request_id="tour", agent="rover", index=index, text=text)
+            msg.Segment(request_id="tour", agent="rover", index=index, epoch=epoch, text=text)
             for index, text in enumerate(texts)
         ]
     )
@@ -123,6 +123,14 @@ def test_the_next_server_sends_the_segments_and_gets_the_reports_of_the_newest_e
     assert [one and one.text for one in found] == ["mf(50);", "tc(90);"]
     client.wait(60.0)
     assert [client.server.asked, client.task.done] == [1, False]
+
+
+def test_the_epoch_that_the_next_server_names_is_taken(client: Client) -> None:
+    client.server.segments = known("mf(50);", epoch=2)
+    client.lose()
+    client.wait(1.0)
+    found = client.task.known(2, 0)
+    assert found and found.text == "mf(50);"
 
 
 def test_a_plan_is_lost_at_once_where_nothing_is_resumed(client: Client) -> None:

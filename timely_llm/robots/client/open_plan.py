@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from timely_llm.core.request import ErrorCode, ExecutionReport, PlanResult, ReportState
@@ -13,6 +14,8 @@ from timely_llm.core.segment import Segment, SkillCall
 from timely_llm.robots.client.pending import Canceler, Pending, PlanClientError, failed
 from timely_llm.robots.plan_epochs import PlanEpochs
 
+MOST_HELD = 256
+"""Segments that are held while the server is asked for a plan."""
 LOOK_S = 0.02
 """Period of looks at a clock that is not the machine's, seconds of the machine."""
 
@@ -33,6 +36,8 @@ class OpenPlan(Pending[PlanResult]):
         agent: the robot's name.
         sender: sends reports.
         seconds: returns the robot's time, by which durations are measured.
+        replaces: returns whether the server replaces plans that did not fail.
+        resumed: the request is an earlier one: no segment counts before `adopt`.
 
     Attributes:
         seconds: as above.
@@ -44,11 +49,15 @@ class OpenPlan(Pending[PlanResult]):
         agent: str,
         sender: ReportSender,
         seconds: Callable[[], float] = time.monotonic,
+        replaces: Callable[[], bool] = lambda: False,
+        resumed: bool = False,
     ) -> None:
         super().__init__(request_id, agent, sender)
         self.seconds = seconds
         self._reports = sender
-        self._epochs = PlanEpochs()
+        self._epochs = PlanEpochs(replaces)
+        self._held: deque[Segment] | None = deque(maxlen=MOST_HELD) if resumed else None
+        self._unknown = resumed  # which epoch is the newest one
         self._segments: dict[int, Segment] = {}  # of the newest epoch, by index
         self._returned = False
 
@@ -57,16 +66,42 @@ class OpenPlan(Pending[PlanResult]):
     def offer(self, segment: Segment) -> None:
         """Take a segment, wherever it comes from; a known one changes nothing."""
         with self._changed:
-            if not self._follow(segment.epoch):
-                return
-            if segment.index not in self._segments or segment.final:
-                self._segments[segment.index] = segment
-            self._changed.notify_all()
+            if self._held is not None:
+                self._held.append(segment)
+            elif self._follow(segment.epoch, asked=self._unknown):
+                self._unknown = False
+                self._take_in(segment)
 
-    def _follow(self, epoch: int) -> bool:
-        """Go over to a newer epoch; return whether segments of `epoch` are executed."""
+    def adopt(self, segments: Iterable[Segment]) -> None:
+        """Take the segments of the newest epoch, of which the server was asked.
+
+        If a resumed plan has none yet, the next segment says which epoch is the newest one.
+        """
+        with self._changed:
+            held, self._held = self._held or (), None
+            for segment in segments:
+                if self._follow(segment.epoch, asked=True):
+                    self._unknown = False
+                    self._take_in(segment)
+            for segment in held:
+                self.offer(segment)
+
+    def _take_in(self, segment: Segment) -> None:
+        if segment.index not in self._segments or segment.final:
+            self._segments[segment.index] = segment
+        self._changed.notify_all()
+
+    def _follow(self, epoch: int, asked: bool = False) -> bool:
+        """Go over to a newer epoch; return whether segments of `epoch` are executed.
+
+        Args:
+            epoch: of a segment or a result.
+            asked: the server named it when it was asked for the plan.
+        """
         begun = self.epoch
-        if not self._epochs.follow(epoch):
+        if asked:
+            self._epochs.adopt(epoch)
+        if not self._epochs.follow(epoch, self.request_id):
             return False
         if epoch > begun:
             self._segments.clear()
@@ -95,6 +130,8 @@ class OpenPlan(Pending[PlanResult]):
         result = self._result
         if result is not None and result.error_code is not ErrorCode.NONE:
             return failed(result)
+        if result is not None and not self._epochs.caused(result.epoch):
+            return foreign(result)
         if self._canceling:
             return PlanClientError("the request was canceled", ErrorCode.CANCELED)
         if self._closed and result is None:
@@ -159,6 +196,15 @@ class OpenPlan(Pending[PlanResult]):
         self, state: ReportState, epoch: int, index: int, duration_s: float = 0.0, value: str = ""
     ) -> ExecutionReport:
         return ExecutionReport(self.request_id, self.agent, state, index, duration_s, value, epoch)
+
+
+def foreign(result: PlanResult) -> PlanClientError:
+    """Return the error of a request that ended with an epoch that its robot did not cause."""
+    return PlanClientError(
+        f"the request ended with a plan of epoch {result.epoch}, and its robot reported no failure"
+        f" of epoch {result.epoch - 1}: submit a new task",
+        ErrorCode.EXECUTION_FAILED,
+    )
 
 
 def too_late(reason: str = "") -> PlanClientError:

@@ -121,7 +121,7 @@ class PlanRun:
         self._known: dict[int, deque[LoggedCall]] = {}  # logged calls by epoch
         self._recalled_s = 0.0
         self._reason = ""
-        self._plan = PlanFollower(lambda: CalledRun(skill_set))
+        self._plan = PlanFollower(lambda: CalledRun(skill_set), replaces=lambda: True)
 
     def run(self) -> Executed:
         """Execute the plan to its end; an earlier end cancels its request.

@@ -14,7 +14,7 @@ from timely_llm.core.request import SHORTEST_S, ErrorCode, PlanResult, ReportSta
 from timely_llm.core.segment import Segment, SkillCall
 from timely_llm.robots.client.call_log import CallLog
 from timely_llm.robots.client.execution import Executed, Progress
-from timely_llm.robots.client.open_plan import OpenPlan, ReportSender, too_late
+from timely_llm.robots.client.open_plan import OpenPlan, ReportSender, foreign, too_late
 from timely_llm.robots.client.pending import PlanClientError, PlanTimeout, failed
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class PlanTask(OpenPlan):
         skill_set: name of the skill set of its plan.
         elsewhere: another program executes the plan and reports.
         seconds: returns the robot's time, by which durations are measured.
+        replaces: returns whether the server replaces plans that did not fail.
+        resumed: the request is an earlier one: no segment counts before `adopt`.
     """
 
     def __init__(
@@ -61,8 +63,13 @@ class PlanTask(OpenPlan):
         skill_set: str = "",
         elsewhere: bool = False,
         seconds: Callable[[], float] = time.monotonic,
+        replaces: Callable[[], bool] = lambda: False,
+        resumed: bool = False,
     ) -> None:
-        super().__init__(request_id, agent, sender, seconds)
+        # Another program's failures are not reported here.
+        super().__init__(
+            request_id, agent, sender, seconds, lambda: elsewhere or replaces(), resumed
+        )
         self.skill_set = skill_set
         self._sender = sender
         self._elsewhere = elsewhere
@@ -239,10 +246,10 @@ class PlanTask(OpenPlan):
 
     # Reading.
 
-    def _follow(self, epoch: int) -> bool:
+    def _follow(self, epoch: int, asked: bool = False) -> bool:
         """Go over to a newer epoch; return whether segments of `epoch` are read."""
         begun = self.epoch
-        followed = super()._follow(epoch)
+        followed = super()._follow(epoch, asked)
         if self.epoch > begun:
             self._next, self._read = 0, ""
         return followed
@@ -283,6 +290,8 @@ class PlanTask(OpenPlan):
             raise failed(result)
         if result.epoch <= self._epochs.failed:
             raise too_late()
+        if not self._epochs.caused(result.epoch):
+            raise foreign(result)
         self._follow(result.epoch)
         if not result.plan.startswith(self._read):
             raise PlanClientError("the plan in the result does not begin with the segments read")

@@ -232,6 +232,7 @@ class _Replay:
             ReplayedJob(
                 number, JobInstance(job.id, job, job.agent, job.arrival_s, True, ()),
                 request_of(job), what.skill_sets[job.skill_set], node.report,
+                lambda: node.watch.replaces_plans,
             )
             for number, job in enumerate(what.trace.jobs)
         ]  # fmt: skip

@@ -153,6 +153,7 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
         request: its request.
         skill_set: the robot's skills.
         report: sends a report to the server.
+        replaces: returns whether the server replaces plans that did not fail.
     """
 
     def __init__(
@@ -162,6 +163,7 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
         request: PlanRequest,
         skill_set: SkillSet,
         report: Callable[[ExecutionReport], None],
+        replaces: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(work.job, request)
         self.work = work
@@ -170,7 +172,7 @@ class ReplayedJob(ReplayedRequest[PlanRequest, PlanResult]):
         self._report = report
         self._received_s: dict[tuple[int, int], float] = {}
         self._executed: dict[tuple[int, int], ExecutedSegment] = {}
-        self._plan = PlanFollower(self._new_run, overtaken_s=LAST_S)
+        self._plan = PlanFollower(self._new_run, overtaken_s=LAST_S, replaces=replaces)
 
     @property
     def wake_s(self) -> float:

@@ -171,8 +171,8 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
             self._node.simulation.await_clock(HEAR_S)
         elsewhere = closed_loop is True
         made = PlanTask(
-            request.request_id, self.agent, self, self._skill_set, elsewhere,
-            self._seconds,
+            request.request_id, self.agent, self, self._skill_set, elsewhere, self._seconds,
+            self._replaces,
         )  # fmt: skip
         return self._open(made, lambda: self._node.send(request, max_tokens, made))
 
@@ -242,6 +242,10 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         """Return the robot's time."""
         return self._node.simulation.seconds if self._use_sim_time else time.monotonic
 
+    def _replaces(self) -> bool:
+        """Return whether the server replaces plans that did not fail."""
+        return self._node.watch.replaces_plans
+
     def resume(self, request_id: str) -> PlanTask:
         """Return a plan that the server still serves, for a robot that was restarted.
 
@@ -259,14 +263,16 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         """
         if not request_id:
             raise PlanClientError("which plan is to be resumed: give the id of its request")
-        made = PlanTask(request_id, self.agent, self, self._skill_set, seconds=self._seconds)
+        made = PlanTask(
+            request_id, self.agent, self, self._skill_set, seconds=self._seconds,
+            replaces=self._replaces, resumed=True,
+        )  # fmt: skip
         task = self._open(made, lambda: self._node.follow(request_id))
         try:
             answer = self._ask(partial(self._node.ask_segments, request_id, self.agent))
             if answer.error_code:
                 raise refusal(answer)
-            for message in answer.segments:
-                task.offer(conversions.SEGMENT.read(message))
+            task.adopt(map(conversions.SEGMENT.read, answer.segments))
         except TimelyError as error:
             task.close(str(error))
             raise

@@ -17,7 +17,7 @@ from std_msgs.msg import UInt32
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.ros import interface_number
 from timely_llm.ros.identity.messages import CHALLENGE
-from timely_llm.ros.interface_number import PARAMETER, RESUMES, SILENCE_S
+from timely_llm.ros.interface_number import PARAMETER, REPLACES_PLANS, RESUMES, SILENCE_S
 
 GRACE_S = 0.4
 """Wait after a server's lease ran out, seconds: the client itself may have been stopped."""
@@ -120,13 +120,14 @@ class ServerWatch:
         fits: the server answered, is not lost, and has the client's interface.
         challenge: of the server that answered last; empty: it checks no keys.
         resumes: requests that are open at its end go on at the next server.
+        replaces_plans: it may give a plan a newer epoch although its robot reported no failure.
     """
 
     def __init__(self, node: Node, server: str, on_news: Callable[[], None]) -> None:
         self._node = node
         self._name = server
         self.server = node.resolve_service_name(server)
-        self.fits = self.resumes = False
+        self.fits = self.resumes = self.replaces_plans = False
         self.challenge = ""
         self._on_news = on_news
         self._liveness = Liveness(self.server, SILENCE_S)
@@ -209,15 +210,17 @@ class ServerWatch:
             if there:
                 self._liveness.answered(time.monotonic())
             if there and not problem:
-                self._ask_for([RESUMES, CHALLENGE], on_resumes)
+                self._ask_for([RESUMES, CHALLENGE, REPLACES_PLANS], on_traits)
             elif there or problem:
                 self.fits = False
                 answered(problem)
 
-        def on_resumes(answer: GetParameters.Response) -> None:
+        def on_traits(answer: GetParameters.Response) -> None:
             values = answer.values  # empty: it lacks one of them
             self.challenge = str(values[1].string_value) if values else ""
-            self.fits, self.resumes = True, any(value.bool_value for value in values)
+            self.resumes = bool(values and values[0].bool_value)
+            self.replaces_plans = bool(values and values[2].bool_value)
+            self.fits = True
             answered("")
 
         self._ask_for([PARAMETER], on_number)

@@ -130,8 +130,7 @@ class TakingUp:
             return
         self._forget(kept)
         self._node.take_up(kept.task.request_id)
-        for message in answer.segments:
-            kept.task.offer(conversions.SEGMENT.read(message))
+        kept.task.adopt(map(conversions.SEGMENT.read, answer.segments))
         for report in self._reports.get(kept.task.request_id, ()):
             self._node.report(report)
 

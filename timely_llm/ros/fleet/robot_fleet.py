@@ -95,6 +95,7 @@ class RobotFleet(AgentsNode):
                 values["open_share"],
                 self._simulation,
                 RequestMode[values["mode"].upper()],
+                lambda: self._watch.replaces_plans,
             )
             for i, seed in enumerate(seeds)
         ]

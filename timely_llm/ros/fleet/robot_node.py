@@ -142,6 +142,7 @@ class RobotNode(Guarded):
         open_share: share of requests that end with the last token of their plan.
         simulation: the robot's time and the stamps of its messages; None: its own node's.
         mode: the author of its plans.
+        replaces: returns whether the server replaces plans that did not fail.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class RobotNode(Guarded):
         open_share: float = 0.0,
         simulation: Simulation | None = None,
         mode: RequestMode = RequestMode.DIRECT,
+        replaces: Callable[[], bool] = lambda: False,
     ) -> None:
         # One node of the process listens to /clock; that is enough.
         others = [Parameter("use_sim_time", value=False)] if simulation else []
@@ -170,6 +172,7 @@ class RobotNode(Guarded):
         self._failure_share = failure_share
         self._open_share = open_share
         self._mode = mode
+        self._replaces = replaces
         self._reasons = list(reasons)
         self._event_log = event_log
         self._job: RobotJob | None = None
@@ -283,7 +286,7 @@ class RobotNode(Guarded):
             seconds = self._simulation.seconds()
             return PlanExecution(self._skill_set, task.world, self._rng, seconds)
 
-        return PlanFollower(new_run, self._failure)
+        return PlanFollower(new_run, self._failure, replaces=self._replaces)
 
     def _failure(self, event: ExecutionEvent) -> str:
         """Return the reason of a random failure of a segment; empty: it did not fail."""

@@ -140,7 +140,7 @@ class KillsProbe(Guarded):
         self.robots = [
             FollowingRobot(
                 f"follower_{place}", server, results, skill_set, stream, log, FAILURE_SHARE,
-                self._tasks.failures, OPEN_SHARE,
+                self._tasks.failures, OPEN_SHARE, replaces=lambda: self._watch.replaces_plans,
             )
             for place, stream in enumerate(streams)
         ]  # fmt: skip

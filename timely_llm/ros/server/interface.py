@@ -246,7 +246,8 @@ class ServerInterface:
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
     ) -> srv.CancelRequest.Response:
         try:
-            if self._authenticator is None or await self._may_cancel(request):
+            unnamed = self._authenticator is None and not request.agent
+            if unnamed or await self._may_cancel(request):
                 response.canceled = await self._result(
                     lambda s: s.cancel(request.request_id, unless_begun=request.unless_begun)
                 )
@@ -264,11 +265,17 @@ class ServerInterface:
 
         Raises:
             Rejected: it is, and its agent did not sign the call.
+            RequestError: it is, and the call names another agent than the request's.
         """
         served = await self._result(lambda server: server.statuses())
         for one in served:
             if one.request_id == request.request_id:
                 check(self._authenticator, request, one.agent)
+                if request.agent not in ("", one.agent):
+                    raise RequestError(
+                        f"request {quoted(request.request_id)} is not one of agent"
+                        f" {quoted(request.agent)}: name its own agent, or none"
+                    )
                 return True
         return False
 

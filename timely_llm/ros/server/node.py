@@ -240,6 +240,9 @@ class PlanServer(ServingNode):
         replicas = f", {values['replicas']} replicas" if self._replicas is not None else ""
         return f"{values['policy']} policy, {values['engine']} engine{replicas}"
 
+    def _replaces_plans(self) -> bool:
+        return is_cluster(self.values) or bool(self.values["cloud_url"])
+
     def _described(self) -> str:
         return f"{self._brief()}, {self._model()}"
 

@@ -26,7 +26,11 @@ from timely_llm.identity.authenticator import authenticator_of
 from timely_llm.ros import qos
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.identity.messages import declare_challenge
-from timely_llm.ros.interface_number import declare_number, declare_resumes
+from timely_llm.ros.interface_number import (
+    declare_number,
+    declare_replaces_plans,
+    declare_resumes,
+)
 from timely_llm.ros.parameters import NodeParameter, check_changes, declare, read
 from timely_llm.ros.process import POLL_S, executor_of, ros, spin, undisturbed
 from timely_llm.ros.server.claim import Claim
@@ -91,6 +95,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         self.values: dict[str, Any] = declare(self, self.TABLE)
         # A dispatcher has no journal: it asks its servers for what an earlier one has left.
         declare_resumes(self, bool(self.values.get("recovery_journal", "servers")))
+        declare_replaces_plans(self, self._replaces_plans())
         self.add_on_set_parameters_callback(self._on_set)
         authenticator = authenticator_of(
             self.values.get("agent_keys", ""), self.values.get("require_auth", False)
@@ -125,6 +130,10 @@ class ServingNode(Guarded, LifecycleNode, ABC):
     @abstractmethod
     def _brief(self) -> str:
         """Return what the server is, in a few words for the log."""
+
+    def _replaces_plans(self) -> bool:
+        """Return whether a plan may get a newer epoch although its robot reported no failure."""
+        return True
 
     def _described(self) -> str:
         """Return what the server is, for the log."""
