@@ -179,7 +179,9 @@ def _journal(values: Mapping[str, Any]) -> JournalFile | None:
             " cloud_url out"
         )
     made_with = [values[name] for name in ("engine", "model", "dtype", "engine_args")]
-    return JournalFile(path, json.dumps(made_with))
+    return JournalFile(
+        path, json.dumps(made_with), values["result_timeout_s"], values["max_results"]
+    )
 
 
 def _model(values: Mapping[str, Any]) -> str | Path:
