@@ -159,8 +159,7 @@ class Life:
         )
         self.loop.register(ARM)
         self.free = self.loop.free_kv_tokens
-        self.made._generation, self.made._skill_set = self.loop.generation, lambda _: YAML
-        self.made.restore(self.loop.conversations)
+        self.made.record_loop(self.loop, lambda _: YAML)
         saved = self.journal.saved
         self.loop.saved.update(
             {key: one for key, one in saved.items() if isinstance(one.request, PlanRequest)}

@@ -38,13 +38,16 @@ MOST_RESULT_BYTES = 4 << 20
 """Bytes of the results in the file; the oldest go first."""
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
+
 class JournalProblem(ValueError):
     """A file is no journal from which requests can go on; the message says why, in words."""
 
 
 def line_of(record: Record) -> bytes:
     """Return a record as a line: its CRC-32 in eight digits, a space, and JSON."""
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _ENCODER.encode(record).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 

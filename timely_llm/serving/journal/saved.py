@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from timely_llm.core.generation import PlanTally
@@ -29,8 +29,14 @@ Record = dict[str, Any]
 
 def accepted_record(request: Request) -> Record:
     """Return the record of an accepted request."""
-    plan = isinstance(request, PlanRequest)
-    return {"kind": "plan" if plan else "answer", "request": asdict(request)}
+    fields, nested = vars(request), dict[str, Any]()
+    if isinstance(request, PlanRequest):
+        nested["time_utility"] = vars(request.time_utility)
+        return {"kind": "plan", "request": fields | nested}
+    assert isinstance(request, StreamRequest)
+    nested["slo"] = vars(request.slo)
+    nested["messages"] = list(map(vars, request.messages))
+    return {"kind": "answer", "request": fields | nested}
 
 
 def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None) -> Record:
@@ -53,7 +59,7 @@ def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None)
 def result_record(result: Result) -> Record:
     """Return a result as a part of the record of its end."""
     kind = "plan" if isinstance(result, PlanResult) else "answer"
-    return {"kind": kind, **asdict(result)}
+    return {"kind": kind, **vars(result)}
 
 
 def read_result(record: Mapping[str, Any]) -> Result:

@@ -26,6 +26,7 @@ from timely_llm.core.text import quoted
 from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.journal.file import JournalFile
 from timely_llm.serving.journal.saved import SavedRequest, segment_record
+from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
 
@@ -75,15 +76,13 @@ class JournalSink:
         Raises:
             TimelyError: the server cannot serve.
         """
-        self._generation = server.call(lambda loop: loop.generation).result()
-        self._skill_set = server.skill_sets.text
+        server.call(lambda loop: self.record_loop(loop, server.skill_sets.text)).result()
         for name, text in self._journal.skill_sets.items():
             if name not in server.skill_sets.names:
                 try:
                     server.skill_sets.register(text, f"skill set {quoted(name)}").result()
                 except TimelyError as error:
                     log.error("a skill set of the recovery journal is not registered: %s", error)
-        self.restore(server.call(lambda loop: loop.conversations).result())
         server.earlier_results = self._journal.earlier_results(now)
         saved = list(self._saved.values())
         plans = {s.request.request_id: s for s in saved if isinstance(s.request, PlanRequest)}
@@ -101,10 +100,16 @@ class JournalSink:
                 self.ended(ended)
         return len(saved)
 
-    def restore(self, conversations: Conversations) -> None:
-        """Let a loop that serves nothing yet keep the conversations of the journal."""
-        conversations.restore(self._journal.conversations.values())
-        self._conversations = conversations
+    def record_loop(self, loop: Loop, skill_set: Callable[[str], str]) -> None:
+        """Record the requests of a loop that serves nothing yet; it keeps the conversations.
+
+        Args:
+            loop: serves from now on.
+            skill_set: returns the text of a skill set.
+        """
+        self._generation, self._skill_set = loop.generation, skill_set
+        self._conversations = loop.conversations
+        self._conversations.restore(self._journal.conversations.values())
 
     def _refusal(self, saved: SavedRequest) -> str:
         """Return why a request cannot go on; empty: it can."""
