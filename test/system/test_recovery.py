@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
 from test.system.conftest import Start
 from test.system.ros_client import PATIENT, Client
@@ -179,4 +181,28 @@ def test_a_person_goes_on_with_a_conversation_at_the_server_that_was_killed(
         server.popen.send_signal(signal.SIGKILL)
         server.popen.wait()
         server = start("plan_server", **parameters)
+    server.stop()
+
+
+def test_diagnostics_show_a_journal_that_cannot_be_written(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    server = start("plan_server", **PATIENT, recovery_journal=str(journal))
+    client = Client(domain)
+    statuses: list[DiagnosticStatus] = []
+    client.node.create_subscription(
+        DiagnosticArray, "/diagnostics", lambda array: statuses.extend(array.status), 10
+    )
+    client.wait_for_action()
+    client.until(lambda: bool(statuses) and statuses[-1].level == DiagnosticStatus.OK)
+    size = journal.stat().st_size
+    resource.prlimit(server.popen.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    client.send(client.goal("tour", task="Look.", skill_set="patient"))
+    client.until_listed({"tour": "blocked"})
+    client.until(lambda: statuses[-1].level == DiagnosticStatus.ERROR)
+    assert statuses[-1].message.startswith("the recovery journal ends here, and no request goes on")
+    assert not journal.exists()
+    resource.prlimit(server.popen.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    client.close()
     server.stop()

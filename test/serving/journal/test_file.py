@@ -222,6 +222,7 @@ def test_a_full_disk_is_said_once_and_leaves_no_incomplete_journal(
             journal.write("r", SEGMENT)
     (record,) = caplog.records
     assert record.getMessage().startswith("the recovery journal ends here, and no request goes on")
+    assert record.getMessage() == journal.problem
     assert not path.exists()
     monkeypatch.undo()
     journal.close()

@@ -88,6 +88,7 @@ class JournalFile:
         conversations: by agent and name, in order of their newest turns.
         skill_sets: text of the skill sets that requests used, by name, the newest ones last.
         starts: how often the file was opened.
+        problem: why nothing is written any more, in one sentence; empty while that is not so.
 
     Raises:
         ConfigurationError: the file cannot be written, or another process has it.
@@ -110,6 +111,7 @@ class JournalFile:
         self.saved: dict[str, SavedRequest] = {}
         self.skill_sets: dict[str, str] = {}
         self.starts = 1
+        self.problem = ""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
@@ -325,10 +327,11 @@ class JournalFile:
 
     def _fail(self, error: OSError) -> None:
         """Go on without a journal: an incomplete one would publish segments twice."""
-        log.error(
-            "the recovery journal ends here, and no request goes on after a restart: %s",
-            in_words(error),
+        self.problem = (
+            "the recovery journal ends here, and no request goes on after a restart:"
+            f" {in_words(error)}"
         )
+        log.error("%s", self.problem)
         os.close(self._fd)
         self._fd = -1
         with contextlib.suppress(OSError):

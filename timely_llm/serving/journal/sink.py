@@ -84,6 +84,7 @@ class JournalSink:
                 except TimelyError as error:
                     log.error("a skill set of the recovery journal is not registered: %s", error)
         server.earlier_results = self._journal.earlier_results(now)
+        server.journal_problem = lambda: self._journal.problem
         saved = list(self._saved.values())
         plans = {s.request.request_id: s for s in saved if isinstance(s.request, PlanRequest)}
         server.call(lambda loop: loop.saved.update(plans)).result()

@@ -32,12 +32,15 @@ class LoopQuestions(ABC):
 
     Attributes:
         earlier_results: how requests of an earlier server ended, on the same clock.
+        journal_problem: returns why the recovery journal is not written any more; empty: it is, or
+            there is none.
     """
 
     def __init__(self, gate: RequestGate, clock: Clock) -> None:
         self._gate = gate
         self._clock = clock
         self.earlier_results: Results[Result] = Results(0.0, 0)
+        self.journal_problem: Callable[[], str] = lambda: ""
 
     @abstractmethod
     def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
