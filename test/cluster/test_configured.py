@@ -63,6 +63,27 @@ def test_an_impossible_option_of_the_policy_is_refused_in_a_sentence(text: str, 
     assert str(refused.value).startswith(says)
 
 
+def test_a_journal_of_a_model_that_was_changed_under_its_name_is_set_aside(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    values = dict.fromkeys(("cloud_url", "dtype", "engine_args"), "") | {
+        "recovery_journal": str(tmp_path / "journal"), "engine": "transformers",
+        "model": str(model), "result_timeout_s": 300.0, "max_results": 8,
+    }  # fmt: skip
+    for starts in (1, 2):
+        journal = configured._journal(values)
+        assert journal is not None
+        assert journal.starts == starts
+        journal.close()
+    (model / "config.json").write_text('{"vocab_size": 7}')
+    journal = configured._journal(values)
+    assert journal is not None
+    assert journal.starts == 1
+    journal.close()
+    assert (tmp_path / "journal.set_aside").exists()
+
+
 def test_a_recovery_journal_is_refused_beside_a_cloud(tmp_path: Path) -> None:
     values = {"recovery_journal": str(tmp_path / "journal"), "cloud_url": "http://here"}
     with pytest.raises(ConfigurationError, match="leave recovery_journal or cloud_url out"):

@@ -246,7 +246,7 @@ def test_a_server_that_forgot_a_conversation_gets_all_of_it() -> None:
     with servers("a", script=lambda key, prompt: "Yes.") as made:
         made.relay.submit(question("p0"))
         made.result("p0")
-        made.servers["a"].server.call(lambda loop: loop._conversations.forget_all()).result(10.0)
+        made.servers["a"].server.call(lambda loop: loop.conversations.forget_all()).result(10.0)
         made.relay.submit(question("p1", 1, "And then?"))
         assert made.result("p1").error_code is ErrorCode.NONE
         turns = [one.turn for one in made.servers["a"].sent if isinstance(one, StreamRequest)]

@@ -154,7 +154,7 @@ def test_every_life_ends_well_and_leaves_no_kv(policy: str, shape: EngineShape, 
     assert lives.loop.free_kv_tokens == lives.free_at_start
     while lives.loop.collect():
         pass
-    lives.loop._conversations.forget_all()
+    lives.loop.conversations.forget_all()
     assert lives.engine.capacity.free_tokens == lives.free_at_start
     assert not lives.engine._sequences.by_key
     assert not lives.loop.failures.row

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
 from test.system.conftest import Start
 from test.system.ros_client import PATIENT, Client
+from timely_llm import srv
 from timely_llm.core.request import ErrorCode
 from timely_llm.identity.keys import new_key
 from timely_llm.ros.client.plan import PlanClient, ServerLost
+from timely_llm.ros.client.talk import TalkClient
 
 pytestmark = pytest.mark.faults
 WAIT_S = 60.0
@@ -138,5 +142,67 @@ def test_a_goal_that_is_sent_again_gets_the_result_of_the_request_that_goes_on(
     assert (result.error_code, result.plan) == (
         ErrorCode.NONE, "mf(50);tc(90);tp();mf(50);->True;",
     )  # fmt: skip
+    client.close()
+    server.stop()
+
+
+def test_a_result_is_known_after_the_end_of_its_server(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    journal, plan = tmp_path / "journal", "mf(50);tc(90);tp();mf(50);->True;"
+    parameters = PATIENT | {"client_timeout_s": 60.0, "recovery_journal": str(journal)}
+    server = start("plan_server", **parameters)
+    with PlanClient("rover", "patient", domain=domain, find_s=WAIT_S) as robot:
+        task = robot.submit("Look.", request_id="tour", closed_loop=False)
+        for segment in task.segments(WAIT_S):
+            task.finished(segment, value="a cat")
+        assert task.result(WAIT_S).plan == plan
+    client = Client(domain)
+    client.until(lambda: b'"kind":"ended","id":"tour"' in journal.read_bytes())
+    server.popen.send_signal(signal.SIGKILL)
+    server.popen.wait()
+    server = start("plan_server", **parameters)
+    client.wait_for_action()
+    kept = client.call(srv.GetResult, "get_result", request_id="tour")
+    assert (kept.state, kept.plan.plan) == (kept.PLAN, plan)
+    client.close()
+    server.stop()
+
+
+def test_a_person_goes_on_with_a_conversation_at_the_server_that_was_killed(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    parameters = PATIENT | {"recovery_journal": str(tmp_path / "journal")}
+    server = start("plan_server", **parameters)
+    for turn in range(3):
+        with TalkClient("ann", domain=domain, find_s=WAIT_S) as person:
+            answer = person.converse("And then?", conversation="c", turn=turn)
+            assert answer.result(WAIT_S).error_code is ErrorCode.NONE
+        server.popen.send_signal(signal.SIGKILL)
+        server.popen.wait()
+        server = start("plan_server", **parameters)
+    server.stop()
+
+
+def test_diagnostics_show_a_journal_that_cannot_be_written(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    journal = tmp_path / "journal"
+    server = start("plan_server", **PATIENT, recovery_journal=str(journal))
+    client = Client(domain)
+    statuses: list[DiagnosticStatus] = []
+    client.node.create_subscription(
+        DiagnosticArray, "/diagnostics", lambda array: statuses.extend(array.status), 10
+    )
+    client.wait_for_action()
+    client.until(lambda: bool(statuses) and statuses[-1].level == DiagnosticStatus.OK)
+    size = journal.stat().st_size
+    resource.prlimit(server.popen.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    client.send(client.goal("tour", task="Look.", skill_set="patient"))
+    client.until_listed({"tour": "blocked"})
+    client.until(lambda: statuses[-1].level == DiagnosticStatus.ERROR)
+    assert statuses[-1].message.startswith("the recovery journal ends here, and no request goes on")
+    assert not journal.exists()
+    resource.prlimit(server.popen.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     client.close()
     server.stop()

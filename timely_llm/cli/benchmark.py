@@ -271,6 +271,18 @@ def record(rates: tuple[float, ...], seconds: float, json_file: Path | None) -> 
 
 
 @benchmark.command()
+@click.option("--plans", "number", type=click.IntRange(1, 256), default=64,
+              help="Plans in service.")  # fmt: skip
+@click.option("--turns", type=click.IntRange(10, 1_000_000), default=2000, help="Measured turns.")
+@JSON
+def journal(number: int, turns: int, json_file: Path | None) -> None:
+    """Measure what a recovery journal costs a turn of the loop, beside SQLite."""
+    from timely_llm.benchmarks.journal import rows
+
+    show("journal", partial(rows, number, turns), json_file)
+
+
+@benchmark.command()
 @click.option("--attack", "attacks", multiple=True, help="Name of an attack; all by default.")
 @click.option("--engine", "name", type=click.Choice(["transformers", "simulated", "vllm"]),
               default="transformers", help="The server's engine.")  # fmt: skip

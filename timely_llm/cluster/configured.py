@@ -26,6 +26,7 @@ from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.serving.busy import GATES
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.journal.file import JournalFile
+from timely_llm.serving.journal.fingerprint import fingerprint
 from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
@@ -179,7 +180,17 @@ def _journal(values: Mapping[str, Any]) -> JournalFile | None:
             " cloud_url out"
         )
     made_with = [values[name] for name in ("engine", "model", "dtype", "engine_args")]
-    return JournalFile(path, json.dumps(made_with))
+    model = _model(values)
+    if model and values["engine"] != "simulated":  # this one has no model
+        try:
+            made_with.append(fingerprint(Path(model)))
+        except OSError as error:
+            raise ConfigurationError(
+                f"the model {quoted(str(model))} cannot be read: {error.strerror or error}"
+            ) from error
+    return JournalFile(
+        path, json.dumps(made_with), values["result_timeout_s"], values["max_results"]
+    )
 
 
 def _model(values: Mapping[str, Any]) -> str | Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from timely_llm.core.clock import Clock
@@ -16,6 +16,7 @@ from timely_llm.core.text import quoted
 from timely_llm.engines.contract import Decoding, Engine, Message
 from timely_llm.serving.delivery import StreamDelivery
 from timely_llm.serving.failures import in_words
+from timely_llm.serving.journal.saved import SavedConversation
 from timely_llm.serving.limits import AdmissionLimits
 from timely_llm.serving.prompts import check_words, common
 from timely_llm.serving.removals import Removals, take_back
@@ -50,7 +51,8 @@ class _RetainedConversation:
         messages: all that was said.
         turns: number of turns so far; the next request must have it as its `turn`.
         progress: of its sequence.
-        last_id: the newest token of its sequence.
+        last_id: the newest token of its sequence; -1: the engine has no sequence of it, since an
+            earlier server had the conversation.
         since_s: when its last turn ended.
     """
 
@@ -120,7 +122,8 @@ class Conversations:
         self._retention = retention
         self.kept: dict[str, _RetainedConversation | _RetainedPrompt] = {}
         self._named: dict[_Name, _RetainedConversation] = {}  # the kept conversations
-        self._messages: dict[str, tuple[ChatMessage, ...]] = {}  # by request: all before its answer
+        # By request: its conversation, and all messages before its answer.
+        self._open: dict[str, tuple[_Name, tuple[ChatMessage, ...]]] = {}
         self._parts: dict[str, list[int]] = {}  # by request: the prompt of a part
 
     def __len__(self) -> int:
@@ -146,6 +149,31 @@ class Conversations:
     def kept_tokens(self) -> dict[tuple[str, str], int]:
         """Tokens with KV of each kept conversation, by agent and name."""
         return {name: kept.progress.context_tokens for name, kept in self._named.items()}
+
+    @property
+    def names(self) -> set[tuple[str, str]]:
+        """Agent and name of the conversations that are kept or being answered."""
+        return {*self._named, *(name for name, _ in list(self._open.values()))}
+
+    def saved(self, request_id: str) -> SavedConversation | None:
+        """Return the kept conversation with the newest turn of this id; None: there is none."""
+        kept = self.kept.get(request_id)
+        if not isinstance(kept, _RetainedConversation):
+            return None
+        return SavedConversation(kept.key, *kept.name, kept.messages, kept.turns)
+
+    def restore(self, conversations: Iterable[SavedConversation]) -> None:
+        """Keep conversations of an earlier server: their text, without KV.
+
+        Args:
+            conversations: in order of their newest turns; as many of the newest as may be kept are.
+        """
+        now, most = self._clock.now(), self._retention.max_conversations
+        for one in list(conversations)[-most:] if most else ():
+            name = one.agent, one.name
+            self.kept[one.key] = self._named[name] = _RetainedConversation(
+                one.key, name, one.messages, one.turns, SequenceProgress(0), -1, now
+            )
 
     def begin(self, request: StreamRequest, arrival_s: float) -> StreamDelivery:
         """Give a request's prompt to the engine; return the delivery of what it will say.
@@ -178,12 +206,12 @@ class Conversations:
             request.max_tokens, self._engine.capacity.max_model_len - prompt
         )
         generation.tally.prompt_tokens = prompt
-        self._messages[key] = said
+        self._open[key] = (request.agent, request.conversation), said
         return StreamDelivery(generation, self._engine.tokenizer)
 
     def end(self, generation: StreamGeneration, code: ErrorCode) -> None:
         """Keep what was said for the next turn, or free it."""
-        request, said = generation.request, self._messages.pop(generation.key)
+        request, (name, said) = generation.request, self._open.pop(generation.key)
         prompt = self._parts.pop(generation.key, None)
         usable = code in (ErrorCode.NONE, ErrorCode.CANCELED) and generation.token_ids
         lasts = request.conversation or prompt
@@ -202,7 +230,6 @@ class Conversations:
                 self.free_key(self._prompts[0].key)
             self.kept[key] = _RetainedPrompt(key, request.part_of, prompt, generation.progress, now)
             return
-        name = request.agent, request.conversation
         self._drop(name)
         while len(self._named) >= most:
             self._drop(next(iter(self._named)))
@@ -272,7 +299,7 @@ class Conversations:
         self._limits.check(len(whole), "the conversation" if len(said) > 1 else "the prompt")
         if request.part_of and not request.conversation:
             return self._enter_part(request, whole, decoding)
-        words = self._words(kept, request.messages) if kept else None
+        words = self._words(kept, request.messages) if kept and kept.last_id >= 0 else None
         if kept is None or words is None:
             progress = self._engine.add(key, whole, None, decoding)
             if kept is not None:

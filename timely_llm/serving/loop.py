@@ -98,6 +98,7 @@ class Loop:
         busy: refuses requests that cannot begin in time; None: they wait.
 
     Attributes:
+        conversations: gives answers' prompts to the engine, and keeps conversations between turns.
         saved: plans of an earlier loop by id; each goes on when it is admitted.
     """
 
@@ -129,10 +130,10 @@ class Loop:
         self._events: list[RunEvent] = []
         limits = limits or AdmissionLimits()
         self._removals = Removals(engine, clock.now)
-        self._conversations = Conversations(
+        self.conversations = Conversations(
             engine, self._removals, limits, retention or RetentionLimits(), clock
         )
-        self._pool = Pool(self._removals, self._conversations, self._events, clock.now)
+        self._pool = Pool(self._removals, self.conversations, self._events, clock.now)
         self._watchdog = RequestWatchdog(timeouts or Timeouts())
         self._watched_s = -math.inf
         stages = engine.capacity.stages
@@ -142,7 +143,7 @@ class Loop:
             engine, self._removals, self.prompts, limits, policy.whole_plans
         )
         self._stepper = Stepper(
-            engine, self._pool, self._conversations, self._events, self.step_time, clock
+            engine, self._pool, self.conversations, self._events, self.step_time, clock
         )
         self._given = GivenPlans(self._pool, self._events, lead_s)
         self._reports = Reports(
@@ -163,7 +164,7 @@ class Loop:
     @property
     def free_kv_tokens(self) -> int:
         """Tokens of KV that are free, or kept for conversations until a request needs them."""
-        return self._engine.capacity.free_tokens + self._conversations.kv_tokens
+        return self._engine.capacity.free_tokens + self.conversations.kv_tokens
 
     @property
     def capacity(self) -> Capacity:
@@ -178,12 +179,12 @@ class Loop:
     @property
     def kept_tokens(self) -> dict[tuple[str, str], int]:
         """Tokens with KV of each kept conversation, by agent and name."""
-        return self._conversations.kept_tokens
+        return self.conversations.kept_tokens
 
     @property
     def kept_conversations(self) -> int:
         """Conversations that wait for their next turn."""
-        return len(self._conversations)
+        return len(self.conversations)
 
     def take_events(self) -> list[RunEvent]:
         """Return the events that no turn has returned, in order, and forget them."""
@@ -225,10 +226,10 @@ class Loop:
         except EngineLost:
             raise
         except EngineError:
-            if not self._conversations.kv_tokens:
+            if not self.conversations.kv_tokens:
                 raise
         # Kept conversations held memory: it is freed for the second try.
-        self._conversations.forget_all()
+        self.conversations.forget_all()
         return (yield from self._pre_storing(skill_set, piece_tokens))
 
     def _pre_storing(self, skill_set: SkillSet, piece_tokens: int) -> Pieces:
@@ -323,10 +324,10 @@ class Loop:
     def _begin(self, request: Request, now: float) -> Delivery:
         if self._busy is not None:
             self._busy.check(request, now, self.generations, self.step_time)
-        if self._conversations.kept:
-            self._conversations.free_key(request.request_id)
+        if self.conversations.kept:
+            self.conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):
-            return self._conversations.begin(request, now)
+            return self.conversations.begin(request, now)
         if isinstance(request, PlanRequest) and request.given_plan:
             return self._admission.begin_given(request, now)
         if isinstance(request, PlanRequest):
@@ -343,7 +344,7 @@ class Loop:
         """
         delivery = self._pool.get(request_id)
         if delivery is None:
-            return self._conversations.forget_parts(request_id)
+            return self.conversations.forget_parts(request_id)
         if unless_begun and has_begun(delivery.generation):
             raise goes_on(request_id)
         self._pool.end(delivery.generation, code, reason)
@@ -469,15 +470,15 @@ class Loop:
         capacity = self._engine.capacity
         if self._stepper.busy:
             capacity = self._stepper.with_flights(capacity)
-        if not (blocked or self._conversations.kept):
+        if not (blocked or self.conversations.kept):
             return policy.plan(now, ready, self.step_time, capacity)
-        lent = sum(g.kv_tokens for g in blocked) + self._conversations.kv_tokens
+        lent = sum(g.kv_tokens for g in blocked) + self.conversations.kv_tokens
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
         plan = policy.plan(now, ready, self.step_time, roomy)
         lenders = sorted(blocked, key=lambda g: g.due_s, reverse=True)
         return replace(
             plan,
-            evictable=(*self._conversations.lenders, *(g.key for g in lenders), *plan.evictable),
+            evictable=(*self.conversations.lenders, *(g.key for g in lenders), *plan.evictable),
         )
 
     def _give_up(self, now: float) -> None:
@@ -485,8 +486,8 @@ class Loop:
         self._watched_s = now
         generations = [delivery.generation for delivery in self._pool.values()]
         self._watchdog.forget(now, generations)
-        if self._conversations.kept:
-            self._conversations.forget(now)
+        if self.conversations.kept:
+            self.conversations.forget(now)
         for generation in generations:
             verdict = self._watchdog.verdict(generation, now)
             if verdict is not None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ from hypothesis import strategies as st
 
 from test.serving.scripted import request
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.request import ChatMessage, PlanRequest, RequestMode, StreamRequest
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    PlanRequest,
+    PlanResult,
+    RequestMode,
+    StreamRequest,
+    StreamResult,
+)
 from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.serving.journal import file as under_test
 from timely_llm.serving.journal.file import JournalFile, line_of
+from timely_llm.serving.journal.saved import SavedConversation
 
 SEGMENT = {"kind": "segment", "epoch": 0, "index": 0, "text": "é;", "final": False, "tokens": [7]}
 REQUESTS = [
@@ -24,6 +34,7 @@ REQUESTS = [
     StreamRequest("say", "ann", (ChatMessage("user", "What?"),), Slo(2.0, 0.2, 9.0), 3.0, "c"),
     StreamRequest("endless", "ann", (ChatMessage("user", "☃"),)),
 ]
+RESULT = StreamResult("endless", "ann", ErrorCode.CANCELED, "enough", text="é", ttft_s=0.5)
 
 
 def write(path: Path) -> bytes:
@@ -37,6 +48,12 @@ def write(path: Path) -> bytes:
     journal.write("say", {"kind": "begun"})
     journal.ended("given")
     journal.write("given", SEGMENT)  # has ended
+    journal.accepted(REQUESTS[3])
+    journal.ended("endless", RESULT)
+    said = ChatMessage("user", "☃")
+    journal.keep(SavedConversation("endless", "ann", "c", (said, said), 1))
+    journal.keep(SavedConversation("r2", "ann", "c", (said, said, said), 2))
+    journal.accepted(REQUESTS[3])
     journal.close()
     return path.read_bytes()
 
@@ -51,7 +68,63 @@ def test_requests_come_back_as_they_were(tmp_path: Path) -> None:
     assert (plan.published, plan.steps, plan.started) == ({0: ("é;", False)}, [[7]], 0)
     assert (plan.begun, said.begun, journal.saved["endless"].begun) == (True, True, False)
     assert (plan.epoch, journal.starts, journal.skill_sets) == (4, 2, {"drone": "a: text\n"})
+    snow = ChatMessage("user", "☃")
+    assert journal.conversations == {
+        ("ann", "c"): SavedConversation("r2", "ann", "c", (snow, snow, snow), 2)
+    }
+    assert journal.earlier_results(7.0).get("endless", 7.0) == RESULT
     journal.close()
+
+
+def test_results_are_bounded_in_number_and_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "SPARE_BYTES", 4000)
+    path = tmp_path / "journal"
+    journal = JournalFile(path, "model", 60.0, 2)
+    ends = [PlanResult(f"r{n}", "rover", ErrorCode.NONE, "", plan="mf(50);") for n in range(40)]
+    ends.append(PlanResult("busy", "rover", ErrorCode.BUSY, "later"))
+    for one in ends:
+        journal.accepted(request(one.request_id))
+        journal.ended(one.request_id, one)
+        assert path.stat().st_size < 8000
+    journal.close()
+    again = JournalFile(path, "model", 60.0, 2)
+    results = again.earlier_results(0.0)
+    assert results.values(0.0) == [ends[38], ends[39]]
+    again.close()
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 50.0)
+    later = JournalFile(path, "model", 60.0, 2)
+    assert len(later.earlier_results(0.0)) == 2
+    assert later.earlier_results(0.0).get("r39", 30.0) is None, "60 s in all"
+    later.close()
+    monkeypatch.setattr(time, "time", lambda: now + 70.0)
+    assert not JournalFile(path, "model", 60.0, 2).earlier_results(0.0)
+    monkeypatch.undo()
+    none = JournalFile(tmp_path / "none", "model", 0.0)
+    none.accepted(request("r"))
+    none.ended("r", RESULT)
+    assert b"enough" not in (tmp_path / "none").read_bytes()
+    none.close()
+
+
+def test_a_conversation_takes_as_much_of_the_file_as_its_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "SPARE_BYTES", 4000)
+    path, said = tmp_path / "journal", tuple(ChatMessage("user", f"m{n}") for n in range(60))
+    journal = JournalFile(path, "model")
+    for n in range(1, 61):
+        journal.keep(SavedConversation(f"r{n}", "ann", "c", said[:n], n))
+        journal.keep(SavedConversation(f"s{n}", "ann", f"d{n}", said[:1], 1))
+        journal.keep_only([("ann", "c")])
+    assert path.read_bytes().count(b'"m7"') == 1
+    journal.close()
+    again = JournalFile(path, "model")
+    assert list(again.conversations) == [("ann", "c")]
+    assert again.conversations["ann", "c"].messages == said
+    again.close()
 
 
 @settings(deadline=None)
@@ -149,6 +222,7 @@ def test_a_full_disk_is_said_once_and_leaves_no_incomplete_journal(
             journal.write("r", SEGMENT)
     (record,) = caplog.records
     assert record.getMessage().startswith("the recovery journal ends here, and no request goes on")
+    assert record.getMessage() == journal.problem
     assert not path.exists()
     monkeypatch.undo()
     journal.close()

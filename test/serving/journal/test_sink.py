@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from timely_llm.core.request import (
     Request,
     Result,
     StreamRequest,
+    StreamResult,
 )
 from timely_llm.core.segment import Segment
 from timely_llm.engines.example_script import ASSISTANT
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
 from timely_llm.resources import resource
+from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.journal.file import JournalFile
 from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits
@@ -156,7 +159,7 @@ class Life:
         )
         self.loop.register(ARM)
         self.free = self.loop.free_kv_tokens
-        self.made._generation, self.made._skill_set = self.loop.generation, lambda _: YAML
+        self.made.record_loop(self.loop, lambda _: YAML)
         saved = self.journal.saved
         self.loop.saved.update(
             {key: one for key, one in saved.items() if isinstance(one.request, PlanRequest)}
@@ -281,6 +284,86 @@ def test_an_answer_that_had_begun_ends_and_one_that_had_not_comes(tmp_path: Path
     assert result.error_code is ErrorCode.NONE
 
 
+def turn(number: int, words: str = "What?") -> StreamRequest:
+    """Ask in the conversation of a person; the request's name begins like its answer's."""
+    said = (ChatMessage("user", words),)
+    return StreamRequest(f"plain-{number}", "ann", said, conversation="c", turn=number)
+
+
+def talked(path: Path, world: World, *turns: StreamRequest) -> Life:
+    """Serve turns of a conversation, one after the other, in one life of a server."""
+    world.journal = journal = DyingFile(path, "model")
+    life = Life(journal, world, 10**9, False)
+    for one in turns:
+        life.submit(one)
+        life.run()
+    journal.close()
+    return life
+
+
+def test_a_conversation_goes_on_at_the_next_server(tmp_path: Path) -> None:
+    path, world = tmp_path / "journal", World()
+    talked(path, world, turn(0, "one"), turn(1, "two"))
+    life = talked(path, world, turn(2, "three"))
+    assert [len(world.results[f"plain-{n}"]) for n in range(3)] == [1, 1, 1]
+    third, second = world.results["plain-2"][0], world.results["plain-1"][0]
+    assert isinstance(third, StreamResult)
+    assert isinstance(second, StreamResult)
+    assert (third.error_code, third.kept_tokens) == (ErrorCode.NONE, 0)
+    assert third.prompt_tokens > second.prompt_tokens, "with all that was said before"
+    conversation = life.loop.conversations.saved("plain-2")
+    assert conversation is not None
+    said = [message.content for message in conversation.messages]
+    assert said == ["one", PLANS["plain"], "two", PLANS["plain"], "three", PLANS["plain"]]
+    assert life.loop.kept_tokens["ann", "c"] > 0
+    assert life.loop.free_kv_tokens == life.free
+
+
+def test_a_later_turn_that_had_not_begun_comes_and_one_that_had_can_be_asked_again(
+    tmp_path: Path,
+) -> None:
+    path, world = tmp_path / "journal", World()
+    talked(path, world, turn(0))
+    for record, code in ((1, ErrorCode.NONE), (2, ErrorCode.ENGINE_FAILED)):
+        copy = tmp_path / f"{record}"
+        copy.write_bytes(path.read_bytes())
+        world = killed_at(copy, record, turn(1))
+        go_on(copy, world)
+        (result,) = world.results["plain-1"]
+        assert result.error_code is code
+    talked(copy, world, replace(turn(1), request_id="plain-again"))
+    assert world.results["plain-again"][0].error_code is ErrorCode.NONE
+
+
+def test_a_conversation_that_its_server_forgot_is_not_in_the_journal(tmp_path: Path) -> None:
+    path, world = tmp_path / "journal", World()
+    retention = RetentionLimits(max_conversations=2)
+    for number, agent in enumerate(("ann", "bob", "cem", "dan")):
+        world.journal = journal = DyingFile(path, "model")
+        life = Life(journal, world, 10**9, False, retention=retention)
+        life.submit(replace(turn(0), request_id=f"plain-{number}", agent=agent))
+        life.run()
+        journal.close()
+    journal = DyingFile(path, "model")
+    assert list(journal.conversations) == [("cem", "c"), ("dan", "c")]
+    journal.close()
+
+
+def test_a_conversation_that_begins_anew_is_the_new_one(tmp_path: Path) -> None:
+    path, world = tmp_path / "journal", World()
+    talked(path, world, turn(0, "one"), turn(1, "two"))
+    life = talked(path, world, replace(turn(0, "anew"), request_id="plain-anew"))
+    talked(path, world, replace(turn(1, "more"), request_id="plain-more"))
+    (result,) = world.results["plain-more"]
+    assert result.error_code is ErrorCode.NONE
+    journal = DyingFile(path, "model")
+    (conversation,) = journal.conversations.values()
+    assert [m.content for m in conversation.messages][::2] == ["anew", "more"]
+    assert b'"one"' not in path.read_bytes()
+    journal.close()
+    assert life.loop.free_kv_tokens == life.free
+
+
 def test_a_plan_by_a_grammar_that_had_begun_ends(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     world = killed_at(path, 3, request("plain", skill_set="arm"))
@@ -319,7 +402,7 @@ def test_a_full_server_goes_on_with_its_requests_and_its_skill_sets(tmp_path: Pa
         server.wait_ready(10)
         if skill_set:
             server.skill_sets.register(skill_set).result(10)
-        made.attach(server, 0.0)
+        made.attach(server, clock.now())
         return server, journal
 
     first, journal = serve(YAML)
@@ -327,7 +410,7 @@ def test_a_full_server_goes_on_with_its_requests_and_its_skill_sets(tmp_path: Pa
     with sink._changed:
         assert sink._changed.wait_for(lambda: len(sink.segments) == 2, timeout=10)
     journal.close()  # what happens from now on is not written
-    second, _ = serve()
+    second, journal = serve()
     assert second.skill_sets.names == ["arm"]
     assert second.skill_sets.text("arm") == YAML
     assert [s.text for s in second.segments("agent-asks").result(10)] == ["open();", "look();"]
@@ -339,6 +422,14 @@ def test_a_full_server_goes_on_with_its_requests_and_its_skill_sets(tmp_path: Pa
             came = partial(lambda i: sink.segments[-1].index >= i, index)
             assert sink._changed.wait_for(came, timeout=10)
         second.report(ExecutionReport(*names, ReportState.FINISHED, index, 1.0))
-    assert sink.wait_for("asks").plan == PLANS["asks"].replace("...", "")
+    result = sink.wait_for("asks")
+    assert result.plan == PLANS["asks"].replace("...", "")
+    assert second.call(lambda _: second.result("asks").result()).result(10) is None
+    journal.close()
+    third, journal = serve()
+    assert third.result("asks").result(10) == result
+    assert third.result("other").result(10) is None
+    journal.close()
+    assert third.close()
     assert first.close()
     assert second.close()

@@ -51,7 +51,7 @@ class Health:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._conflict = self._clock_problem = ""
+        self._conflict = self._clock_problem = self._journal_problem = ""
         self._clock = "wall"
         self.configured("", 1, 1, 0.0)
 
@@ -76,6 +76,11 @@ class Health:
         """Record that other servers have the name too; empty: none has."""
         with self._lock:
             self._conflict = problem
+
+    def journal(self, problem: str) -> None:
+        """Record why the recovery journal is not written any more; empty: it is."""
+        with self._lock:
+            self._journal_problem = problem
 
     def clock(self, problem: str, described: str) -> None:
         """Record robots' clock: its fault, empty if there is none, and its description."""
@@ -120,7 +125,7 @@ class Health:
     def _errors(self, now: float, state: str) -> list[str]:
         if self._problem:
             return [self._problem]
-        found = [self._conflict] if self._conflict else []
+        found = [one for one in (self._conflict, self._journal_problem) if one]
         if state in ("active", "inactive") and now - self._seen_s > SILENCE_S:
             found.append(f"the engine's thread has not answered for {now - self._seen_s:.0f} s")
         if now - self._failed_s < FAILURE_S:

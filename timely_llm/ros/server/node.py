@@ -116,6 +116,8 @@ class PlanServer(ServingNode):
                 self._health.lost(server.problem)
                 self._publish_health(self._wall.now())
                 raise EngineLost(server.problem)
+        if self._server is not None:
+            self._health.journal(self._server.journal_problem())
         if self._last_resort is not None:
             self._last_resort.renew()
         self._beat()

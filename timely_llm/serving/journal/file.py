@@ -8,15 +8,25 @@ import json
 import logging
 import os
 import threading
+import time
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.request import PlanRequest, Request
+from timely_llm.core.request import ErrorCode, PlanRequest, Request, Result
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import in_words
-from timely_llm.serving.journal.saved import Record, SavedRequest, accepted_record
+from timely_llm.serving.journal.saved import (
+    Record,
+    SavedConversation,
+    SavedRequest,
+    accepted_record,
+    read_result,
+    result_record,
+)
+from timely_llm.serving.server.results import Results, size_of
 
 log = logging.getLogger(__name__)
 FORMAT = 1
@@ -24,6 +34,11 @@ SPARE_BYTES = 1 << 20
 """Bytes of records that are not needed any more, above which the file is written anew."""
 MOST_SKILL_SETS = 64
 """Skill sets that stay in the file, beside those that open requests use."""
+MOST_RESULT_BYTES = 4 << 20
+"""Bytes of the results in the file; the oldest go first."""
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 class JournalProblem(ValueError):
@@ -32,7 +47,7 @@ class JournalProblem(ValueError):
 
 def line_of(record: Record) -> bytes:
     """Return a record as a line: its CRC-32 in eight digits, a space, and JSON."""
-    text = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
+    text = _ENCODER.encode(record).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
@@ -65,27 +80,38 @@ class JournalFile:
     Args:
         path: the file; made if there is none.
         made_with: the engine and the model; requests go on with the same ones only.
+        keep_s: how long the result of a request stays in the file, seconds; 0: none does.
+        most_results: most results in the file.
 
     Attributes:
         saved: the requests that had not ended at the start, by id, in order of arrival.
+        conversations: by agent and name, in order of their newest turns.
         skill_sets: text of the skill sets that requests used, by name, the newest ones last.
         starts: how often the file was opened.
+        problem: why nothing is written any more, in one sentence; empty while that is not so.
 
     Raises:
         ConfigurationError: the file cannot be written, or another process has it.
     """
 
-    def __init__(self, path: str | Path, made_with: str) -> None:
+    def __init__(
+        self, path: str | Path, made_with: str, keep_s: float = 300.0, most_results: int = 4096
+    ) -> None:
         self._path = Path(path)
         self._made_with = made_with
         self._thread_lock = threading.Lock()
         self._lines: dict[str, list[bytes]] = {}  # by request
         self._uses: dict[str, str] = {}  # skill sets of open requests, by request
+        self._turns: dict[tuple[str, str], list[bytes]] = {}  # by conversation
+        self._keep_s, self._most_results = keep_s, most_results
+        self._results: Results[bytes] = Results(keep_s, most_results, MOST_RESULT_BYTES)
         self._fd = -1
         self._bytes = self._live_bytes = 0
+        self.conversations: dict[tuple[str, str], SavedConversation] = {}
         self.saved: dict[str, SavedRequest] = {}
         self.skill_sets: dict[str, str] = {}
         self.starts = 1
+        self.problem = ""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(f"{self._path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
@@ -113,6 +139,8 @@ class JournalFile:
             aside = f"{self._path}.set_aside"
             self._path.replace(aside)
             self._lines, self._uses, self.saved, self.skill_sets = {}, {}, {}, {}
+            self._turns, self.conversations = {}, {}
+            self._results.clear()
             log.error(
                 "the recovery journal is set aside as %s, and no request goes on: %s",
                 aside, problem,
@@ -152,6 +180,9 @@ class JournalFile:
             if kind == "skill_set":
                 self._keep_skill_set(str(record["name"]), str(record["text"]))
                 return
+            if kind in ("turn", "forgotten"):
+                self._take_turn(record, line)
+                return
             request_id = record["id"]
             if kind in ("plan", "answer"):
                 self.saved[request_id] = saved = SavedRequest.read(record)
@@ -162,11 +193,36 @@ class JournalFile:
                 self.saved.pop(request_id, None)
                 self._lines.pop(request_id, None)
                 self._uses.pop(request_id, None)
+                if "result" in record:
+                    read_result(record["result"])
+                    end_s = min(float(record["at"]), time.time())  # it may have been set back
+                    self._results.put(request_id, line, len(line), end_s)
             elif request_id in self.saved:
                 self.saved[request_id].take(record)
                 self._lines[request_id].append(line)
         except Exception as error:  # of another release, with a right checksum
             raise JournalProblem(f"a record cannot be read: {in_words(error)}") from error
+
+    def _take_turn(self, record: Record, line: bytes) -> None:
+        name = str(record["agent"]), str(record["name"])
+        earlier = self.conversations.pop(name, None)
+        lines = self._turns.pop(name, [])
+        if record["kind"] == "turn":
+            self.conversations[name] = SavedConversation.read(record, earlier)
+            self._turns[name] = [*(lines if record["known"] else ()), line]
+
+    def earlier_results(self, now: float) -> Results[Result]:
+        """Return the results in the file.
+
+        Args:
+            now: seconds on the clock by which the returned ones are asked for.
+        """
+        wall_s = time.time()
+        found: Results[Result] = Results(self._keep_s, self._most_results)
+        for record in [record_in(line[:-1]) for line in self._results.values(wall_s)]:
+            result, ago_s = read_result(record["result"]), max(wall_s - record["at"], 0.0)
+            found.put(result.request_id, result, size_of(result), now - ago_s)
+        return found
 
     def accepted(self, request: Request, skill_set: tuple[str, str] | None = None) -> None:
         """Write a request that is about to be accepted.
@@ -196,15 +252,57 @@ class JournalFile:
             self._live_bytes += len(line)
             self._write(line)
 
-    def ended(self, request_id: str) -> None:
-        """Write that a request has ended."""
+    def keep(self, conversation: SavedConversation) -> None:
+        """Write the newest turn of a conversation."""
+        name = conversation.agent, conversation.name
+        with self._thread_lock:
+            earlier = self.conversations.pop(name, None)
+            known = len(earlier.messages) if earlier is not None else 0
+            if earlier is not None and conversation.messages[:known] != earlier.messages:
+                known = 0  # it was begun anew
+            lines = self._turns.pop(name, [])
+            if not known:
+                self._live_bytes -= sum(map(len, lines))
+                lines = []
+            line = line_of(conversation.record(known))
+            self.conversations[name] = conversation
+            self._turns[name] = [*lines, line]
+            self._live_bytes += len(line)
+            self._write(line)
+
+    def keep_only(self, names: Collection[tuple[str, str]]) -> None:
+        """Write that all other conversations are forgotten.
+
+        Args:
+            names: agents, and their names of the conversations.
+        """
+        with self._thread_lock:
+            for name in [one for one in self.conversations if one not in names]:
+                del self.conversations[name]
+                self._live_bytes -= sum(map(len, self._turns.pop(name)))
+                self._write(line_of({"kind": "forgotten", "agent": name[0], "name": name[1]}))
+
+    def ended(self, request_id: str, result: Result | None = None) -> None:
+        """Write that a request has ended.
+
+        Args:
+            request_id: the request.
+            result: how it ended; None: nothing came of it.
+        """
         with self._thread_lock:
             lines = self._lines.pop(request_id, None)
             self._uses.pop(request_id, None)
             if lines is None:
                 return
             self._live_bytes -= sum(map(len, lines))
-            self._write(line_of({"kind": "ended", "id": request_id}))
+            record: Record = {"kind": "ended", "id": request_id}
+            if result is None or result.error_code is ErrorCode.BUSY or self._keep_s <= 0:
+                self._write(line_of(record))
+                return
+            now = int(time.time())
+            line = line_of(record | {"at": now, "result": result_record(result)})
+            self._results.put(request_id, line, len(line), now)
+            self._write(line)
 
     def close(self) -> None:
         """Close the file."""
@@ -222,17 +320,18 @@ class JournalFile:
             if written < len(line):
                 raise OSError(f"{written} of {len(line)} bytes could be written")
             self._bytes += written
-            if self._bytes > 2 * self._live_bytes + SPARE_BYTES:
+            if self._bytes > 2 * (self._live_bytes + self._results.bytes) + SPARE_BYTES:
                 self._write_anew()
         except OSError as error:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
         """Go on without a journal: an incomplete one would publish segments twice."""
-        log.error(
-            "the recovery journal ends here, and no request goes on after a restart: %s",
-            in_words(error),
+        self.problem = (
+            "the recovery journal ends here, and no request goes on after a restart:"
+            f" {in_words(error)}"
         )
+        log.error("%s", self.problem)
         os.close(self._fd)
         self._fd = -1
         with contextlib.suppress(OSError):
@@ -246,6 +345,8 @@ class JournalFile:
         }  # fmt: skip
         lines = [line_of(header)]
         lines += [self._skill_set_line(*one) for one in self.skill_sets.items()]
+        lines += self._results.values(time.time())
+        lines += [line for one in self._turns.values() for line in one]
         lines += [line for one in self._lines.values() for line in one]
         text = b"".join(lines)
         new = f"{self._path}.new"
@@ -259,7 +360,8 @@ class JournalFile:
             raise
         if self._fd >= 0:
             os.close(self._fd)
-        self._fd, self._bytes, self._live_bytes = fd, len(text), len(text)
+        self._fd, self._bytes = fd, len(text)
+        self._live_bytes = len(text) - self._results.bytes
 
     def _keep_skill_set(self, name: str, text: str) -> None:
         self.skill_sets.pop(name, None)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from timely_llm.core.generation import PlanTally
 from timely_llm.core.request import (
     ChatMessage,
+    ErrorCode,
     ExecutionReport,
     PlanRequest,
+    PlanResult,
     ReportState,
     Request,
     RequestMode,
+    Result,
     StreamRequest,
+    StreamResult,
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.slo import Slo
@@ -25,8 +29,14 @@ Record = dict[str, Any]
 
 def accepted_record(request: Request) -> Record:
     """Return the record of an accepted request."""
-    plan = isinstance(request, PlanRequest)
-    return {"kind": "plan" if plan else "answer", "request": asdict(request)}
+    fields, nested = vars(request), dict[str, Any]()
+    if isinstance(request, PlanRequest):
+        nested["time_utility"] = vars(request.time_utility)
+        return {"kind": "plan", "request": fields | nested}
+    assert isinstance(request, StreamRequest)
+    nested["slo"] = vars(request.slo)
+    nested["messages"] = list(map(vars, request.messages))
+    return {"kind": "answer", "request": fields | nested}
 
 
 def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None) -> Record:
@@ -44,6 +54,74 @@ def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None)
     if tally is not None:
         record["tally"] = [tally.segments, tally.response_s, tally.waiting_s, tally.utility]
     return record
+
+
+def result_record(result: Result) -> Record:
+    """Return a result as a part of the record of its end."""
+    kind = "plan" if isinstance(result, PlanResult) else "answer"
+    return {"kind": kind, **vars(result)}
+
+
+def read_result(record: Mapping[str, Any]) -> Result:
+    """Return the result in a part of a record.
+
+    Raises:
+        Exception: it is none.
+    """
+    values = dict(record)
+    made = PlanResult if values.pop("kind") == "plan" else StreamResult
+    values["error_code"] = ErrorCode(values["error_code"])
+    values["mode_used"] = RequestMode(values["mode_used"])
+    return made(**values)
+
+
+@dataclass(frozen=True)
+class SavedConversation:
+    """A conversation between two turns.
+
+    Attributes:
+        key: id of the request of its newest turn.
+        agent, name: its agent, and the agent's name for it.
+        messages: all of it.
+        turns: number of turns so far.
+    """
+
+    key: str
+    agent: str
+    name: str
+    messages: tuple[ChatMessage, ...]
+    turns: int
+
+    def record(self, known: int) -> Record:
+        """Return the record of its newest turn.
+
+        Args:
+            known: number of messages that earlier records have.
+        """
+        return {
+            "kind": "turn", "id": self.key, "agent": self.agent, "name": self.name,
+            "turns": self.turns, "known": known,
+            "messages": [[one.role, one.content] for one in self.messages[known:]],
+        }  # fmt: skip
+
+    @classmethod
+    def read(cls, record: Mapping[str, Any], earlier: SavedConversation | None) -> Self:
+        """Return the conversation up to the turn of a record.
+
+        Args:
+            record: of a turn.
+            earlier: the conversation before it; None: there was none.
+
+        Raises:
+            Exception: it is none, or no turn of this conversation.
+        """
+        known = int(record["known"])
+        before = earlier.messages[:known] if earlier is not None else ()
+        if len(before) < known:
+            raise ValueError("a conversation lacks messages")
+        new = tuple(ChatMessage(role, content) for role, content in record["messages"])
+        names = str(record["id"]), str(record["agent"]), str(record["name"])
+        return cls(*names, (*before, *new), int(record["turns"]))
 
 
 @dataclass(eq=False)

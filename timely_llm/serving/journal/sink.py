@@ -18,12 +18,15 @@ from timely_llm.core.request import (
     Result,
     StreamChunk,
     StreamRequest,
+    StreamResult,
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.core.text import quoted
+from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.journal.file import JournalFile
 from timely_llm.serving.journal.saved import SavedRequest, segment_record
+from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
 
@@ -54,12 +57,14 @@ class JournalSink:
         self._tokens = {key: saved.tokens for key, saved in self._saved.items()}
         self._generation: Callable[[str], Generation | None] = lambda _: None
         self._skill_set: Callable[[str], str] = lambda _: ""
+        self._conversations: Conversations | None = None
 
     def attach(self, server: Server, now: float) -> int:
         """Record the requests of a server from now on; its loop is made.
 
-        The skill sets of the journal are registered, unless the server has one of that name. Then
-        the requests of the journal go on; an answer that had begun ends.
+        The skill sets of the journal are registered, unless the server has one of that name. Its
+        conversations are kept, without KV, and its results answer those who ask. Then the requests
+        of the journal go on; an answer that had begun ends.
 
         Args:
             server: serves from now on.
@@ -71,14 +76,15 @@ class JournalSink:
         Raises:
             TimelyError: the server cannot serve.
         """
-        self._generation = server.call(lambda loop: loop.generation).result()
-        self._skill_set = server.skill_sets.text
+        server.call(lambda loop: self.record_loop(loop, server.skill_sets.text)).result()
         for name, text in self._journal.skill_sets.items():
             if name not in server.skill_sets.names:
                 try:
                     server.skill_sets.register(text, f"skill set {quoted(name)}").result()
                 except TimelyError as error:
                     log.error("a skill set of the recovery journal is not registered: %s", error)
+        server.earlier_results = self._journal.earlier_results(now)
+        server.journal_problem = lambda: self._journal.problem
         saved = list(self._saved.values())
         plans = {s.request.request_id: s for s in saved if isinstance(s.request, PlanRequest)}
         server.call(lambda loop: loop.saved.update(plans)).result()
@@ -94,6 +100,17 @@ class JournalSink:
                 self._event_log.write(EndEvent(now, ended.request_id, code, str(error), ended))
                 self.ended(ended)
         return len(saved)
+
+    def record_loop(self, loop: Loop, skill_set: Callable[[str], str]) -> None:
+        """Record the requests of a loop that serves nothing yet; it keeps the conversations.
+
+        Args:
+            loop: serves from now on.
+            skill_set: returns the text of a skill set.
+        """
+        self._generation, self._skill_set = loop.generation, skill_set
+        self._conversations = loop.conversations
+        self._conversations.restore(self._journal.conversations.values())
 
     def _refusal(self, saved: SavedRequest) -> str:
         """Return why a request cannot go on; empty: it can."""
@@ -163,13 +180,25 @@ class JournalSink:
     def ended(self, result: Result) -> None:
         """Pass an end on, then write it: one that is lost between comes twice."""
         key = result.request_id
+        if isinstance(result, StreamResult):
+            self._keep_conversations(key)
         try:
             self._sink.ended(result)
         finally:
-            self._journal.ended(key)
+            self._journal.ended(key, result)
             self._saved.pop(key, None)
             self._tokens.pop(key, None)
             self._begun.discard(key)
+
+    def _keep_conversations(self, request_id: str) -> None:
+        """Write the turn of an answer that ends, and which conversations are forgotten."""
+        if self._conversations is None:
+            return
+        conversation = self._conversations.saved(request_id)
+        if conversation is not None:
+            self._journal.keep(conversation)
+        if self._journal.conversations:
+            self._journal.keep_only(self._conversations.names)
 
     def stepped(self, result: StepResult) -> None:
         """Pass a step on."""

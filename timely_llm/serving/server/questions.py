@@ -18,7 +18,7 @@ from timely_llm.serving.server.face import (
     running,
     statuses_of,
 )
-from timely_llm.serving.server.results import segments_of
+from timely_llm.serving.server.results import Results, segments_of
 
 T = TypeVar("T")
 
@@ -29,11 +29,18 @@ class LoopQuestions(ABC):
     Args:
         gate: has the requests that are being served.
         clock: the loop's clock.
+
+    Attributes:
+        earlier_results: how requests of an earlier server ended, on the same clock.
+        journal_problem: returns why the recovery journal is not written any more; empty: it is, or
+            there is none.
     """
 
     def __init__(self, gate: RequestGate, clock: Clock) -> None:
         self._gate = gate
         self._clock = clock
+        self.earlier_results: Results[Result] = Results(0.0, 0)
+        self.journal_problem: Callable[[], str] = lambda: ""
 
     @abstractmethod
     def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
@@ -63,9 +70,9 @@ class LoopQuestions(ABC):
         return self.call(work)
 
     def result(self, request_id: str) -> Future[Result | None]:
-        """Return nothing: the sink got all ends."""
+        """Return how a request of an earlier server ended; the sink got all other ends."""
         future: Future[Result | None] = Future()
-        future.set_result(None)
+        future.set_result(self.earlier_results.get(request_id, self._clock.now()))
         return future
 
     def statuses(self) -> Future[list[RequestStatus]]:

@@ -79,6 +79,18 @@ class Results(Generic[T]):
             kept = self._kept.get(key)
             return None if kept is None else kept.value
 
+    def clear(self) -> None:
+        """Forget all values."""
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
+    def values(self, now: float) -> list[T]:
+        """Return all that is kept, the oldest first."""
+        with self._lock:
+            self._forget(now)
+            return [kept.value for kept in self._kept.values()]
+
     def _forget(self, now: float) -> None:
         while self._kept:
             oldest = next(iter(self._kept))
