@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from timely_llm.histories.faults import KINDS, MOST, InjectedFault, draw
+from timely_llm.histories.faults import KINDS, MOST, OF_JOURNALS, InjectedFault, draw
 from timely_llm.histories.history import shrink, simulate
 from timely_llm.serving.limits import RequestGate
 
@@ -29,6 +29,17 @@ def test_histories_of_new_seeds_break_no_invariant() -> None:
 @pytest.mark.parametrize("seed", [3, 5])  # a timeout was spent before the next look at it
 def test_a_seed_that_broke_an_invariant_breaks_none_any_more(seed: int) -> None:
     assert not simulate(seed, draw(seed)).broken
+
+
+@pytest.mark.parametrize("kind", sorted(OF_JOURNALS))
+def test_a_history_goes_on_when_its_journals_fail(kind: str) -> None:
+    fired = 0
+    for seed in range(4):
+        faults = [InjectedFault(n, kind, 2.0 + n, n, n / 8) for n in range(8)]
+        outcome = simulate(seed, faults)
+        assert not outcome.broken, f"seed {seed}: {outcome.broken}: {outcome.detail}"
+        fired += outcome.fired[kind]
+    assert fired >= (2 if kind == "disk full" else 8)  # a life has one full disk
 
 
 def test_a_broken_history_shrinks_to_the_faults_that_break_it(

@@ -17,6 +17,10 @@ KINDS = {
     "engine loses sequence": "an engine does not know a sequence any more",
     "engine ends": "the next step of an engine raises EngineLost",
     "server dies": "a server's process is killed; a new one comes seconds later",
+    "server dies at record": "a server is killed before or after its next record in the journal",
+    "record torn": "a server is killed in the middle of its next record in the journal",
+    "disk full": "the next record of a journal does not fit; its server goes on without a journal",
+    "disk slow": "the next record of a journal takes seconds",
     "partition": "no message passes between the dispatcher and a server for seconds",
     "robot dies": "a robot is silent for ever, and does nothing any more",
     "robot restarts": "a robot forgets its plan, and asks for another one under its name",
@@ -30,10 +34,13 @@ KINDS = {
 OF_SERVERS = frozenset(
     {
         "engine raises", "engine hangs", "engine loses sequence", "engine ends", "server dies",
-        "partition",
+        "server dies at record", "record torn", "disk full", "disk slow", "partition",
     }
 )  # fmt: skip
 """Kinds that hit servers or their network."""
+
+OF_JOURNALS = frozenset({"server dies at record", "record torn", "disk full", "disk slow"})
+"""Kinds that hit the next record of a recovery journal."""
 
 FAULTS_S = 20.0
 """Faults begin in this time, seconds."""

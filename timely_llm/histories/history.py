@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
@@ -31,7 +33,7 @@ from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import BrokenError, Checks, ensure
 from timely_llm.histories.clients import Client, HistoryPerson, HistoryRobot
-from timely_llm.histories.faults import FAULTS_S, OF_SERVERS, InjectedFault
+from timely_llm.histories.faults import FAULTS_S, OF_JOURNALS, OF_SERVERS, InjectedFault
 from timely_llm.histories.host import LONGEST_WAY_S, Host
 from timely_llm.histories.schedule import Schedule
 from timely_llm.resources import resource
@@ -114,9 +116,10 @@ class FaultHistory:
     Args:
         seed: of all randomness but that of the faults.
         faults: what goes wrong.
+        folder: where servers have their recovery journals; not in all histories.
     """
 
-    def __init__(self, seed: int, faults: Sequence[InjectedFault]) -> None:
+    def __init__(self, seed: int, faults: Sequence[InjectedFault], folder: Path) -> None:
         self._source = random.Random(f"history {seed}")
         self._seed = seed
         self.schedule = Schedule()
@@ -139,6 +142,7 @@ class FaultHistory:
             hedge=source.random() < 0.3,
         )
         rule = source.choice(("round-robin", "most-worth"))
+        journals = source.random() < 0.7
         self.relay = Relay(
             make_dispatcher(rule),
             self,
@@ -161,6 +165,8 @@ class FaultHistory:
                 text,
                 clock_jumps,
                 self._changed,
+                folder / f"server_{place}" if journals else None,
+                self._fired,
             )
             for place in range(SERVERS)
         ]
@@ -344,11 +350,18 @@ class FaultHistory:
 
     # Faults.
 
+    def _fired(self, kind: str) -> None:
+        self.fired[kind] += 1
+
     def _fault(self, fault: InjectedFault) -> None:
         kind, place, size = fault.kind, fault.place, fault.size
         host = self.hosts[place % SERVERS]
         robot = self.robots[place % ROBOTS]
         now = self.schedule.now
+        if kind in OF_JOURNALS:
+            if host.journal is not None:
+                host.journal.hit(kind, size)
+            return
         match kind:
             case "report lost" | "report late" | "report doubled" | "report reordered":
                 self._reports.setdefault(robot.agent, []).append((kind, size))
@@ -446,8 +459,13 @@ def _quiet() -> Iterator[None]:
 
 def simulate(seed: int, faults: Sequence[InjectedFault]) -> HistoryOutcome:
     """Return what came of a history; the same each time."""
-    with _quiet():
-        return FaultHistory(seed, faults).run()
+    with _quiet(), TemporaryDirectory(prefix="history_") as folder:
+        history = FaultHistory(seed, faults, Path(folder))
+        try:
+            return history.run()
+        finally:
+            for host in history.hosts:
+                host.die()
 
 
 def shrink(outcome: HistoryOutcome, faults: Sequence[InjectedFault]) -> list[InjectedFault]:

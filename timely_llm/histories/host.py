@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from timely_llm.core.clock import SimulatedClock, VirtualClock
 from timely_llm.core.errors import RequestError
@@ -18,10 +20,12 @@ from timely_llm.engines.example_script import ExampleScript
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
 from timely_llm.histories.checks import Checks
 from timely_llm.histories.engine import FailingEngine
+from timely_llm.histories.journal import HostJournal, Killed
 from timely_llm.histories.schedule import Schedule
 from timely_llm.histories.turned_server import TurnedServer
 from timely_llm.policies.registry import make_policy
 from timely_llm.serving.conversations import RetentionLimits
+from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.face import running
@@ -57,12 +61,14 @@ class Host:
         text: the skill set as YAML.
         simulated_time: robots' time is a simulator's.
         changed: called after the dispatcher took a message.
+        journal: file of the recovery journal; None: there is none.
+        fired: takes the kind of a fault that waited for a record of the journal.
     """
 
     def __init__(
         self, name: str, schedule: Schedule, source: random.Random, relay: Relay, checks: Checks,
         dispatcher: str, skill_set: SkillSet, text: str, simulated_time: bool,
-        changed: Callable[[], None],
+        changed: Callable[[], None], journal: Path | None, fired: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.name = name
         self._schedule = schedule
@@ -80,6 +86,9 @@ class Host:
         self.apart_s = 0.0  # end of a partition
         self.alive = False
         self.hung = False
+        self.journal: HostJournal | None = None
+        if journal is not None:
+            self.journal = HostJournal(journal, lambda pause_s: self.clock.advance(pause_s), fired)
         self.begin()
 
     @property
@@ -107,10 +116,16 @@ class Host:
             self.engine, make_policy("deadline"), self.clock, timeouts=TIMEOUTS,
             retention=RetentionLimits(), robot_clock=self.robot_clock,
         )  # fmt: skip
+        sink = None
+        if self.journal is not None:
+            sink = JournalSink(self.journal.open(), self, self.journal)
         self.server = TurnedServer(
-            lambda: loop, self, self.clock, RequestLimits(), self._skill_set, self._text
-        )
+            lambda: loop, sink or self, self.clock, RequestLimits(), self._skill_set, self._text,
+            sink,
+        )  # fmt: skip
         self._load = Load(loop, self.name)
+        if sink is not None and self._is_killed(lambda: self.server.resume(sink)):
+            return
         self._wake(0.0)
         if self.robot_clock is not None:
             self._tick_clock(self._lives)
@@ -118,6 +133,18 @@ class Host:
     def die(self) -> None:
         """End the process at once; what is on its way to it or waits in it is lost."""
         self.alive = False
+        if self.journal is not None:
+            self.journal.end()
+
+    def _is_killed(self, work: Callable[[], object]) -> bool:
+        """Do work of the process; return whether a record of its journal has ended it."""
+        with contextlib.suppress(Killed):
+            work()
+        if self.journal is None or not self.journal.killed:
+            return False
+        self.die()
+        self._schedule.at(self.clock.now() + self.journal.pause_s, self.begin)
+        return True
 
     def leap(self, seconds: float) -> None:
         """Set the simulator's clock ahead, or back."""
@@ -147,9 +174,16 @@ class Host:
         self.clock.advance(max(self._schedule.now - self.clock.now(), 0.0))
         began_s = self.clock.now()
         inbox, self._inbox = self._inbox, []
-        for do in inbox:
-            do()
-        wait_s = self.server.turn()
+        wait_s = 0.0
+
+        def work() -> None:
+            nonlocal wait_s
+            for do in inbox:
+                do()
+            wait_s = self.server.turn()
+
+        if self._is_killed(work):
+            return
         if self.server.over:
             self.die()  # its process ends, and is started again
             self._schedule.at(self.clock.now() + 1.0, self.begin)
@@ -174,12 +208,16 @@ class Host:
 
     def accepted(self, request: Request) -> None:
         """Take a request that the server accepted."""
+        if self.journal is not None:
+            self.journal.accepted(request)
 
     def stepped(self, result: StepResult) -> None:
         """Take a step."""
 
     def segment(self, segment: Segment) -> None:
         """Send a segment."""
+        if self.journal is not None:
+            self.journal.segment(segment)
         self._tell("deliveries", lambda: self._relay.segment(self.name, segment))
 
     def chunk(self, chunk: StreamChunk) -> None:
@@ -188,6 +226,8 @@ class Host:
 
     def ended(self, result: Result) -> None:
         """Send a result, and keep it."""
+        if self.journal is not None:
+            self.journal.ended(result.request_id)
         self._results.put(result.request_id, result, size_of(result), self.clock.now())
         self._tell("results", lambda: self._relay.ended(self.name, result))
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
 
 from timely_llm.core.clock import Clock
+from timely_llm.core.events.log import EventLog
+from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import RequestLimits
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import EventPublisher
@@ -12,6 +16,8 @@ from timely_llm.serving.server.inbox import Inbox, InboxItem
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
 from timely_llm.skills.skill_set import SkillSet
+
+T = TypeVar("T")
 
 
 class _Pause(BaseException):
@@ -56,6 +62,7 @@ class TurnedServer(Server):
         limits: when to refuse requests.
         skill_set: registered from the beginning.
         text: the skill set as YAML.
+        event_log: takes the events; None: there is none.
 
     Attributes:
         rests: the last turn asked for a pause that no message ends.
@@ -64,7 +71,7 @@ class TurnedServer(Server):
 
     def __init__(
         self, make_loop: Callable[[], Loop], sink: ServerSink, clock: Clock,
-        limits: RequestLimits, skill_set: SkillSet, text: str,
+        limits: RequestLimits, skill_set: SkillSet, text: str, event_log: EventLog | None = None,
     ) -> None:  # fmt: skip
         super().__init__(make_loop, sink, clock, limits)
         self._thread.join()
@@ -73,15 +80,32 @@ class TurnedServer(Server):
         self.loop = make_loop()
         self.loop.register(skill_set)
         self.loop.take_events()
-        self._publisher = EventPublisher(self.loop, self._active_sink)
+        self._publisher = EventPublisher(self.loop, self._active_sink, event_log)
         self._made.set_result(self.loop)
         self._gate.know(skill_set.name)
         self.skill_sets._texts[skill_set.name] = text
         self.rests = self.over = False
+        self._resumes = False
 
     def _run(self, make_loop: Callable[[], Loop]) -> None:
         """End the server's own thread, which has nothing to do."""
         self._over.set()
+
+    def resume(self, journal: JournalSink) -> None:
+        """Go on with the requests of a journal."""
+        self._resumes = True
+        try:
+            journal.attach(self, self._clock.now())
+        finally:
+            self._resumes = False
+
+    def call(self, work: Callable[[Loop], T], slow: bool = False) -> Future[T]:
+        """Run `work` between two steps; at once while a journal is read, which waits for it."""
+        future = super().call(work, slow)
+        if self._resumes:
+            for item in Inbox.take(self._turned_inbox):
+                item.do()
+        return future
 
     @property
     def request_ids(self) -> set[str]:

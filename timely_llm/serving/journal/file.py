@@ -316,7 +316,7 @@ class JournalFile:
         if self._fd < 0:
             return
         try:
-            written = os.write(self._fd, line)
+            written = self._append(line)
             if written < len(line):
                 raise OSError(f"{written} of {len(line)} bytes could be written")
             self._bytes += written
@@ -324,6 +324,10 @@ class JournalFile:
                 self._write_anew()
         except OSError as error:
             self._fail(error)
+
+    def _append(self, line: bytes) -> int:
+        """Write at the end of the file; return how many bytes were written."""
+        return os.write(self._fd, line)
 
     def _fail(self, error: OSError) -> None:
         """Go on without a journal: an incomplete one would publish segments twice."""

@@ -70,6 +70,15 @@ def test_nothing_follows_a_plan_that_returned() -> None:
     assert made.whole and made.held == [] and made.is_late(segment(1, 1))
 
 
+def test_what_a_server_publishes_again_takes_back_nothing() -> None:
+    made = delivered()
+    made.take(replace(segment(2), final=True), 0.0)
+    for again in (segment(1), segment(2), replace(segment(2), final=True)):
+        assert made.is_late(again)
+    assert made.whole and len(made.segments) == 3
+    assert not delivered().is_late(replace(segment(1), final=True))  # the mark comes later
+
+
 def test_a_plan_that_blocks_is_executed_until_its_value_comes() -> None:
     made = delivered(segments=1)
     assert not made.executes

@@ -102,8 +102,18 @@ class DeliveredPlan:
         return self._holds and not self.is_free(now)
 
     def is_late(self, segment: Segment) -> bool:
-        """Return whether a segment is one of a plan that does not go on."""
-        return self.returned or segment.epoch < max(self._least, self.shown)
+        """Return whether a segment is one of a plan that does not go on, or has come before.
+
+        A server that was started again with its journal publishes again what was not reported.
+        """
+        if self.returned or segment.epoch < max(self._least, self.shown):
+            return True
+        return any(
+            (one.epoch, one.index) == (segment.epoch, segment.index)
+            and one.final >= segment.final
+            and one.text.startswith(segment.text)
+            for one in (*self.segments, *self.held)
+        )
 
     def take(self, segment: Segment, now: float) -> list[Segment]:
         """Record a segment of the present server that is not late; return what the robot gets."""
