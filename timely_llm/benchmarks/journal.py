@@ -128,13 +128,13 @@ def rows(
     for done, (predicted, name) in enumerate(cases):
         progress(done, len(cases))
         with tempfile.TemporaryDirectory() as folder:
-            site = _Site(JOURNALS[name](Path(folder) / "journal", ""), number, predicted)
+            site = _JournalSite(JOURNALS[name](Path(folder) / "journal", ""), number, predicted)
             made.append({"journal": name, **site.row(turns)})
     progress(len(cases), len(cases))
     return made
 
 
-class _Site:
+class _JournalSite:
     """A loop with a journal, and its robots; the journal's sink and event log, with a stopwatch."""
 
     def __init__(self, journal: _File, number: int, predicted: bool) -> None:
