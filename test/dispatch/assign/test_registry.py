@@ -10,8 +10,7 @@ from hypothesis import given
 from test.dispatch.views import plan, server, some_servers, some_waiting
 from test.examples import examples
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.dispatch.assign.counts import TwoChoices
-from timely_llm.dispatch.assign.memory import LargestMemory
+from timely_llm.dispatch.assign.baselines import LargestMemory, TwoChoices
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
 from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
 

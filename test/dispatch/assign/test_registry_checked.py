@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from test.dispatch.views import plan, server
-from timely_llm.dispatch.assign.checked import CheckedRule
-from timely_llm.dispatch.assign.registry import make_dispatcher
+from timely_llm.dispatch.assign.registry import CheckedRule, make_dispatcher
 from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
 
 
@@ -57,5 +56,5 @@ def test_a_rule_that_fails_gives_way_to_the_default(
 
 def test_only_rules_of_users_are_checked() -> None:
     assert not isinstance(make_dispatcher("most-worth"), CheckedRule)
-    rule = make_dispatcher("timely_llm.dispatch.assign.counts:RoundRobin")
+    rule = make_dispatcher("timely_llm.dispatch.assign.baselines:RoundRobin")
     assert isinstance(rule, CheckedRule)

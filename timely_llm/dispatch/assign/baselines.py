@@ -1,0 +1,180 @@
+"""Rules beside which the default one is measured: they count requests, memory or seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.dispatch.assign.forecast import Forecast
+from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
+
+
+@dataclass(eq=False)
+class RoundRobin:
+    """Each server in turn, by name, among those with the skill set."""
+
+    gathers = False
+    _last: str = field(default="", init=False)
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        """Return the next server for each request."""
+        made = []
+        for one in waiting:
+            able = sorted(server.name for server in servers if one.can_go_to(server))
+            if able:
+                self._last = next((name for name in able if name > self._last), able[0])
+                made.append(Assignment(one.key, self._last))
+        return made
+
+
+@dataclass(eq=False)
+class LeastOutstanding:
+    """The server with the fewest requests that have not ended; the first by name of several."""
+
+    gathers = False
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        """Return the least loaded server for each request."""
+        counts = {server.name: server.requests for server in servers}
+        made = []
+        for one in waiting:
+            able = [server.name for server in servers if one.can_go_to(server)]
+            if able:
+                best = min(able, key=lambda name: (counts[name], name))
+                counts[best] += 1
+                made.append(Assignment(one.key, best))
+        return made
+
+
+@dataclass(eq=False)
+class TwoChoices:
+    """The one of two random servers with fewer requests (Mitzenmacher 2001).
+
+    Attributes:
+        seed: of the choices.
+    """
+
+    seed: int = 0
+    gathers = False
+
+    def __post_init__(self) -> None:
+        self._rng = np.random.default_rng(self.seed)
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        """Return the less loaded of two servers for each request."""
+        counts = {server.name: server.requests for server in servers}
+        made = []
+        for one in waiting:
+            able = sorted(server.name for server in servers if one.can_go_to(server))
+            if able:
+                drawn = self._rng.choice(len(able), min(2, len(able)), replace=False)
+                best = min((able[place] for place in drawn), key=lambda name: counts[name])
+                counts[best] += 1
+                made.append(Assignment(one.key, best))
+        return made
+
+
+class MemorySource(StrEnum):
+    """What a server's remaining memory is."""
+
+    PAPER = "paper"
+    FREE = "free"
+
+
+@dataclass(eq=False)
+class LargestMemory:
+    """The server with the largest remaining memory (`InstAssign` of Algorithm 2).
+
+    A request takes its prompt and its expected answer of it. When a request does not fit into the
+    largest remaining memory, all memory is remaining again. In the paper nothing else frees it: a
+    request that has ended does not.
+
+    Attributes:
+        memory: `paper`: what this rule has not assigned yet; `free`: the free KV that the server
+            reports, at each call.
+        utilization: share of the memory that requests can use, mu of Eq. 20; the memory of a token,
+            sigma, is 1 here, since memory is counted in tokens.
+
+    Raises:
+        ConfigurationError: the utilization is not above 0 and at most 1.
+    """
+
+    memory: MemorySource = MemorySource.PAPER
+    utilization: float = 0.9
+    gathers = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.utilization <= 1.0:
+            raise ConfigurationError(
+                f"memory: utilization must be above 0 and at most 1, not {self.utilization:g}"
+            )
+        self._left: dict[str, float] = {}
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        """Return the server with the largest remaining memory for each request."""
+        if self.memory is MemorySource.FREE:
+            self._left = {one.name: one.free_kv_tokens * self.utilization for one in servers}
+        else:
+            known, whole = self._left, self._whole(servers)
+            self._left = {name: known.get(name, tokens) for name, tokens in whole.items()}
+        made = []
+        for one in waiting:
+            able = [server for server in servers if one.can_go_to(server)]
+            if not able:
+                continue
+            best = min(able, key=self._most_first)
+            tokens = one.to_compute(best) + one.answer_tokens
+            if self._left[best.name] < tokens and self.memory is MemorySource.PAPER:
+                self._left = self._whole(servers)
+                best = min(able, key=self._most_first)
+            self._left[best.name] -= tokens
+            made.append(Assignment(one.key, best.name))
+        return made
+
+    def _whole(self, servers: Sequence[ServerView]) -> dict[str, float]:
+        """Return the tokens that each server has memory for (Eq. 20)."""
+        return {one.name: math.floor(one.kv_tokens * self.utilization) for one in servers}
+
+    def _most_first(self, server: ServerView) -> tuple[float, str]:
+        return -self._left[server.name], server.name
+
+
+@dataclass(eq=False)
+class ShortestResponse:
+    """The server with the shortest expected time to the first deliverable, after all that is there.
+
+    It knows the servers' speeds and what they have to do, and no worth.
+    """
+
+    gathers = False
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        """Return the fastest server for each request."""
+        forecasts = [Forecast(server) for server in sorted(servers, key=_name)]
+        made = []
+        for one in waiting:
+            able = [forecast for forecast in forecasts if one.can_go_to(forecast.view)]
+            if able:
+                best = min(able, key=lambda forecast: forecast.response_s(one, ordered=False))
+                best.add(one, now)
+                made.append(Assignment(one.key, best.view.name))
+        return made
+
+
+def _name(server: ServerView) -> str:
+    return server.name
