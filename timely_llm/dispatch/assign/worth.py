@@ -1,8 +1,8 @@
-"""Most worth: the server where a request gains most, less what it costs the others there."""
+"""Most worth: the server where a request gains most, less what it costs the others; and moves."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from timely_llm.dispatch.assign.forecast import Forecast
@@ -12,6 +12,9 @@ STALE_S = 0.3
 """Age of a view from which its server gets requests only if no other can take them, seconds."""
 
 _PROMPT_TOKENS = 16  # prompts that differ by less count as equally long
+
+MARGIN = 0.05
+"""Least gain of a move, as a share of the request's worth."""
 
 
 @dataclass(eq=False)
@@ -79,3 +82,38 @@ def _kind(one: Waiting) -> Hashable:
 
 def _name(server: ServerView) -> str:
     return server.name
+
+
+def moves(
+    now: float, unstarted: Iterable[tuple[Waiting, str]], servers: Sequence[ServerView]
+) -> list[Assignment]:
+    """Return the requests that should move, each with its new server.
+
+    A request moves if it is worth more at another server by `MARGIN`, and there is time for the
+    message that takes it from the old server.
+
+    Args:
+        now: the time on the dispatcher's clock, seconds.
+        unstarted: requests that took part in no step, with the names of their servers.
+        servers: the servers that can be reached.
+    """
+    forecasts = {one.name: Forecast(one) for one in servers}
+    made = []
+    for one, name in unstarted:
+        here = forecasts.get(name)
+        if here is None:
+            continue
+        here.remove(one.due(now, here.view))
+        waited_s = now - one.asked_s
+        stays = one.worth(waited_s + here.response_s(one)) - here.cost(one)
+        best, most = here, stays + MARGIN * (one.terms[0] or 1.0)
+        for other in forecasts.values():
+            if other is not here and other.view.age_s <= STALE_S and one.can_go_to(other.view):
+                late_s = waited_s + here.view.rtt_s
+                gain = one.worth(late_s + other.response_s(one)) - other.cost(one)
+                if gain > most:
+                    best, most = other, gain
+        best.add(one, now)
+        if best is not here:
+            made.append(Assignment(one.key, best.view.name))
+    return made

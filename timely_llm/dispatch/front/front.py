@@ -14,6 +14,7 @@ from timely_llm.core.request import (
     served_already,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.dispatch.assign.worth import moves
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.front.actions import (
     Action,
@@ -27,13 +28,9 @@ from timely_llm.dispatch.front.actions import (
 )
 from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
 from timely_llm.dispatch.front.delivered.contract import LOST, Recovery
-from timely_llm.dispatch.front.delivered.executions import ANSWER_S, Executions
-from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
-from timely_llm.dispatch.front.hedges import Hedges
+from timely_llm.dispatch.front.delivered.plan import ANSWER_S, DeliveredPlan, Executions
 from timely_llm.dispatch.front.ledger import Ledger
-from timely_llm.dispatch.front.leftovers import Leftovers
-from timely_llm.dispatch.front.moves import moves
-from timely_llm.dispatch.front.unsent import Returned, Unsent
+from timely_llm.dispatch.front.placement import Hedges, Leftovers, Returned, Unsent
 from timely_llm.dispatch.link import Found
 
 ELSEWHERE = frozenset(

@@ -1,6 +1,8 @@
-"""Urgent plans at two servers."""
+"""Requests that no server has, that two have, and that one should not have."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 
@@ -8,8 +10,44 @@ from test.dispatch.front.fronts import BUSY, end, front, other, report, result, 
 from test.dispatch.views import plan, question, server
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.time_utility import URGENT
+from timely_llm.dispatch.contract import GATHER_S
 from timely_llm.dispatch.front.actions import Cancel, Send, Tell
 from timely_llm.dispatch.front.front import Front
+from timely_llm.dispatch.front.ledger import MISSING_S
+from timely_llm.dispatch.front.placement import LEFT_S, Leftovers, Returned, Unsent
+
+
+def test_a_burst_is_taken_when_it_has_ended() -> None:
+    made = Unsent()
+    made.gather(plan("r0", asked_s=1.0), 1.0)
+    assert made.gathers and made.wake_s == 1.0 + GATHER_S and made.take_burst(1.0) == []
+    assert [one.key for one in made.take_burst(made.wake_s)] == ["r0"]
+    assert made.keys == [] and made.wake_s == math.inf
+
+
+def test_a_request_comes_back_at_its_time() -> None:
+    made = Unsent()
+    made.bring_back(Returned(2.0, plan("r"), "a"))
+    assert made.wake_s == 2.0 and made.take_returned(1.9) == [] and made.keys == ["r"]
+    assert [one.server for one in made.take_returned(2.0)] == ["a"] and made.keys == []
+
+
+def test_what_no_server_takes_waits_for_one_that_can() -> None:
+    made = Unsent()
+    made.place(plan("r"))
+    assert made.take_unplaced(server(skill_sets={"arm": 5})) == []
+    assert made.take_unplaced(server(active=False)) == [] and made.keys == ["r"]
+    assert [one.key for one in made.take_unplaced(server())] == ["r"] and made.keys == []
+
+
+def test_a_request_is_forgotten_wherever_it_is() -> None:
+    made = Unsent()
+    made.gather(plan("r0"), 0.0)
+    made.place(plan("r1"))
+    made.bring_back(Returned(2.0, plan("r2"), "a"))
+    for number in range(3):
+        made.remove(f"r{number}")
+    assert made.keys == []
 
 
 def hedged() -> tuple[Front, str, str]:
@@ -76,3 +114,35 @@ def test_a_lost_server_is_replaced_by_the_second_without_a_message() -> None:
     made, first, _ = hedged()
     assert not [one for one in made.lost(first, 0.1) if isinstance(one, Send)]
     assert other(first) == made.server_of("r")
+
+
+def test_a_server_ends_what_it_has_until_it_says_that_it_has_not() -> None:
+    made = Leftovers()
+    made.add("a", "r", 5.0)
+    assert made.bars("r") and made.bars("r", "a") and not made.bars("r", "b")
+    assert made.heard(server("a", served=("r", "x")), 9.0) == ["r"]
+    assert made.heard(server("a", served=("x",)), 9.1) == [] and not made.bars("r")
+
+
+def test_a_view_that_is_too_new_says_nothing() -> None:
+    made = Leftovers()
+    made.add("a", "r", 5.0)
+    made.heard(server("a", served=()), 5.0 + MISSING_S)
+    assert made.bars("r", "a"), "the request may be on its way to the server"
+    made.heard(server("a", served=()), 5.1 + MISSING_S)
+    assert not made.bars("r", "a")
+
+
+def test_a_server_that_does_not_say_what_it_serves_ends_it_once() -> None:
+    made = Leftovers()
+    made.add("a", "r", 5.0)
+    assert made.heard(server("a"), 5.1) == ["r"] and made.heard(server("a"), 5.2) == []
+
+
+def test_it_is_forgotten_of_a_server_that_never_returns_and_of_one_that_has_it_rightly() -> None:
+    made = Leftovers()
+    made.add("a", "r", 0.0)
+    made.add("b", "r", LEFT_S + 1.0)
+    assert made.bars("r", "b") and not made.bars("r", "a")
+    made.drop("b", "r")
+    assert not made.bars("r")
