@@ -1,9 +1,9 @@
-"""Results that come before the last segments and tokens."""
+"""Results and deliveries that come too early."""
 
 from __future__ import annotations
 
-from timely_llm.core.request import ErrorCode, PlanResult
-from timely_llm.dispatch.early import OVERTAKEN_S, EarlyResults
+from timely_llm.core.request import ErrorCode, PlanResult, StreamChunk
+from timely_llm.dispatch.early import OVERTAKEN_S, EarlyResults, Unclaimed
 
 RESULT = PlanResult("r", "robot", ErrorCode.NONE, "")
 
@@ -34,3 +34,17 @@ def test_a_result_waits_until_dds_has_repeated_what_was_lost() -> None:
     early = EarlyResults()
     early.waits("a", RESULT, 1.0)
     assert not early.due(1.0 + heartbeat_s)
+
+
+def test_deliveries_and_ends_are_recorded_until_the_server_has_answered() -> None:
+    unclaimed = Unclaimed()
+    chunks = [StreamChunk("p", "person", index, "so ") for index in range(3)]
+    unclaimed.over("early")
+    assert not unclaimed.keep("a", chunks[0]), "the server was not asked"
+    unclaimed.begin("a")
+    assert all(unclaimed.keep("a", chunk) for chunk in chunks)
+    assert not unclaimed.keep("b", chunks[0])
+    unclaimed.over("r")
+    assert unclaimed.end("a") == (chunks, {"r"})
+    assert not unclaimed.keep("a", chunks[0])
+    assert unclaimed.end("a") == ([], set())

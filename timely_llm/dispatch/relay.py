@@ -29,8 +29,7 @@ from timely_llm.core.text import listed
 from timely_llm.dispatch.alone import alone
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.conversations import DispatchedConversations
-from timely_llm.dispatch.early import EarlyResults
-from timely_llm.dispatch.ends import EndQuestions
+from timely_llm.dispatch.early import EarlyResults, Unclaimed
 from timely_llm.dispatch.expected import ExpectedLengths
 from timely_llm.dispatch.front.actions import (
     Action,
@@ -42,13 +41,12 @@ from timely_llm.dispatch.front.actions import (
     Tell,
     Withdraw,
 )
+from timely_llm.dispatch.front.delivered.recovery import Words
 from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.link import Found, Link
-from timely_llm.dispatch.questions import RelayQuestions
+from timely_llm.dispatch.questions import EndQuestions, RelayQuestions
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.dispatch.skill_sets import DispatchedSkillSets
-from timely_llm.dispatch.unclaimed import Unclaimed
-from timely_llm.dispatch.words import Words
 from timely_llm.serving.limits import RequestGate
 from timely_llm.serving.server.inbox import Drains, Promises, settle
 from timely_llm.serving.server.registration import Read

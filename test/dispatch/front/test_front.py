@@ -41,8 +41,8 @@ from timely_llm.core.time_utility import URGENT
 from timely_llm.dispatch.assign.registry import make_dispatcher
 from timely_llm.dispatch.contract import GATHER_S, LONGEST_BURST_S
 from timely_llm.dispatch.front.actions import Cancel, Deliver, Finish, Inquire, Send, Tell, Withdraw
-from timely_llm.dispatch.front.delivered.contract import LOST
 from timely_llm.dispatch.front.delivered.plan import ANSWER_S
+from timely_llm.dispatch.front.delivered.recovery import LOST
 from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.link import Found
 

@@ -94,7 +94,7 @@ class MemorySource(StrEnum):
 
 @dataclass(eq=False)
 class LargestMemory:
-    """The server with the largest remaining memory (`InstAssign` of Algorithm 2).
+    """The server with the largest remaining memory (Huang et al. 2025, Algorithm 2).
 
     A request takes its prompt and its expected answer of it. When a request does not fit into the
     largest remaining memory, all memory is remaining again. In the paper nothing else frees it: a

@@ -27,8 +27,8 @@ from timely_llm.dispatch.front.actions import (
     Withdraw,
 )
 from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
-from timely_llm.dispatch.front.delivered.contract import LOST, Recovery
 from timely_llm.dispatch.front.delivered.plan import ANSWER_S, DeliveredPlan, Executions
+from timely_llm.dispatch.front.delivered.recovery import LOST, Recovery
 from timely_llm.dispatch.front.ledger import Ledger
 from timely_llm.dispatch.front.placement import Hedges, Leftovers, Returned, Unsent
 from timely_llm.dispatch.link import Found

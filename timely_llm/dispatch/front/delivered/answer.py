@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from timely_llm.core.request import ErrorCode, Result, StreamChunk, StreamResult, mean_gap_s
 from timely_llm.core.slo import Listener
 from timely_llm.dispatch.contract import Waiting
-from timely_llm.dispatch.front.delivered.contract import Recovery
+from timely_llm.dispatch.front.delivered.recovery import Recovery
 
 
 @dataclass(eq=False)

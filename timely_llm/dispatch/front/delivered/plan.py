@@ -10,7 +10,7 @@ from timely_llm.core.request import ExecutionReport, PlanResult, ReportState, Re
 from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import URGENT
 from timely_llm.dispatch.contract import Waiting
-from timely_llm.dispatch.front.delivered.contract import LOST, Recovery
+from timely_llm.dispatch.front.delivered.recovery import LOST, Recovery
 
 ANSWER_S = 60.0
 """Seconds in which a robot has to report what it executed: from its predicted end, and its last

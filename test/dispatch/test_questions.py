@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 from timely_llm.core.request import ErrorCode, PlanResult, Result
-from timely_llm.dispatch.ends import ANSWER_S, EndQuestions
 from timely_llm.dispatch.link import Link
+from timely_llm.dispatch.questions import ANSWER_S, EndQuestions
 
 Answer = Callable[[Result | None], None]
 

@@ -1,15 +1,48 @@
-"""The words with which requests go on at another server."""
+"""How a request goes on at another server: the words for its rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from timely_llm.core.request import ChatMessage, PlanRequest, StreamRequest
 from timely_llm.skills.skill_set import SkillSet
 
+LOST = "its server was lost"
+"""Why a request goes on at another server."""
+
 GO_ON = "Go on exactly where you stopped."
 """The message that asks for the rest of an answer."""
+
+
+class Recovery(Protocol):
+    """Words requests that go on after their server was lost."""
+
+    def task(self, request: PlanRequest, plan: str, reason: str, done: str) -> str:
+        """Return the task that asks for the rest of a plan.
+
+        Args:
+            request: as it was asked first.
+            plan: the text of what was delivered of the newest epoch.
+            reason: why it does not go on.
+            done: the text of what was executed.
+        """
+        ...
+
+    def value(self, request: PlanRequest, value: str) -> str:
+        """Return what a plan's text says of the value that its last blocking call returned."""
+        ...
+
+    def answer(self, request: StreamRequest, text: str, tokens: int) -> StreamRequest:
+        """Return the request for the rest of an answer.
+
+        Args:
+            request: as it was asked first.
+            text: what was delivered.
+            tokens: number of tokens that were delivered.
+        """
+        ...
 
 
 class Words:
