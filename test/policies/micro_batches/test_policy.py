@@ -16,10 +16,14 @@ from timely_llm.core.reason import Cause
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
-from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
-from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
+from timely_llm.policies.micro_batches.flow_shop import (
+    Affine,
+    FlowShop,
+    shortest_cycle,
+    smallest_gap,
+)
 from timely_llm.policies.micro_batches.policy import MicroBatches, Mode, in_micro_batches
-from timely_llm.policies.micro_batches.throttle import Throttle
+from timely_llm.policies.micro_batches.token_budget import Throttle
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.registry import POLICIES, make_policy
 from timely_llm.policies.step_time import StepTime

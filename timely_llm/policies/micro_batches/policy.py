@@ -14,13 +14,15 @@ from timely_llm.core.generation import Generation
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Policy, ask_for_reasons
-from timely_llm.policies.micro_batches.chunk import soonest_chunk
-from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
-from timely_llm.policies.micro_batches.due import ChunkTime, DueTimes
-from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
+from timely_llm.policies.micro_batches.chunk import ChunkTime, DueTimes, soonest_chunk
+from timely_llm.policies.micro_batches.flow_shop import (
+    Affine,
+    FlowShop,
+    shortest_cycle,
+    smallest_gap,
+)
 from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
-from timely_llm.policies.micro_batches.throttle import Throttle
-from timely_llm.policies.micro_batches.token_budget import PrefillQueue, TokenBudget
+from timely_llm.policies.micro_batches.token_budget import PrefillQueue, Throttle, TokenBudget
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 

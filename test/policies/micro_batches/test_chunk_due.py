@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from test.examples import examples
 from test.policies.builders import generation, stream, talking
 from timely_llm.core.slo import Slo, SloClass
-from timely_llm.policies.micro_batches.chunk import LEAST
-from timely_llm.policies.micro_batches.due import ChunkTime, DueTimes
+from timely_llm.policies.micro_batches.chunk import LEAST, ChunkTime, DueTimes
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 

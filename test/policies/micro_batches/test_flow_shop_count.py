@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from test.examples import examples
 from test.policies.micro_batches.pipelines import shops, simulated_ends_s
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
-from timely_llm.policies.micro_batches.flow_shop import Affine, FlowShop
+from timely_llm.policies.micro_batches.flow_shop import (
+    Affine,
+    FlowShop,
+    shortest_cycle,
+    smallest_gap,
+)
 from timely_llm.policies.micro_batches.token_budget import even
 
 COMPUTE, LINK = Affine(0.0153, 0.0001), Affine(0.0, 0.001455)  # seconds at 100 Mbit/s

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.policies.micro_batches.throttle import Throttle
-from timely_llm.policies.micro_batches.token_budget import TokenBudget
+from timely_llm.policies.micro_batches.token_budget import Throttle, TokenBudget
 
 
 @pytest.mark.parametrize(
