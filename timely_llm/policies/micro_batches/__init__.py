@@ -1,1 +1,1 @@
-"""Micro-batches of a pipeline: their token budgets, their number, and the layers of its stages."""
+"""Micro-batches of a pipeline: their token budgets, their number, and their chunks of prompts."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from test.examples import examples
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.policies.micro_batches.layer_split import LayerSplit, split_layers
+from timely_llm.engines.pipeline_profiles import LayerSplit, split_layers
 
 
 def cost(

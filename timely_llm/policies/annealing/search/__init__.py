@@ -1,1 +1,0 @@
-"""Searches for the best order of requests; each counts its evaluations."""
