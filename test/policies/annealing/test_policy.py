@@ -15,7 +15,7 @@ from timely_llm.core.slo import Slo, SloClass
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.annealing.policy import Annealing, ShortestJobFirst, sized
-from timely_llm.policies.annealing.search.anneal import Accept
+from timely_llm.policies.annealing.search import Accept
 from timely_llm.policies.contract import ask_for_reasons
 from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime

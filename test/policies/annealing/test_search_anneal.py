@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from test.examples import examples
 from test.policies.annealing.problems import alone, is_order_of, problems
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.policies.annealing import search as module
 from timely_llm.policies.annealing.objective import Order, OrderProblem
-from timely_llm.policies.annealing.search import anneal as module
-from timely_llm.policies.annealing.search.anneal import Accept, Cooling, anneal, moved
+from timely_llm.policies.annealing.search import Accept, Cooling, anneal, moved
 
 
 class Draws(Random):

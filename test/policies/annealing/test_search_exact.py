@@ -12,9 +12,14 @@ from test.examples import examples
 from test.policies.annealing.problems import alone, is_order_of, problems
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.annealing.objective import OrderProblem
-from timely_llm.policies.annealing.search.anneal import Accept, Cooling, anneal
-from timely_llm.policies.annealing.search.exact import MOST_EXACT, exact
-from timely_llm.policies.annealing.search.exhaustive import exhaustive
+from timely_llm.policies.annealing.search import (
+    MOST_EXACT,
+    Accept,
+    Cooling,
+    anneal,
+    exact,
+    exhaustive,
+)
 
 
 @given(problems(most=6))

@@ -11,7 +11,7 @@ from test.examples import examples
 from test.policies.annealing.problems import alone, is_order_of, problems
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.annealing.objective import OrderProblem
-from timely_llm.policies.annealing.search.exhaustive import MOST_EXHAUSTIVE, exhaustive
+from timely_llm.policies.annealing.search import MOST_EXHAUSTIVE, exhaustive
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])

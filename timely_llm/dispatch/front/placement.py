@@ -102,7 +102,7 @@ class Unsent:
 
 
 class Hedges:
-    """The second servers of plans that have not begun.
+    """The second servers of urgent plans: the first segment counts (Dean and Barroso 2013).
 
     Args:
         dispatcher: the rule that assigns requests; None: no request has a second server.

@@ -19,10 +19,7 @@ from timely_llm.policies.annealing.objective import (
     SizedRequest,
     in_batches,
 )
-from timely_llm.policies.annealing.search.anneal import Cooling, anneal
-from timely_llm.policies.annealing.search.exact import exact
-from timely_llm.policies.annealing.search.exhaustive import exhaustive
-from timely_llm.policies.annealing.search.found import FoundOrder
+from timely_llm.policies.annealing.search import Cooling, FoundOrder, anneal, exact, exhaustive
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.packing import pack
 from timely_llm.policies.step_time import StepTime

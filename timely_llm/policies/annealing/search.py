@@ -1,22 +1,43 @@
 """Searches for the best order of requests; each counts its evaluations."""
 
 from __future__ import annotations
+
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import combinations
 from random import Random
+from typing import NamedTuple
+
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.policies.annealing.objective import Order, OrderProblem
-from collections.abc import Sequence
-from itertools import combinations
-from typing import NamedTuple
-from collections.abc import Iterator
-from timely_llm.policies.annealing.objective import Order
-
 
 SCALE = 0.05
 """Loss that is accepted with a chance of 1/e at the first temperature under `scaled`, as a share of
 the score of the start."""
+
+MOST_EXACT = 16
+"""Most requests of `exact`: 16 have 65,536 subsets."""
+
+_SAME = 1e-12  # gains below it are rounding, relative to the sum of all worth
+
+MOST_EXHAUSTIVE = 10
+"""Most requests of `exhaustive`: 10 have 3.6 million orders in batches of one."""
+
+
+class FoundOrder(NamedTuple):
+    """An order, and what the search for it cost.
+
+    Attributes:
+        order: the order.
+        score: its score.
+        evaluations: orders, or partial orders, that the search scored.
+    """
+
+    order: Order
+    score: float
+    evaluations: int
 
 
 class Accept(StrEnum):
@@ -71,7 +92,7 @@ class Cooling:
 
 
 def anneal(problem: OrderProblem, cooling: Cooling, draw: Random) -> FoundOrder:
-    """Return the order that annealing finds.
+    """Return the order that simulated annealing finds (Huang et al. 2025, Algorithm 1).
 
     The start is the better of the order of arrival and the order of execution times, both in
     batches of the largest size. If the latter meets every service level, it is returned at once
@@ -169,14 +190,18 @@ def _shifted(order: Order, batch: int, place: int, target: int) -> Order:
     return tuple(tuple(each) for each in batches if each)
 
 
-MOST_EXACT = 16
-"""Most requests: 16 have 65,536 subsets."""
-
-_SAME = 1e-12  # gains below it are rounding, relative to the sum of all worth
-
-
 def exact(problem: OrderProblem, known: Order = ()) -> FoundOrder:
-    """Return the best order.
+    """Return the best order without trying all: labels over subsets, with bounds.
+
+    A label is a set of requests that run first, the seconds that they take, and their worth. Of two
+    labels of one set, the one that is neither sooner nor worth more is dropped: whatever follows is
+    worth no less the sooner it begins. In batches of one all labels of a set take the same seconds,
+    so one remains, and this is dynamic programming over subsets. In larger batches several remain.
+    A label that cannot exceed the best known order is dropped too, by a bound of what the others
+    can add.
+
+    G is a ratio. Dinkelbach's method maximises `n - G t` for the G of the best known order until no
+    order is above 0 (Dinkelbach 1967).
 
     Args:
         problem: the requests.
@@ -342,12 +367,8 @@ def _order(label: _Label | None) -> Order:
     return tuple(reversed(batches))
 
 
-MOST_EXHAUSTIVE = 10
-"""Most requests: 10 have 3.6 million orders in batches of one."""
-
-
 def exhaustive(problem: OrderProblem) -> FoundOrder:
-    """Return the best of all orders, the first one of several.
+    """Return the best of all orders, the first one of several (Huang et al. 2025, §4.3).
 
     Requests of one batch have no order among themselves, so each batch is tried once.
 
@@ -375,17 +396,3 @@ def _orders(left: tuple[int, ...], max_batch: int) -> Iterator[Order]:
             after = tuple(one for one in left if one not in batch)
             for rest in _orders(after, max_batch):
                 yield (batch, *rest)
-
-
-class FoundOrder(NamedTuple):
-    """An order, and what the search for it cost.
-
-    Attributes:
-        order: the order.
-        score: its score.
-        evaluations: orders, or partial orders, that the search scored.
-    """
-
-    order: Order
-    score: float
-    evaluations: int

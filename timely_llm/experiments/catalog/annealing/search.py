@@ -21,7 +21,7 @@ from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.annealing.latency import LatencyPredictor
 from timely_llm.policies.annealing.objective import OrderProblem
 from timely_llm.policies.annealing.policy import MOST_LABELLED, Annealing
-from timely_llm.policies.annealing.search.exact import exact
+from timely_llm.policies.annealing.search import exact
 
 SHAPES = ((4, 1), (6, 1), (8, 1), (10, 1), (6, 2), (8, 2), (6, 4), (8, 4), (20, 2), (40, 4))
 """(requests, largest batch): Table 1 has batches of one, Figure 8 10 in 1, 20 in 2 and 40 in 4."""
