@@ -29,7 +29,7 @@ from timely_llm.cluster.messages import (
     Reply,
     Stop,
 )
-from timely_llm.cluster.processes import Processes, ReplicaProcess
+from timely_llm.cluster.place import Processes, ReplicaProcess
 from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult
 
 WAIT_S = 60.0
@@ -156,7 +156,7 @@ def test_a_replica_with_another_nonce_gets_no_work() -> None:
 
 
 def test_a_process_that_is_not_the_child_of_its_front_does_not_begin() -> None:
-    command = [sys.executable, "-m", "timely_llm.cluster.processes", "1", "127.0.0.1", "1"]
+    command = [sys.executable, "-m", "timely_llm.cluster.place", "1", "127.0.0.1", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode != 0
     assert done.stderr.strip() == "the process that started this one is gone"

@@ -3,7 +3,7 @@
 import pytest
 
 from test.cluster.front import values
-from timely_llm.cluster.processes import Processes
+from timely_llm.cluster.place import Processes
 from timely_llm.cluster.replicas import own_file
 from timely_llm.cluster.setup import is_cluster, open_place
 from timely_llm.core.errors import ConfigurationError

@@ -13,7 +13,6 @@ from typing import Any
 from uuid import uuid4
 
 from timely_llm.cluster.connection import Connection, Door
-from timely_llm.cluster.joint_view import joint_view
 from timely_llm.cluster.messages import Beat, Failed, Pong, Ready, ReplicaTask, Reply, Stop
 from timely_llm.cluster.place import Place, Started
 from timely_llm.cluster.replica_link import ReplicaLink
@@ -23,6 +22,7 @@ from timely_llm.core.generation import State
 from timely_llm.core.request import Result, StreamChunk
 from timely_llm.core.segment import Segment
 from timely_llm.dispatch.contract import ServerView
+from timely_llm.dispatch.load import joint_view
 from timely_llm.dispatch.relay import Relay
 
 CONNECT_S = 60.0

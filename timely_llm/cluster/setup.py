@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from timely_llm.cluster.configured import read_skill_sets
-from timely_llm.cluster.place import Place
-from timely_llm.cluster.processes import Processes
+from timely_llm.cluster.place import Place, Processes
 from timely_llm.cluster.replicas import Replicas
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import ConfigurationError

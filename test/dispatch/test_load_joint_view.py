@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from pytest import approx
 
-from timely_llm.cluster.joint_view import joint_view
 from timely_llm.dispatch.contract import MOST_DUE, Due, ServerView
+from timely_llm.dispatch.load import joint_view
 
 ONE = ServerView(
     "replica-1", (0.01, 0.011, 0.012), 0.001, 0.0002, 1000, 400, 8, {"drone": 500},
