@@ -1,7 +1,8 @@
-"""The replicas behind a relay: started, watched, and started again when they end."""
+"""The replicas behind a relay: started, watched, started again when they end, and linked to it."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,17 +14,30 @@ from typing import Any
 from uuid import uuid4
 
 from timely_llm.cluster.connection import Connection, Door
-from timely_llm.cluster.messages import Beat, Failed, Pong, Ready, ReplicaTask, Reply, Stop
+from timely_llm.cluster.messages import (
+    Ask,
+    Beat,
+    EndRequest,
+    Failed,
+    Ping,
+    Pong,
+    Question,
+    Ready,
+    ReplicaTask,
+    Reply,
+    Stop,
+)
 from timely_llm.cluster.place import Place, Started
-from timely_llm.cluster.replica_link import ReplicaLink
 from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError, TimelyError
 from timely_llm.core.generation import State
-from timely_llm.core.request import Result, StreamChunk
+from timely_llm.core.request import ExecutionReport, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
 from timely_llm.dispatch.contract import ServerView
+from timely_llm.dispatch.link import Found
 from timely_llm.dispatch.load import joint_view
 from timely_llm.dispatch.relay import Relay
+from timely_llm.dispatch.round_trip import RoundTrip
 
 CONNECT_S = 60.0
 """Longest time from the start of a replica to its connection, seconds."""
@@ -40,6 +54,83 @@ LONGEST_PAUSE_S = 30.0
 CLOSE_S = 5.0
 """Time that replicas get to free their engines, seconds."""
 POLL_S = 0.02
+FIRST_RTT_S = 0.001
+"""Seconds of a message there and back, until it is measured."""
+
+
+class ReplicaLink:
+    """Carries requests to one life of a replica.
+
+    Args:
+        connection: to the replica.
+
+    Attributes:
+        round_trip: the time of a message there and back.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.round_trip = RoundTrip(FIRST_RTT_S)
+        self._connection = connection
+        self._numbers = itertools.count()
+        self._asked: dict[int, Callable[[Any], None]] = {}
+
+    def tick(self, now: float) -> None:
+        """Measure the time of a message, if it is time to."""
+        if self.round_trip.begins(now):
+            self._connection.send(Ping(now))
+
+    def answered(self, answer: Reply) -> None:
+        """Take an answer of the replica."""
+        take = self._asked.pop(answer.number, None)
+        if take is not None:
+            take(answer.value)
+
+    # What the relay asks for.
+
+    def send(self, request: Request) -> None:
+        """Send a request."""
+        self._connection.send(request)
+
+    def report(self, report: ExecutionReport) -> None:
+        """Send a robot's report."""
+        self._connection.send(report)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request."""
+        self._connection.send(EndRequest(request_id))
+
+    def withdraw(self, request_id: str, stays: Callable[[], None]) -> None:
+        """End a request unless it has begun; see `Link`."""
+        self._ask("withdraw", request_id, lambda withdrawn: None if withdrawn else stays())
+
+    def inquire(self, request_id: str, answered: Callable[[Result | None], None]) -> None:
+        """Ask how a request ended: what is known came before the answer; see `Link`."""
+        self._ask("inquire", request_id, lambda served: None if served else answered(None))
+
+    def find(self, answered: Callable[[Sequence[Found]], None]) -> None:
+        """Reply that there is nothing: a replica ends with its front."""
+        answered(())
+
+    def skill_set(self, name: str, answered: Callable[[str], None]) -> None:
+        """Ask for the YAML text of a registered skill set; empty: there is none."""
+        self._ask("skill_set", name, answered)
+
+    def register(self, text: str, answered: Callable[[str, int, str], None]) -> None:
+        """Register a skill set; see `Link`."""
+        self._ask("register", text, lambda answer: answered(*answer))
+
+    def unregister(self, name: str, answered: Callable[[str], None]) -> None:
+        """Forget a skill set; see `Link`."""
+        self._ask("unregister", name, answered)
+
+    def close(self) -> None:
+        """Forget all questions."""
+        self._asked.clear()
+
+    def _ask(self, question: Question, about: str, take: Callable[[Any], None]) -> None:
+        number = next(self._numbers)
+        self._asked[number] = take
+        self._connection.send(Ask(number, question, about))
 
 
 class _Life:
