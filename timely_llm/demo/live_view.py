@@ -16,9 +16,8 @@ from timely_llm.core.events.request_history import DeliveredSegment, PlanHistory
 from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import ALONE, OPENING, help_line, source_of
 from timely_llm.demo.progress import step_rate
-from timely_llm.demo.server_rows import named, server_table
+from timely_llm.demo.server_rows import named, recent_use, server_table, stage_table
 from timely_llm.demo.settings import DemoSettings
-from timely_llm.demo.stage_rows import recent_use, stage_table
 from timely_llm.demo.timeline import request_bars, request_end, tone_of
 from timely_llm.report.terminal import meter, strip, style
 

@@ -16,10 +16,9 @@ from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import DEFINITIONS as HELP_DEFINITIONS
 from timely_llm.demo.help_rows import HelpSummary, cut_sentence, help_table
-from timely_llm.demo.outage import outages
 from timely_llm.demo.server_rows import named
 from timely_llm.demo.settings import DemoSettings
-from timely_llm.demo.summary import ClassSummary, Summary, TalkSummary
+from timely_llm.demo.summary import ClassSummary, Summary, TalkSummary, outages
 from timely_llm.report.fitted_table import FittedTable
 from timely_llm.report.terminal import style
 

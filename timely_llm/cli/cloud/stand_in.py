@@ -33,7 +33,7 @@ def cloud_stand_in(
 
     It prints its URL, which is a server's cloud_url.
     """
-    from timely_llm.demo.stand_in.http_server import CloudStandIn
+    from timely_llm.demo.stand_in import CloudStandIn
     from timely_llm.resources import EMBEDDED_MODEL, resource
 
     chosen = None if pace == NO_PACE else pace

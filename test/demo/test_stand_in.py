@@ -14,7 +14,7 @@ import pytest
 from test.cloud.asking import BOUND_S, Asking, question
 from timely_llm.cloud.contract import CloudWords
 from timely_llm.core.clock import WallClock
-from timely_llm.demo.stand_in.http_server import CloudStandIn
+from timely_llm.demo.stand_in import CloudStandIn
 from timely_llm.engines.simulated import Profile, SimulatedEngine
 
 SAID = "Tea cools in a cup."

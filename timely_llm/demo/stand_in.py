@@ -1,10 +1,12 @@
-"""OpenAI's interface `/v1/chat/completions` over an engine of the package."""
+"""A stand-in for a cloud: OpenAI's `/v1/chat/completions` over an engine of the package."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import logging
+import math
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,19 +16,27 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
+from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
     MAX_TOKENS,
     ChatMessage,
     ErrorCode,
     Rejected,
+    Request,
     Result,
+    StreamChunk,
     StreamRequest,
     StreamResult,
 )
+from timely_llm.core.segment import Segment
+from timely_llm.core.step import StepResult
 from timely_llm.core.text import quoted
-from timely_llm.demo.stand_in.answers import Answers
 from timely_llm.engines.contract import Engine
+from timely_llm.policies.fcfs import Stream
+from timely_llm.serving.limits import RequestLimits, Timeouts
+from timely_llm.serving.loop import Loop
+from timely_llm.serving.server.server import Server
 
 log = logging.getLogger(__name__)
 MOST_BYTES = 1_000_000
@@ -45,6 +55,9 @@ _STATUS = {
 }
 """HTTP's status by error code; the others are 500."""
 _KINDS = {400: "invalid_request_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+Answer = queue.SimpleQueue[StreamChunk | StreamResult]
+"""The chunks of an answer and, as the last item, its result."""
 
 
 class _Message(BaseModel):
@@ -309,3 +322,75 @@ def _usage(result: StreamResult) -> dict[str, int]:
         "completion_tokens": said,
         "total_tokens": prompt + said,
     }
+
+
+class Answers:
+    """Serves conversations on an engine by continuous batching, as clouds do.
+
+    Args:
+        make_engine: makes the engine, in the thread that runs it.
+        most: most answers at a time.
+    """
+
+    def __init__(self, make_engine: Callable[[], Engine], most: int = 64) -> None:
+        self._answers: dict[str, Answer] = {}
+        self._lock = threading.Lock()
+        clock = WallClock()
+        self._server = Server(
+            lambda: Loop(make_engine(), Stream(), clock, timeouts=Timeouts(math.inf)),
+            self,
+            clock,
+            RequestLimits(max_requests=most, max_requests_per_agent=most),
+        )
+        self._server.wait_ready()
+
+    def begin(self, request: StreamRequest) -> Answer:
+        """Begin an answer.
+
+        Raises:
+            Rejected: it is refused, and why.
+        """
+        answer: Answer = queue.SimpleQueue()
+        with self._lock:
+            self._answers[request.request_id] = answer
+        try:
+            self._server.submit(request)
+        except BaseException:
+            self._forget(request.request_id)
+            raise
+        return answer
+
+    def cancel(self, request_id: str) -> None:
+        """Give an answer up; one that has ended is not an error."""
+        self._server.cancel(request_id)
+
+    def close(self) -> None:
+        """End all answers and free the engine."""
+        self._server.close()
+
+    def _forget(self, request_id: str) -> Answer | None:
+        with self._lock:
+            return self._answers.pop(request_id, None)
+
+    # The sink of the server.
+
+    def accepted(self, request: Request) -> None:
+        """Take a request; see `ServerSink.accepted`."""
+
+    def segment(self, segment: Segment) -> None:
+        """Take a segment: conversations have none."""
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        """Pass a chunk on to its answer."""
+        answer = self._answers.get(chunk.request_id)
+        if answer is not None:
+            answer.put(chunk)
+
+    def ended(self, result: Result) -> None:
+        """Pass a result on to its answer."""
+        answer = self._forget(result.request_id)
+        if answer is not None and isinstance(result, StreamResult):
+            answer.put(result)
+
+    def stepped(self, result: StepResult) -> None:
+        """Take a step; see `Sink.stepped`."""

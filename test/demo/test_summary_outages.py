@@ -6,7 +6,7 @@ from test.core.events.lines import event
 from test.demo.test_summary import ask, done
 from test.demo.two_servers import RUN, run_until, taken
 from timely_llm.core.events.history import History
-from timely_llm.demo.outage import outages
+from timely_llm.demo.summary import outages
 
 
 def test_a_request_that_went_on_elsewhere_is_counted() -> None:

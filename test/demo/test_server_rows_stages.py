@@ -7,7 +7,7 @@ from rich.console import Console
 from test.report.stages import BLOCKING
 from timely_llm.core.events.history import History
 from timely_llm.core.events.schema import StepEvent
-from timely_llm.demo.stage_rows import recent_use, stage_table
+from timely_llm.demo.server_rows import recent_use, stage_table
 
 
 def history() -> History:

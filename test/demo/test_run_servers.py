@@ -10,7 +10,7 @@ import pytest
 
 from test.demo.two_servers import run_until
 from timely_llm.demo.files import Files
-from timely_llm.demo.servers import KILLED_AT, KILLED_BEFORE, STARTED_AGAIN_AT, DemoServers
+from timely_llm.demo.run import KILLED_AT, KILLED_BEFORE, STARTED_AGAIN_AT, DemoServers
 from timely_llm.demo.settings import DemoSettings
 from timely_llm.processes.children import ProcessError
 
