@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely_llm.identity.window import CounterWindow, SessionWindows
+from timely_llm.identity.authenticator import CounterWindow, SessionWindows
 
 
 @given(st.lists(st.integers(-2, 60), max_size=200), st.integers(1, 20))
