@@ -37,10 +37,13 @@ from timely_llm.profiling.engine_steps import (
 )
 from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
 from timely_llm.profiling.measurements import is_bag, read_bag, read_csv
-from timely_llm.profiling.stage_profile import WHOLE, PipelineFit, fit_pipeline, parts
 from timely_llm.profiling.step_profile import (
+    WHOLE,
+    PipelineFit,
     StepFit,
+    fit_pipeline,
     fit_profile,
+    parts,
     predicted_s,
     profile_values,
     relative_error,

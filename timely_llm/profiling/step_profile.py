@@ -1,11 +1,12 @@
-"""Step-time profiles: their fit to measured steps, and their files."""
+"""Step-time profiles: their fit to measured steps, whole or a stage at a time, and their files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import yaml
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import YAML, write_text
-from timely_llm.engines.pipelined import PipelineProfile
+from timely_llm.core.step import StageTimes
+from timely_llm.engines.pipelined import PipelineProfile, StageLink
 from timely_llm.engines.simulated import LONG_PROMPT, MEASURED, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 
@@ -24,6 +26,12 @@ KNOTS = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 
 TURNS = 20
 _HUBER = 1.345
+
+WHOLE = "whole step"
+"""Name of a step's way through all stages."""
+
+_SHORTEST_S = 1e-9
+"""Least seconds of a transfer, so that errors relative to it exist."""
 
 
 @dataclass(frozen=True)
@@ -194,3 +202,106 @@ def _profile(coefficients: Array, name: str, source: str) -> Profile:
 def four_digits(value: float) -> float:
     """Return a number rounded to four digits."""
     return float(f"{value:.4g}")
+
+
+@dataclass(frozen=True)
+class PipelineFit:
+    """A profile with stages and its errors.
+
+    Attributes:
+        profile: fitted to the seen steps.
+        stages: fit of each stage.
+        steps: all measured steps.
+        errors: median and 95th percentile of |predicted - measured| / measured of unseen steps, by
+            the names of `parts`.
+    """
+
+    profile: PipelineProfile
+    stages: tuple[StepFit, ...]
+    steps: tuple[MeasuredStep, ...]
+    errors: Mapping[str, tuple[float, float]]
+
+
+def fit_pipeline(steps: Sequence[MeasuredStep], name: str, source: str) -> PipelineFit:
+    """Return the profile that fits the times of each stage and each link best.
+
+    A stage is fitted as by `fit_profile`. A link is `message_s` and `token_s` for each token of a
+    step. Transfers block if one keeps the first stage for at least half of its time.
+
+    Args:
+        steps: measured steps with times of stages, some of them unseen.
+        name: name of the profile.
+        source: text about the measurement; the errors are appended.
+
+    Raises:
+        ConfigurationError: a step has no times of stages, or there are no seen or no unseen steps.
+    """
+    times = [step.stages for step in steps if step.stages is not None]
+    if not times or len(times) < len(steps):
+        raise ConfigurationError("a profile with stages needs steps with times of each stage")
+    stages = tuple(
+        fit_profile(
+            [replace(step, seconds=one.stage_s[stage])
+             for step, one in zip(steps, times, strict=True)],
+            f"{name}, stage {stage + 1}", source,
+        )
+        for stage in range(len(times[0].stage_s))
+    )  # fmt: skip
+    links = tuple(_link(steps, times, link) for link in range(len(times[0].link_s)))
+    profile = PipelineProfile(
+        name, source, tuple(fit.profile for fit in stages), links, _blocks(times)
+    )
+    unseen = [parts(profile, step) for step in steps if step.setting.unseen]
+    errors = {
+        part: error_quantiles(predicted / measured - 1.0 for measured, predicted in found)
+        for part in unseen[0]
+        for found in [[one[part] for one in unseen]]
+    }
+    source += "; error on unseen steps, median and 95th percentile: " + ", ".join(
+        f"{part} {middle:.1%} and {high:.1%}" for part, (middle, high) in errors.items()
+    )
+    named = tuple(replace(stage, source=source) for stage in profile.stages)
+    profile = replace(profile, source=source, stages=named)
+    return PipelineFit(profile, stages, tuple(steps), errors)
+
+
+def parts(profile: PipelineProfile, step: MeasuredStep) -> dict[str, tuple[float, float]]:
+    """Return the seconds of each stage, each link and the whole step: measured, and predicted.
+
+    The predicted whole step is the sum of all stages and links.
+    """
+    assert step.stages is not None
+    stages = [
+        (seconds, predicted_s(stage, step))
+        for stage, seconds in zip(profile.stages, step.stages.stage_s, strict=True)
+    ]
+    links = [
+        (max(seconds, _SHORTEST_S), link.transfer_s(_tokens(step)))
+        for link, seconds in zip(profile.links, step.stages.link_s, strict=True)
+    ]
+    return {
+        **{f"stage {number}": pair for number, pair in enumerate(stages, 1)},
+        **{f"link {number}": pair for number, pair in enumerate(links, 1)},
+        WHOLE: (step.seconds, sum(predicted for _, predicted in (*stages, *links))),
+    }
+
+
+def _tokens(step: MeasuredStep) -> int:
+    """Return the tokens of a step; the hidden states of all of them pass each link."""
+    return step.setting.rows + step.setting.chunk
+
+
+def _link(steps: Sequence[MeasuredStep], times: Sequence[StageTimes], link: int) -> StageLink:
+    seen = [
+        (_tokens(step), max(one.link_s[link], _SHORTEST_S))
+        for step, one in zip(steps, times, strict=True)
+        if not step.setting.unseen
+    ]
+    found = relative_fit([[1.0, tokens] for tokens, _ in seen], [seconds for _, seconds in seen])
+    return StageLink(*(four_digits(float(value)) for value in found))
+
+
+def _blocks(times: Sequence[StageTimes]) -> bool:
+    """Return whether a transfer keeps the first stage from computing."""
+    shares = [one.blocked_s[0] - one.link_s[0] / 2 for one in times if one.link_s]
+    return not shares or median(shares) >= 0.0

@@ -14,8 +14,7 @@ from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, Stage
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import Profile
 from timely_llm.profiling.engine_steps import KV_TOKENS, MOST_ROWS, MeasuredStep, measure
-from timely_llm.profiling.stage_profile import WHOLE, fit_pipeline, parts
-from timely_llm.profiling.step_profile import write_profile
+from timely_llm.profiling.step_profile import WHOLE, fit_pipeline, parts, write_profile
 
 STAGES = (
     Profile("fast", "", 0.004, 0.0002, 0.00002, 0.0000001),
