@@ -17,7 +17,7 @@ import pytest
 
 from test.ros_domains import reserved_domain
 from timely_llm.core.requirements import executors
-from timely_llm.processes.marked import left_running
+from timely_llm.processes.children import left_running
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTORS = executors()

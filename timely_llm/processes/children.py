@@ -1,4 +1,4 @@
-"""Child processes that never outlive their parent."""
+"""Child processes that never outlive their parent, and those that are known by a variable."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from timely_llm.core.errors import Interrupted, TimelyError
 from timely_llm.processes import signals
 from timely_llm.processes.tied import tied_command
@@ -18,6 +20,9 @@ from timely_llm.processes.tied import tied_command
 GRACE = ((signal.SIGINT, 8.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 """What a child is sent, and how many seconds it gets to end."""
 POLL_S = 0.02
+
+GONE_S = 5.0
+"""Time that processes have to end after those that started them, seconds."""
 
 
 class ProcessError(TimelyError):
@@ -192,3 +197,24 @@ def wait(
         if time.monotonic() > end_s:
             raise ProcessError(f"{what} after {limit_s:g} s; see {child.log}")
         time.sleep(POLL_S)
+
+
+def left_running(variable: str, value: str, within_s: float = GONE_S) -> list[psutil.Process]:
+    """Wait until no process has an environment variable; return those that have it at the end.
+
+    Children inherit the variable, in sessions of their own too.
+    """
+    end_s = time.monotonic() + within_s
+    while (left := _marked(variable, value)) and time.monotonic() < end_s:
+        time.sleep(POLL_S)
+    return left
+
+
+def _marked(variable: str, value: str) -> list[psutil.Process]:
+    made = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            marked = process.environ().get(variable) == value
+            if marked and process.status() != psutil.STATUS_ZOMBIE:
+                made.append(process)
+    return made

@@ -18,8 +18,7 @@ from timely_llm.core.events.log import FileEventLog
 from timely_llm.core.events.probe_events import OverEvent
 from timely_llm.core.events.reader import LogReader
 from timely_llm.core.events.schema import AskEvent
-from timely_llm.processes.children import POLL_S, Child, Children, Interrupts, wait
-from timely_llm.processes.marked import left_running
+from timely_llm.processes.children import POLL_S, Child, Children, Interrupts, left_running, wait
 from timely_llm.processes.nodes import (
     FLEET,
     KILLS_PROBE,

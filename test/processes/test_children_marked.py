@@ -7,7 +7,7 @@ import secrets
 import subprocess
 import sys
 
-from timely_llm.processes.marked import left_running
+from timely_llm.processes.children import left_running
 
 SLEEPS = "import time; time.sleep(60)"
 STARTS_ONE = (
