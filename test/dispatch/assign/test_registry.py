@@ -10,8 +10,8 @@ from hypothesis import given
 from test.dispatch.views import plan, server, some_servers, some_waiting
 from test.examples import examples
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.dispatch.assign.baselines import LargestMemory, TwoChoices
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
+from timely_llm.dispatch.assign.rules import LargestMemory, TwoChoices
 from timely_llm.dispatch.contract import Assignment, ServerView, Waiting
 
 SPECS = (*DISPATCHERS, "largest-memory:memory=free", "two-choices:seed=7")

@@ -56,5 +56,5 @@ def test_a_rule_that_fails_gives_way_to_the_default(
 
 def test_only_rules_of_users_are_checked() -> None:
     assert not isinstance(make_dispatcher("most-worth"), CheckedRule)
-    rule = make_dispatcher("timely_llm.dispatch.assign.baselines:RoundRobin")
+    rule = make_dispatcher("timely_llm.dispatch.assign.rules:RoundRobin")
     assert isinstance(rule, CheckedRule)

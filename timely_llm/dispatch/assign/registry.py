@@ -11,14 +11,14 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference, maker, raised
 from timely_llm.core.options import read_options
 from timely_llm.core.text import quoted
-from timely_llm.dispatch.assign.baselines import (
+from timely_llm.dispatch.assign.rules import (
     LargestMemory,
     LeastOutstanding,
+    MostWorth,
     RoundRobin,
     ShortestResponse,
     TwoChoices,
 )
-from timely_llm.dispatch.assign.worth import MostWorth
 from timely_llm.dispatch.contract import Assignment, Dispatcher, ServerView, Waiting
 
 log = logging.getLogger(__name__)

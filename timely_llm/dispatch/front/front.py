@@ -14,7 +14,7 @@ from timely_llm.core.request import (
     served_already,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.dispatch.assign.worth import moves
+from timely_llm.dispatch.assign.rules import moves
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.front.actions import (
     Action,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test.dispatch.views import plan, question, server
 from test.examples import examples
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.dispatch.assign.worth import STALE_S, MostWorth
+from timely_llm.dispatch.assign.rules import STALE_S, MostWorth
 from timely_llm.dispatch.contract import Due, ServerView, Waiting
 
 

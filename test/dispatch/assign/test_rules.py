@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from test.dispatch.views import plan, server
 from timely_llm.core.time_utility import URGENT
-from timely_llm.dispatch.assign.baselines import (
+from timely_llm.dispatch.assign.rules import (
     LargestMemory,
     LeastOutstanding,
     MemorySource,

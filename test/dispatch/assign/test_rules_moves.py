@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test.dispatch.views import plan, server, some_servers, some_waiting
 from test.examples import examples
 from timely_llm.core.time_utility import URGENT
-from timely_llm.dispatch.assign.worth import moves
+from timely_llm.dispatch.assign.rules import moves
 from timely_llm.dispatch.contract import Due, ServerView, Waiting
 
 QUEUE = (Due(0.1, 8.0, 2.0, 0.3, 60),) * 12
