@@ -13,10 +13,9 @@ from timely_llm.core.options import read_options, word
 from timely_llm.policies.annealing.policy import Annealing, ShortestJobFirst
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.deadline.policy import Deadline
-from timely_llm.policies.fcfs import Fcfs, Orca, Stream
+from timely_llm.policies.fcfs import Fcfs, Orca, Stream, StrictPriority
 from timely_llm.policies.least_served import FastServe, VirtualTokens
 from timely_llm.policies.slice import Slice
-from timely_llm.policies.strict_priority import StrictPriority
 from timely_llm.policies.timely import Edf, FcfsSegments, Timely
 from timely_llm.policies.timely_slice import TimelySlice
 

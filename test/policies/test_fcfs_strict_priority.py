@@ -12,9 +12,8 @@ from timely_llm.core.slo import REAL_TIME, TEXT
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
 from timely_llm.policies.contract import Policy, ask_for_reasons
-from timely_llm.policies.fcfs import Orca
+from timely_llm.policies.fcfs import Orca, StrictPriority, class_weight
 from timely_llm.policies.step_time import StepTime
-from timely_llm.policies.strict_priority import StrictPriority, class_weight
 
 STEP = StepTime(0.01, 0.0, 0.001)
 
