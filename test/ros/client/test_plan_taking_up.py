@@ -13,7 +13,7 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ExecutionReport, ReportState
 from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.client.plan_task import PlanTask
-from timely_llm.ros.client.taking_up import TAKEN_S, TakingUp
+from timely_llm.ros.client.plan import TAKEN_S, TakingUp
 
 DIED = "the server died"
 
@@ -64,7 +64,7 @@ class Client:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, recovery_s: float = 30.0) -> None:
         self.now = 100.0
-        monkeypatch.setattr("timely_llm.ros.client.taking_up.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("timely_llm.ros.client.plan.time.monotonic", lambda: self.now)
         self.server = Server()
         node: Any = self.server
         sender: Any = None
