@@ -12,8 +12,7 @@ from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.experiments.catalog.timelyllm.drone import EXPERIMENT
 from timely_llm.experiments.contract import STOCK, ExperimentError
-from timely_llm.experiments.realtime.engines import StockPolicy, StockSpec
-from timely_llm.experiments.realtime.run import run
+from timely_llm.experiments.realtime.run import StockPolicy, StockSpec, run
 from timely_llm.policies.step_time import StepTime
 
 
