@@ -14,13 +14,9 @@ from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.fleet import DEFINITIONS, fleet_row
 from timely_llm.experiments.results.metrics import plain, relative
 from timely_llm.experiments.sources import shipped_skill_sets, shipped_tasks
+from timely_llm.experiments.virtual.fleet import PAUSE_S, robot_works, simulate_fleet
 from timely_llm.experiments.virtual.outcome import Run
-from timely_llm.experiments.virtual.simulation import (
-    PAUSE_S,
-    SimulationSettings,
-    robot_works,
-    simulate_fleet,
-)
+from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.traces.recipes import presets
