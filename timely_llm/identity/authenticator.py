@@ -1,4 +1,4 @@
-"""A server's check of signatures: whose they are, and that each counter is accepted once."""
+"""A server's check of signatures: the key that made each, and each counter accepted once."""
 
 from __future__ import annotations
 
