@@ -44,8 +44,8 @@ def test_a_broken_rule_is_named_and_makes_the_exit_status_1(
         )
 
     monkeypatch.setattr(kills, "run", broken)
-    assert run(monkeypatch, "kills", "--kills", "3", "--hedge") == 1
-    assert asked == [Kills(3, hedge=True)]
+    assert run(monkeypatch, "kills", "--kills", "3", "--hedge", "--only-kills") == 1
+    assert asked == [Kills(3, hedge=True, only_kills=True)]
     assert "no twins: r has two" in capsys.readouterr().err
     faults.clear()
     assert run(monkeypatch, "kills") == 0, "what is late on a busy machine is no fault"

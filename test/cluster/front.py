@@ -1,11 +1,12 @@
-"""A front with a sink that records what comes."""
+"""Fronts with a sink that records what comes."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from timely_llm.core.clock import WallClock
 from timely_llm.core.request import Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
+from timely_llm.dispatch.relay import Relay
 from timely_llm.ros.server.setup import PARAMETERS
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
@@ -29,18 +31,38 @@ def values(**given: object) -> dict[str, object]:
     return defaults | {"engine": "simulated"} | given
 
 
-class Front:
-    """Replicas, and all that comes of them; the thread that calls it is the relay's."""
+class Recorded:
+    """Several servers with the face of one, and all that comes of them.
 
-    def __init__(self, **given: object) -> None:
+    The thread that calls it is the relay's.
+
+    Attributes:
+        relay: assigns requests to the servers.
+        names: of the servers.
+    """
+
+    relay: Relay
+    names: Sequence[str]
+
+    def __init__(self) -> None:
         self.segments: defaultdict[str, list[Segment]] = defaultdict(list)
         self.chunks: defaultdict[str, list[StreamChunk]] = defaultdict(list)
         self.results: dict[str, Result] = {}
         self.log: list[str] = []
-        self.replicas = make_replicas(
-            values(**given), "/plan_server", self, WallClock(), self.log.append, lambda: None
-        )
-        self.relay = self.replicas.relay
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """The process ids of the servers that run."""
+        raise NotImplementedError
+
+    @property
+    def served(self) -> int:
+        """Requests that ended without an error, as the servers count them."""
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        """Take what came, and do what is due."""
+        raise NotImplementedError
 
     def accepted(self, request: Request) -> None:
         pass
@@ -63,18 +85,46 @@ class Front:
         began_s = time.monotonic()
         while not what():
             assert time.monotonic() < began_s + limit_s, self.log
-            self.replicas.tick()
+            self.tick()
             time.sleep(0.002)
         return time.monotonic() - began_s
 
-    def complete(self, count: int, skill_set: str = "drone") -> bool:
-        """Return whether this many replicas take requests that name a skill set."""
+    def complete(self, skill_set: str = "drone") -> bool:
+        """Return whether all servers take requests that name a skill set."""
         views = self.relay.views()
-        return len(views) == count and all(skill_set in one.skill_sets for one in views)
+        return {one.name for one in views} == set(self.names) and all(
+            skill_set in one.skill_sets for one in views
+        )
 
     def servers_of(self, *keys: str) -> list[str | None]:
         return [self.relay.server_of(key) for key in keys]
 
     def close(self) -> None:
         self.relay.close()
+
+
+class Front(Recorded):
+    """Replicas that a front starts, in processes of this machine or in a cluster."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self.replicas = make_replicas(
+            values(**given), "/plan_server", self, WallClock(), self.log.append, lambda: None
+        )
+        self.relay = self.replicas.relay
+        self.names = sorted(self.replicas.pids)
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        return self.replicas.pids
+
+    @property
+    def served(self) -> int:
+        return sum(int(one["ended"]) for one in self.replicas.statistics)
+
+    def tick(self) -> None:
+        self.replicas.tick()
+
+    def close(self) -> None:
+        super().close()
         self.replicas.close()

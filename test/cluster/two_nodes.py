@@ -96,7 +96,7 @@ if __name__ == "__main__":
         said = [f"served by {served(front)}, which leave {left:g} of 2 arms"]
         said.append(outlive(front, cluster, nodes[1]))
         cluster.add_node(resources={"arm": 1}, **small)
-        front.until(lambda: front.complete(2))
+        front.until(lambda: front.complete())
         said.append(f"with another node: {', '.join(sorted(front.relay.servers))}")
         front.until(lambda: sum(node["Alive"] for node in ray.nodes()) == 3)  # Ray knows it too
         front.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -15,7 +15,7 @@ from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import ExecutionReport, Rejected, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
-from timely_llm.core.step import StepResult
+from timely_llm.core.step import SequenceProgress, StepPlan, StepResult
 from timely_llm.dispatch.assign.registry import make_dispatcher
 from timely_llm.dispatch.link import Found
 from timely_llm.dispatch.load import Load
@@ -70,6 +70,18 @@ class Clients:
         return "".join(texts.values())
 
 
+class NotingEngine(SimulatedEngine):
+    """Notes the requests of each step that begins."""
+
+    def __init__(self, script: Script, steps: list[frozenset[str]]) -> None:
+        super().__init__(PROFILE, script, WallClock())
+        self._steps = steps
+
+    def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
+        self._steps.append(plan.keys)
+        return super().submit(plan)
+
+
 class LocalServer:
     """A real server, the sink of its loop, and the link to it."""
 
@@ -79,10 +91,11 @@ class LocalServer:
         self._results: Results[Result] = Results(60.0, 64)
         self.alive = True
         self.frozen = False
+        self.steps: list[frozenset[str]] = []
+        self.canceled_at: dict[str, int] = {}  # number of the steps that had begun, by request
 
         def make_loop() -> Loop:
-            engine = SimulatedEngine(PROFILE, script, WallClock())
-            return Loop(engine, make_policy("deadline"), WallClock())
+            return Loop(NotingEngine(script, self.steps), make_policy("deadline"), WallClock())
 
         self.server = Server(make_loop, self, WallClock(), RequestLimits(**limits))
         self.server.wait_ready(10.0)
@@ -137,6 +150,7 @@ class LocalServer:
 
     def cancel(self, request_id: str) -> None:
         self.server.cancel(request_id)
+        self.canceled_at[request_id] = len(self.steps)
 
     def withdraw(self, request_id: str, stays: Callable[[], None]) -> None:
         asked = self.server.cancel(request_id, unless_begun=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from test.dispatch.local import NAME, YAML, LocalServer, Servers
-from test.serving.scripted import request
+from test.serving.scripted import FIND, request
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.generation import State
@@ -29,6 +30,7 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.core.time_utility import URGENT
 from timely_llm.dispatch.link import Found
 from timely_llm.serving.limits import RequestLimits
 
@@ -305,6 +307,31 @@ def test_requests_that_are_served_are_listed_with_their_segments() -> None:
             made.value(made.relay.segments("other", "r"))
         with pytest.raises(RequestError, match="no request 'gone'"):
             made.value(made.relay.segments("", "gone"))
+
+
+@pytest.mark.parametrize(("winner", "loser"), ["ab", "ba"])
+def test_the_loser_of_a_hedge_ends_within_one_step(winner: str, loser: str) -> None:
+    in_midst = threading.Event()
+
+    def script(key: str, prompt: str) -> str:
+        assert in_midst.wait(20.0)
+        return FIND
+
+    with servers(hedge=True) as made:
+        for name in "ab":
+            made.script = script if name == winner else lambda key, prompt: f"l('{'a ' * 1000}');"
+            made.start(name)
+        lost = made.servers[loser]
+        made.relay.submit(request("r", URGENT, max_tokens=2000))
+        assert all(one.sent for one in made.servers.values())
+        lost.frozen = True  # else a view of it would have the request canceled too
+        while sum("r" in keys for keys in lost.steps) < 3:
+            time.sleep(0.001)
+        in_midst.set()
+        made.until(lambda: "r" in lost.canceled_at and not lost.server.serves("r"))
+        assert made.at("r") is made.servers[winner]
+        made.result("r")
+        assert sum("r" in keys for keys in lost.steps[lost.canceled_at["r"] :]) <= 1
 
 
 def test_a_new_relay_goes_on_with_the_requests_of_the_one_before() -> None:

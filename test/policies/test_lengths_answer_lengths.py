@@ -1,4 +1,15 @@
-from timely_llm.policies.lengths import AnswerLengths
+from test.policies.builders import generation, stream
+from timely_llm.core.slo import REAL_TIME, TEXT
+from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.lengths import AnswerLengths, task_type
+
+
+def test_each_service_level_and_each_urgency_of_a_skill_set_is_a_type_of_task() -> None:
+    streams = stream("a"), stream("b", of_class=TEXT), stream("c", of_class=REAL_TIME)
+    plans = generation("d"), generation("e", utility=URGENT)
+    types = [task_type(one.request) for one in (*streams, *plans)]
+    assert types[0] == types[1]
+    assert len({*types}) == 4
 
 
 def test_lengths_of_answers_are_learned_and_bounded() -> None:

@@ -16,6 +16,7 @@ from test.system.ros_client import FIND, LONG, WAIT_S
 from test.system.ros_talker import SLOW, Talker
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode
+from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.resources import resource
 
 AMR = resource("examples/amr.yaml").read_text(encoding="utf-8")
@@ -260,7 +261,7 @@ def test_a_dispatcher_that_is_alone_says_that_no_server_is_there(site: Site) -> 
     site.until(lambda: all(_is_lost(site, name) for name in site.servers))
     refused = site.call(srv.SubmitPlan, "submit_plan", request=site.request("x", FIND))
     assert refused.error_code == ErrorCode.INACTIVE
-    assert refused.error_msg == "no plan server has joined this dispatcher: start one"
+    assert refused.error_msg == NO_SERVER
 
 
 def _is_lost(site: Site, name: str) -> bool:

@@ -15,6 +15,7 @@ from test.system.ros_client import PATIENT, Client, serving
 from timely_llm import msg, srv
 from timely_llm.action import Converse
 from timely_llm.core.request import ErrorCode, ExecutionReport, ReportState
+from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.identity.keys import new_key, read_key
 from timely_llm.identity.signature import Signer
 from timely_llm.ros.client.plan import PlanClient, PlanClientError
@@ -245,17 +246,29 @@ def test_a_server_with_replicas_checks_keys_too(
     many.stop()
 
 
-def test_a_dispatcher_refuses_a_server_that_checks_keys(
-    client: KeyClient, start: Start, folder: Path
+def test_a_robot_with_a_key_reaches_no_server_that_checks_keys_through_a_dispatcher(
+    client: KeyClient, start: Start, folder: Path, domain: int
 ) -> None:
     parameters = PATIENT | {"agent_keys": str(folder)}
     server = start("plan_server", "-r", "__ns:=/d/s1", **parameters)
     dispatcher = start("dispatch.node", "-r", "__ns:=/d", name_check_s=0.0)
     words = "server /d/s1/plan_server checks the keys of agents, and a dispatcher cannot sign"
     client.until_said(dispatcher, words)
-    assert "joins" not in dispatcher.output
-    dispatcher.stop()
-    server.stop()
+    client.until_said(dispatcher, "ready: ")
+    key = folder / "tester.key"
+    with PlanClient(
+        "tester", "patient", "/d/plan_server", key_file=key, domain=domain, find_s=60
+    ) as robot:
+        refused = robot.submit("Look.").result(60)
+        assert (refused.error_code, refused.error_msg) == (ErrorCode.INACTIVE, NO_SERVER)
+        assert "joins" not in dispatcher.output
+        other = start("plan_server", "-r", "__ns:=/d/s2", **PATIENT)
+        client.until_said(dispatcher, "server /d/s2/plan_server joins")
+        task = robot.submit("Look.")
+        assert next(task.segments(60)).index == 0
+        task.cancel(60)
+    for process in (dispatcher, other, server):
+        process.stop()
 
 
 def test_keys_that_cannot_be_used_end_the_start_with_one_sentence(

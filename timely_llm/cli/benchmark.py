@@ -357,6 +357,7 @@ def soak(
               help="How often a server is killed, stopped or drained.")  # fmt: skip
 @click.option("--dispatcher-kills", type=click.IntRange(0, 10_000), show_default="20",
               help="The same for the dispatcher.")  # fmt: skip
+@click.option("--only-kills", is_flag=True, help="Only kill: nothing is stopped or drained.")
 @click.option("--robots", type=click.IntRange(2, 512), default=24, help="Simulated robots.")
 @click.option("--people", type=click.IntRange(1, 512), default=8, help="Simulated people.")
 @click.option("--hedge", is_flag=True, help="The dispatcher asks two servers for urgent plans.")
@@ -370,8 +371,8 @@ def soak(
               help="Keep the logs of all processes in this new folder.")  # fmt: skip
 @JSON
 def kills(
-    count: int, dispatcher_kills: int | None, robots: int, people: int, hedge: bool,
-    journal: bool, seed: int, logs: Path | None, json_file: Path | None,
+    count: int, dispatcher_kills: int | None, only_kills: bool, robots: int, people: int,
+    hedge: bool, journal: bool, seed: int, logs: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Kill three servers and their dispatcher at random; each request ends, nothing runs twice.
 
@@ -389,7 +390,7 @@ def kills(
         raise click.UsageError(problem)
     if dispatcher_kills is None:
         dispatcher_kills = 20
-    asked = Kills(count, dispatcher_kills, robots, people, seed, hedge, journal)
+    asked = Kills(count, dispatcher_kills, robots, people, seed, hedge, journal, only_kills)
     found: list[KillsOutcome] = []
 
     def work(progress: Callable[[float, float], None]) -> Rows:

@@ -74,7 +74,8 @@ class ServerView:
         skill_sets: tokens of the pinned prefix of each registered skill set, by its name; 0: it is
             not computed yet.
         kept: tokens of KV of the kept conversations, by agent and name.
-        rates: tokens a second that its streams need.
+        rates: promised rates: tokens a second that the service level of each stream asks for,
+            whether its policy gives them or not.
         due: what it has to make next, at most `MOST_DUE`.
         requests: requests that it serves.
         unstarted: ids of the requests that took part in no step yet.

@@ -451,8 +451,8 @@ class Relay(RelayQuestions):
         if isinstance(result, StreamResult) and isinstance(request, StreamRequest) and sent:
             there = server if server in self.servers else ""
             self._conversations.ended(request, sent, there, result)
-        if result.error_code is ErrorCode.NONE:
-            self._expected.ended(result)
+        if result.error_code is ErrorCode.NONE and request is not None:
+            self._expected.ended(request, result)
         if self._gate.leave(key, result.error_code is ErrorCode.NONE):
             self._sink.ended(result)
         if (future := self._cancels.pop(key, None)) is not None:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from timely_llm.serving.limits import RequestLimits
 
-NO_SERVER = "no plan server has joined this dispatcher: start one"
+NO_SERVER = (
+    "no plan server has joined this dispatcher: start one; the dispatcher's log names those that it"
+    " leaves out"
+)
 """What clients of a dispatcher without servers read."""
 
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from timely_llm.core.generation import PlanGeneration
+from timely_llm.core.request import PlanRequest, Request, StreamRequest
 
 
 class DecayingMean:
@@ -47,6 +48,9 @@ class DecayingMean:
 
 ENOUGH = 8
 """Least lengths of a class before it is used."""
+
+TYPICAL = 0.5
+"""Quantile of the lengths of a class that is expected of the next one."""
 
 CLASSES = 64
 """Most classes that are kept; the least recently seen one is dropped."""
@@ -91,8 +95,19 @@ class RecentLengths:
         insort(lengths, tokens)
 
 
+def task_type(request: Request) -> Hashable:
+    """Return the class of a whole answer.
+
+    It is the skill set and the worth in time of a plan, or the SLO and the weight of a stream.
+    """
+    if isinstance(request, PlanRequest):
+        return request.skill_set, request.time_utility.beta
+    assert isinstance(request, StreamRequest)
+    return request.slo, request.weight
+
+
 class AnswerLengths(RecentLengths):
-    """Lengths of whole answers, by class: each service level is a class."""
+    """Lengths of whole answers, by class (see `task_type`)."""
 
     def knows(self, of_class: Hashable) -> bool:
         """Return whether enough lengths of a class were seen."""

@@ -17,7 +17,7 @@ from timely_llm.core.generation import Generation, PlanGeneration, State, Stream
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
 from timely_llm.core.text import count_of
 from timely_llm.policies.engine_share import EngineShare
-from timely_llm.policies.lengths import AnswerLengths, DecayingMean
+from timely_llm.policies.lengths import AnswerLengths, DecayingMean, task_type
 from timely_llm.policies.step_time import StepTime
 
 UTIL = 0.95
@@ -182,9 +182,9 @@ class BusyGate:
     def _to_go(self, request: StreamRequest, out: int) -> int:
         """Return the expected tokens to come of an answer with `out` tokens."""
         slo, most = request.slo, request.max_tokens
-        if slo.real_time and not self._lengths.knows(_class(request)):
+        if slo.real_time and not self._lengths.knows(task_type(request)):
             most = min(most, math.ceil(slo.rate * slo.deadline_s))
-        return self._lengths.to_go(_class(request), out, most, QUANTILE)
+        return self._lengths.to_go(task_type(request), out, most, QUANTILE)
 
     def _kept_free(
         self,
@@ -216,14 +216,10 @@ class BusyGate:
         self._served = {one.key: one for one in served if isinstance(one, StreamGeneration)}
         for one in before.values():
             if one.state is State.ENDED and one.token_ids:
-                self._lengths.observe(_class(one.request), len(one.token_ids))
+                self._lengths.observe(task_type(one.request), len(one.token_ids))
 
 
 _EXECUTED = (State.BLOCKED, State.EXECUTING)
-
-
-def _class(request: StreamRequest) -> tuple[object, float]:
-    return request.slo, request.weight
 
 
 def _busy(served: int, retry_after_s: float) -> Rejected:

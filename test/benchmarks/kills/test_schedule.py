@@ -1,5 +1,6 @@
 """Kills come at random moments, as often as asked, and a process is back before its next one."""
 
+from collections import Counter
 from itertools import pairwise
 
 from hypothesis import given
@@ -30,6 +31,13 @@ def test_a_server_with_a_journal_is_killed_alone_and_only_by_sigkill() -> None:
     assert len(made) == 20
     assert all(a.at_s + a.for_s < b.at_s for a, b in pairwise(made))
     assert made[-1].at_s + made[-1].for_s <= kills.duration_s(0)
+
+
+@given(st.integers(0, 40), st.integers(0, 20), st.integers(0, 2**31 - 1))
+def test_only_kills_are_as_many_as_asked(count: int, dispatcher: int, seed: int) -> None:
+    made = schedule(Kills(count, dispatcher, seed=seed, only_kills=True), SERVERS)
+    kinds = Counter((one.process == DISPATCHER, one.kind) for one in made)
+    assert kinds == +Counter({(False, "killed"): count, (True, "killed"): dispatcher})
 
 
 def test_a_seed_gives_the_same_kills_and_another_one_others() -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
-from test.policies.builders import generation, stream
+from test.policies.builders import stream
 from timely_llm.core.generation import State, StreamGeneration
-from timely_llm.core.slo import REAL_TIME, TEXT
-from timely_llm.policies.annealing.lengths import Gaussian, LearnedLengths, LengthModel, task_type
+from timely_llm.policies.annealing.lengths import Gaussian, LearnedLengths, LengthModel
+from timely_llm.policies.lengths import task_type
 
 
 def asked(key: str, tokens: int = 0, bound: int = 500) -> StreamGeneration:
@@ -25,7 +25,7 @@ def asked(key: str, tokens: int = 0, bound: int = 500) -> StreamGeneration:
 def learned(model: LengthModel, *tokens: int) -> LearnedLengths:
     lengths = LearnedLengths(model, Random(0))
     for each in tokens:
-        lengths.observe(task_type(asked("seen")), each)
+        lengths.observe(task_type(asked("seen").request), each)
     return lengths
 
 
@@ -69,13 +69,6 @@ def test_an_answer_is_learned_once_when_it_has_ended() -> None:
         lengths.watch([])
         lengths.watch([])
     assert lengths.expected(asked("new")) == 30
-
-
-def test_each_service_level_and_each_skill_set_is_a_type_of_task() -> None:
-    types = [task_type(asked("a")), task_type(stream("b", of_class=REAL_TIME))]
-    types += [task_type(generation("c")), task_type(stream("d", of_class=TEXT))]
-    assert types[0] == types[3]
-    assert len({*types}) == 3
 
 
 def test_the_number_of_types_is_bounded() -> None:

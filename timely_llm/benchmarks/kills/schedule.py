@@ -13,6 +13,7 @@ REACH = 0.6
 """Share of a slot in which its kill comes; in the rest the process is back."""
 SHARES = {"killed": 0.7, "stopped": 0.15, "deactivated": 0.15}
 """Kinds of kills, and how often each is drawn."""
+ONLY_KILLED = {"killed": 1.0}
 AWAY_S = {"killed": (0.1, 4.0), "stopped": (3.0, 6.0), "deactivated": (1.0, 5.0)}
 """Least and most seconds until a process is started again, continued, or activated."""
 DISPATCHER_SHARE = 0.6
@@ -46,13 +47,14 @@ class Kills:
     """What is run.
 
     Attributes:
-        kills: kills of servers.
-        dispatcher_kills: kills of the dispatcher.
+        kills: kills of servers, of all kinds.
+        dispatcher_kills: kills of the dispatcher, of all kinds.
         robots, people: clients.
         seed: of all random choices.
         hedge: the dispatcher asks two servers for urgent plans.
         journal: there is one server with a recovery journal and no dispatcher, and all kills are
             by SIGKILL.
+        only_kills: all kills are by SIGKILL, so that no process is stopped or drained.
     """
 
     kills: int = 100
@@ -62,6 +64,12 @@ class Kills:
     seed: int = 0
     hedge: bool = False
     journal: bool = False
+    only_kills: bool = False
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """Return the kinds of kills, and how often each is drawn."""
+        return ONLY_KILLED if self.journal or self.only_kills else SHARES
 
     @property
     def face(self) -> str:
@@ -85,18 +93,18 @@ def schedule(kills: Kills, servers: Sequence[str]) -> list[Kill]:
     rng = np.random.default_rng(kills.seed)
     whole_s = kills.duration_s(len(servers))
     if kills.journal:
-        return _of_process(SERVER, kills.kills, whole_s, rng, {"killed": 1.0})
+        return _of_process(SERVER, kills.kills, whole_s, rng, kills.shares)
     made: list[Kill] = []
     for place, name in enumerate(servers):
         count = kills.kills // len(servers) + (place < kills.kills % len(servers))
-        made += _of_process(name, count, whole_s, rng)
-    made += _of_process(DISPATCHER, kills.dispatcher_kills, DISPATCHER_SHARE * whole_s, rng)
+        made += _of_process(name, count, whole_s, rng, kills.shares)
+    of_dispatcher_s = DISPATCHER_SHARE * whole_s
+    made += _of_process(DISPATCHER, kills.dispatcher_kills, of_dispatcher_s, rng, kills.shares)
     return sorted(made, key=lambda one: one.at_s)
 
 
 def _of_process(
-    name: str, count: int, whole_s: float, rng: np.random.Generator,
-    shares: Mapping[str, float] = SHARES,
+    name: str, count: int, whole_s: float, rng: np.random.Generator, shares: Mapping[str, float],
 ) -> list[Kill]:  # fmt: skip
     slot_s = whole_s / max(count, 1)
     made = []

@@ -8,11 +8,8 @@ from enum import StrEnum
 from random import Random
 from typing import Protocol
 
-from timely_llm.core.generation import Generation, PlanGeneration, State
-from timely_llm.core.request import StreamRequest
-from timely_llm.policies.lengths import CLASSES, AnswerLengths
-
-_TYPICAL = 0.5  # quantile
+from timely_llm.core.generation import Generation, State
+from timely_llm.policies.lengths import CLASSES, TYPICAL, AnswerLengths, task_type
 
 
 class LengthModel(StrEnum):
@@ -67,8 +64,8 @@ class Gaussian:
 class LearnedLengths:
     """Lengths learned from the generations that end.
 
-    A type of task is the skill set and utility of a plan, or the service level of a stream. Until
-    two lengths of a type were seen, its requests count with the most tokens that they declare.
+    Until two lengths of a type of task (see `task_type`) were seen, its requests count with the
+    most tokens that they declare.
 
     Args:
         model: how a length is predicted.
@@ -83,9 +80,9 @@ class LearnedLengths:
 
     def expected(self, generation: Generation) -> int:
         """Return the predicted tokens of the whole answer, at least 1."""
-        of_class, bound = task_type(generation), max(generation.max_tokens, 1)
+        of_class, bound = task_type(generation.request), max(generation.max_tokens, 1)
         if self._model is LengthModel.QUANTILE:
-            return self._quantiles.to_go(of_class, 0, bound, _TYPICAL, enough=2)
+            return self._quantiles.to_go(of_class, 0, bound, TYPICAL, enough=2)
         known = self._gaussians.get(of_class)
         if known is None or known.count < 2:
             return bound
@@ -111,14 +108,5 @@ class LearnedLengths:
             if one.state not in (State.ENDED, State.EXECUTING):
                 here.setdefault(key, one)
             elif one.token_ids:
-                self.observe(task_type(one), len(one.token_ids))
+                self.observe(task_type(one.request), len(one.token_ids))
         self._watched = here
-
-
-def task_type(generation: Generation) -> Hashable:
-    """Return the type of task of a generation."""
-    if isinstance(generation, PlanGeneration):
-        return generation.request.skill_set, generation.request.time_utility.beta
-    request = generation.request
-    assert isinstance(request, StreamRequest)
-    return request.slo, request.weight

@@ -24,7 +24,14 @@ from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable
 from timely_llm.policies.engine_share import EngineShare
-from timely_llm.policies.lengths import ENOUGH, AnswerLengths, DecayingMean, to_go
+from timely_llm.policies.lengths import (
+    ENOUGH,
+    TYPICAL,
+    AnswerLengths,
+    DecayingMean,
+    task_type,
+    to_go,
+)
 
 if TYPE_CHECKING:
     from timely_llm.policies.deadline.policy import Moment
@@ -46,7 +53,7 @@ _WINDOW_S = 20.0  # averaging window of the urgent load
 _ALONE_S = 0.15  # longest step of streams without any promise
 _START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
 _CATCH_UP_S = 1.0  # time in which a lag is made up
-_TYPICAL, _NEARLY_ANY = 0.5, 0.97  # quantiles of lengths
+_NEARLY_ANY = 0.97  # quantile of lengths
 _PRESSING_S = 0.8 * BEARABLE_S  # wait after which a stream joins any step
 _LEAST_CHUNK = 16  # fewer prompt tokens are not worth a step
 _MOST_ROWS = 32  # that share the cost of a token
@@ -77,7 +84,7 @@ class StreamState:
     """
 
     def __init__(self, generation: StreamGeneration, late_rate: float, people: float) -> None:
-        slo, weight = generation.request.slo, generation.request.weight
+        slo = generation.request.slo
         self.generation = generation
         self.real_time, self.tpot_s = slo.real_time, slo.tpot_s
         self.start_s = min(_START * slo.ttft_s, _START_S)
@@ -89,8 +96,8 @@ class StreamState:
         self.due_s = generation.due_s
         self.tokens_to_go = self._most_to_go = 1
         self.longest_s = math.inf
-        self.worth = people * weight
-        self._class = slo, weight
+        self.worth = people * generation.request.weight
+        self._class = task_type(generation.request)
         self._seen: Sequence[int] = ()
         self._version = self._out = -1
 
@@ -113,7 +120,7 @@ class StreamState:
                 self._version, self._seen = lengths.version, lengths.of(self._class)
             self._out, self.begun = out, out > 0
             seen, bound = self._seen, generation.max_tokens
-            share = quantile if real_time else _TYPICAL
+            share = quantile if real_time else TYPICAL
             self.tokens_to_go = to_go(seen, out, bound, share)
             if real_time:
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)

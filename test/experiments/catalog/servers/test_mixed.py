@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import pytest
+
 from timely_llm.experiments.catalog.servers.mixed import EQUAL, UNLIKE
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.document import RunDocument, Value
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
 
@@ -15,20 +19,31 @@ def run(**options: object) -> RunDocument:
     return found.run(found.options(**given), lambda done, total: None)
 
 
-def test_the_default_rule_is_worth_most_where_servers_are_unlike() -> None:
-    made = run(rates=(2.0,), dispatchers=("round-robin", "least-outstanding", "most-worth"))
+@cache
+def worth(rule: str) -> dict[tuple[Value, Value], float]:
+    """Return the utility by a rule, by the kind of servers and by whether one dies."""
+    rows = run(rates=(2.0,), dispatchers=(rule,)).rows
+    assert all(row["share_finished"] == row["share_answered"] == 1.0 for row in rows)
+    return {(row["servers"], row["dies"]): float(str(row["utility"])) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("rule", "gain"),
+    [("round-robin", 1.05), ("least-outstanding", 1.0), ("two-choices", 1.0),
+     ("largest-memory", 1.0)],
+)  # fmt: skip
+def test_the_default_rule_is_worth_most_in_every_cell(rule: str, gain: float) -> None:
+    ours, others = worth("most-worth"), worth(rule)
+    assert others.keys() == {(kind, dies) for kind in (EQUAL, UNLIKE) for dies in (False, True)}
+    for (servers, dies), utility in others.items():
+        assert ours[servers, dies] >= (gain if servers == UNLIKE else 1.0) * utility
+
+
+def test_rules_stand_beside_the_baseline() -> None:
+    made = run(rates=(2.0,), dispatchers=("round-robin", "most-worth"), loads=(1,))
     assert set(made.keys) | set(made.measures) <= made.rows[0].keys()
     assert set(made.measures) <= made.definitions.keys()
-    worth = {
-        (r["servers"], r["dies"], r["dispatcher"]): float(str(r["utility"])) for r in made.rows
-    }
-    for servers in (EQUAL, UNLIKE):
-        for dies in (False, True):
-            ours = worth[servers, dies, "most-worth"]
-            least = 1.05 if servers == UNLIKE else 1.0
-            assert ours >= least * worth[servers, dies, "round-robin"]
-            assert ours >= worth[servers, dies, "least-outstanding"]
-    assert all(row["share_finished"] == row["share_answered"] == 1.0 for row in made.rows)
+    assert "utility_vs_round-robin" in made.measures
     assert "servers-mixed" in render([LoadedRun.of(made)])
 
 
