@@ -265,4 +265,5 @@ EXPERIMENT = Experiment(
     question="How far are policies from the best schedule, where exhaustive search can find it?",
     run=run,
     defaults=OptimalOptions(),
+    reasons={"trace": "since it composes requests that are few enough for a search of all"},
 )

@@ -133,4 +133,5 @@ EXPERIMENT = Experiment(
     " (Zhou et al. 2025, Table II and Figure 6)",
     run=run,
     defaults=StaticOptions(),
+    reasons={"trace": "since its nine tasks are those of Zhou et al. 2025: slice-rate has one"},
 )
