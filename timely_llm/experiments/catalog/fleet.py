@@ -59,7 +59,8 @@ MEASURES = (
     "action_age_p95_s",
     "fairness",
     "task_latency_s",
-    "share_served",
+    "share_first",
+    "share_finished",
     f"qualified_per_min_vs_{NO_SCHEDULER}",
     f"qualified_per_min_vs_{DEDICATED}",
 )

@@ -48,7 +48,8 @@ MEASURES = (
     "objective",
     "qoe",
     "max_gap_s",
-    "share_served",
+    "share_first",
+    "share_finished",
 )
 
 _DEFINITIONS = {
