@@ -51,6 +51,7 @@ UNDERSTOOD = {
     "mixed": f"{WORKLOADS} rates",
     "fleet": "error first_seed jobs network_s policies profile robots seconds seeds trace",
     "bursts": f"{WORKLOADS} sizes",
+    "urgent": f"{WORKLOADS} sizes",
     "optimal": "first_seed jobs policies profile seeds",
     "annealing-order": "figures first_seed jobs policies profile seeds sizes",
     "annealing-search": "first_seed jobs policies profile seeds sizes",

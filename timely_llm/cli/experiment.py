@@ -156,8 +156,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
     help="For slice-weight: worth of a real-time task over that of a conversation.",
 )
 @click.option("--sizes", metavar="10,20", callback=_counts(MOST_REQUESTS, "10,20"),
-              help="For bursts and annealing-*: requests that begin at once; for pice-parallel"
-              " people at once, for pice-queue sketches that may wait.")  # fmt: skip
+              help="For bursts, urgent and annealing-*: requests that begin at once; for"
+              " pice-parallel people at once, for pice-queue sketches that may wait.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
               " do not.")  # fmt: skip

@@ -18,8 +18,9 @@ SAME = 5e-4
 """Largest difference that counts as none: half of a table's last digit; of values above 1, this
 share of the value."""
 
-CONDITIONS = ("uncached", "open-loop", "gate")
-"""Words of a policy that change what it works under: only policies with the same are compared."""
+CONDITIONS = ("uncached", "open-loop", "gate", "step-times")
+"""Words of a policy that change what it works under, with their values: only policies with the
+same are compared."""
 
 WORTH = {
     "earned_utility": "the time utilities of the plans' first responses",
@@ -145,8 +146,8 @@ def lead(mine: Sequence[Row], others: Sequence[Row], measure: str, sign: int = 1
 def _conditions(policy: str) -> tuple[str, str]:
     """Return a policy without the words of `CONDITIONS`, and these words."""
     parts = policy.split(":")
-    kept = ":".join(part for part in parts if part not in CONDITIONS)
-    return kept, " and ".join(part for part in parts if part in CONDITIONS)
+    kept = ":".join(part for part in parts if part.partition("=")[0] not in CONDITIONS)
+    return kept, " and ".join(part for part in parts if part.partition("=")[0] in CONDITIONS)
 
 
 def _cell(setting: Setting, policies: dict[str, list[Row]], ranking: Ranking) -> BehindCell | None:
