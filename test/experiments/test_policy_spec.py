@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import (
     HARNESS,
     MOST_MICRO_BATCHES,
+    PAPERS,
     WORDS,
     chosen,
     parse,
@@ -41,6 +43,12 @@ def test_an_option_can_be_a_word() -> None:
     assert isinstance(chat, Timely)
     assert (chat.order, chat.streams) == (QueueOrder.READING, StreamSegments.SENTENCES)
     assert chat.segment_tokens == 20
+
+
+def test_a_paper_s_name_is_a_policy_with_its_options() -> None:
+    named, spelled = parse("timelyllm:rows=16:drops"), parse(f"{PAPERS['timelyllm']}:rows=16:drops")
+    assert named.text == "timelyllm:rows=16:drops"
+    assert replace(named, text=spelled.text) == spelled
 
 
 def test_without_words_timely_has_the_papers_slack_and_this_packages_bound() -> None:
