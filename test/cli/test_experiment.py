@@ -65,6 +65,11 @@ def test_the_list_says_what_each_experiment_asks(
         ("ablation --rates 1", "ablation has no option rates, only: durations, error"),
         ("slice-rate --load 2", "slice-rate has no option loads, only: bounds"),
         ("optimal --load 2", "optimal has no option loads, only: first_seed, jobs, policies, prof"),
+        (
+            "optimal --trace .",
+            "optimal has no option trace, since it composes requests that are few",
+        ),
+        ("slice-static --first-seed 1", "has no option first_seed, since nothing in it is random"),
         ("optimal --minutes 2", "optimal has no option minutes, only: first_seed"),
         ("ablation --first-seed -1", "-1 is not in the range"),
         ("ablation --minutes 0.1", "0.1 minutes of wid2 have"),

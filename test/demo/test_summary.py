@@ -59,6 +59,9 @@ def test_each_class_has_its_own_numbers() -> None:
     assert Summary.of(run).as_json() == {
         "requests": 5,
         "served": 3,
+        "finished": 3,
+        "share_first": 0.6,
+        "share_finished": 0.6,
         "share_served": 0.6,
         "segments": 3,
         "recomputed_tokens": 4,
@@ -73,19 +76,31 @@ def test_each_class_has_its_own_numbers() -> None:
 
 def test_a_request_without_an_end_was_never_answered() -> None:
     summary = Summary.of(history(ask(1.0, "a1", True)))
-    assert summary.share_served == 0.0
+    assert summary.share_first == summary.share_finished == 0.0
     assert summary.urgent.utility == 0.0
     assert summary.urgent.p50_s is None
 
 
 def test_a_run_without_requests_has_nothing_to_measure() -> None:
     numbers = Summary.of(history({"event": "ready", "t": 1.0})).as_json()
-    assert numbers["share_served"] is None
+    assert numbers["share_first"] is numbers["share_finished"] is None
     assert numbers["response_s"] == {
         "urgent": {"p50": None, "p95": None},
         "normal": {"p50": None, "p95": None},
     }
     assert numbers["utility"] == {"urgent": None, "normal": None}
+
+
+def test_a_plan_that_ended_after_its_first_segment_is_not_finished() -> None:
+    summary = Summary.of(
+        history(
+            ask(1.0, "a1", True),
+            ask(1.0, "b1", False),
+            done(2.0, "a1", 0.2, outcome="canceled"),
+            done(3.0, "b1", 0.2),
+        )
+    )
+    assert (summary.share_first, summary.share_finished) == (1.0, 0.5)
 
 
 def test_requests_of_other_clients_do_not_count() -> None:

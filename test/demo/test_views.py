@@ -140,7 +140,7 @@ def test_policies_stand_one_below_the_other_in_one_table() -> None:
     text = written(screen)
     assert text.index("fcfs") < text.index("timely")
     assert text.count("urgent") >= 2
-    assert "fcfs: share served 0.00" in text
+    assert "fcfs: first 0.00, finished 0.00" in text
     assert "a1: out of memory (ENGINE_FAILED)" in text
     assert "demo/timeline.png" in text
     assert max(len(line) for line in text.splitlines()) <= 80
@@ -160,9 +160,9 @@ def test_json_is_flat_for_one_policy_and_by_policy_for_several() -> None:
     one = as_json(SETTINGS, {"timely": RUN})
     assert set(one) == {
         "policy", "robots", "people", "duration_s", "bursts_per_s", "seed", "robot",
-        "failure_share", "engine", "model", "pace", "lead_s", "requests", "served", "share_served",
-        "segments", "recomputed_tokens", "response_s", "waiting_s", "utility", "errors",
-        "error_messages", "conversations",
+        "failure_share", "engine", "model", "pace", "lead_s", "requests", "served", "finished",
+        "share_first", "share_finished", "share_served", "segments", "recomputed_tokens",
+        "response_s", "waiting_s", "utility", "errors", "error_messages", "conversations",
     }  # fmt: skip
     assert (one["policy"], one["model"]) == ("timely", "tiny_planner")
     both = as_json(SETTINGS, {"fcfs": RUN, "timely": RUN})

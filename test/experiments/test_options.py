@@ -11,7 +11,7 @@ import pytest
 
 from timely_llm.cli import main
 from timely_llm.cli.experiment import experiment as command
-from timely_llm.experiments.contract import ExperimentError, Options
+from timely_llm.experiments.contract import REASONS, ExperimentError, Options
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 
 PLANS = (
@@ -35,7 +35,7 @@ UNDERSTOOD = {
     "ablation": TIMELINES,
     "row-cost": WORKLOADS.replace(" profile", ""),
     "timelyllm-arm": REAL_TIME,
-    "timelyllm-chatbot": PLANS,
+    "timelyllm-chatbot": f"{PLANS} trace",
     "timelyllm-memory": WORKLOADS.replace(" uncached", ""),
     "timelyllm-phases": ENGINES,
     "timelyllm-overhead": "policies seeds",
@@ -49,15 +49,18 @@ UNDERSTOOD = {
     "slice-overload": TASKS,
     "slice-restarts": f"{WORKLOADS} rates",
     "mixed": f"{WORKLOADS} rates",
-    "fleet": "error jobs network_s policies profile robots seconds seeds",
+    "fleet": "error first_seed jobs network_s policies profile robots seconds seeds trace",
     "bursts": f"{WORKLOADS} sizes",
+    "urgent": f"{WORKLOADS} sizes",
     "optimal": "first_seed jobs policies profile seeds",
     "annealing-order": "figures first_seed jobs policies profile seeds sizes",
     "annealing-search": "first_seed jobs policies profile seeds sizes",
     "annealing-lengths": "figures first_seed jobs profile seeds sizes",
     "annealing-fit": "first_seed jobs policies profile seeds",
-    "servers-scale": "dispatchers error jobs minutes network_s policies profile seeds servers",
-    "servers-mixed": "dispatchers error jobs loads minutes network_s policies rates seeds",
+    "servers-scale": "dispatchers error first_seed jobs minutes network_s policies profile seeds"
+    " servers trace",
+    "servers-mixed": "dispatchers error first_seed jobs loads minutes network_s policies rates"
+    " seeds trace",
     "pipeline-offline": "bandwidths budgets jobs kv links pipelines policies workloads",
     "pipeline-online": "bandwidths first_seed jobs links policies rates requests seeds tpot_s"
     " ttft_s",
@@ -130,7 +133,8 @@ def test_an_option_of_another_experiment_is_refused_in_one_sentence(
     for option in GIVEN.keys() - set(understood):
         with pytest.raises(ExperimentError) as error:
             found.options(**{option: GIVEN[option]})
-        assert str(error.value) == f"{name} has no option {option}, only: {', '.join(understood)}"
+        why = {**REASONS, **found.reasons}.get(option, f"only: {', '.join(understood)}")
+        assert str(error.value) == f"{name} has no option {option}, {why}"
     words = ["--tokens", "8"] if "tokens" not in understood else ["--seeds", "3"]
     monkeypatch.setattr(sys, "argv", ["timely-llm", "experiment", name, *words])
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import (
     HARNESS,
     MOST_MICRO_BATCHES,
+    PAPERS,
     WORDS,
     chosen,
     parse,
@@ -41,6 +43,12 @@ def test_an_option_can_be_a_word() -> None:
     assert isinstance(chat, Timely)
     assert (chat.order, chat.streams) == (QueueOrder.READING, StreamSegments.SENTENCES)
     assert chat.segment_tokens == 20
+
+
+def test_a_paper_s_name_is_a_policy_with_its_options() -> None:
+    named, spelled = parse("timelyllm:rows=16:drops"), parse(f"{PAPERS['timelyllm']}:rows=16:drops")
+    assert named.text == "timelyllm:rows=16:drops"
+    assert replace(named, text=spelled.text) == spelled
 
 
 def test_without_words_timely_has_the_papers_slack_and_this_packages_bound() -> None:
@@ -83,6 +91,16 @@ def test_a_rule_of_micro_batches_is_put_around_a_policy() -> None:
     assert plain.settings(staged) == staged
 
 
+def test_step_times_are_misjudged_at_one_engine_only() -> None:
+    spec = parse("deadline:step-times=0.7:kappa=1")
+    assert isinstance(spec.make(), Deadline)
+    assert spec.settings(SimulationSettings()) == SimulationSettings(step_times=0.7)
+    assert parse("deadline:step-times=1").settings(SimulationSettings()) == SimulationSettings()
+    staged = SimulationSettings(pipeline=pipeline_profile())
+    with pytest.raises(ExperimentError, match="step-times is for an engine without stages"):
+        spec.settings(staged)
+
+
 def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
     found = chosen(("fcfs", "timely:drops", "deadline"), harness=True, uncached=True)
     plain = ["fcfs", "timely:drops", "deadline", "fcfs:harness"]
@@ -98,7 +116,7 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
             " micro-batches=auto|off|budget-only|paper|throttle|cycle|cycle-due|cycle-own,"
-            " rows=...",
+            " step-times=..., rows=...",
         ),
         (
             "deadline:harness",
@@ -107,6 +125,9 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         ("timely:kappa=1", "timely:kappa=1: 'kappa=1' is not one of harness, drops"),
         ("timely:rows", "'rows' is not one of"),
         ("fcfs:micro-batches", "'micro-batches' is not one of"),
+        ("fcfs:step-times", "'step-times' is not one of"),
+        ("fcfs:step-times=0", "fcfs:step-times must be 0.01 to 100, not 0"),
+        ("fcfs:step-times=x", "fcfs:step-times must be a number from 0 on or inf, not 'x'"),
         ("fcfs:micro-batches=even", "fcfs:micro-batches must be auto, off, budget-only, paper,"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),
         ("fcfs:rows=1.5", "fcfs:rows must be a whole number from 1 on, not '1.5'"),

@@ -213,7 +213,7 @@ def test_the_demo_ends_with_the_table_of_what_its_robots_and_people_got() -> Non
     arguments = {"robots": "2", "conversations": "2", "duration_s": "4", "seed": "1"}
     status, output = run("demo", engine="simulated", **arguments)
     assert status == 0
-    assert "robot_fleet: share served" in output
+    assert "robot_fleet: first" in output
     assert "talkers: 0 tokens recomputed" in output
     for head in ("utility", "stalls"):
         assert head in output

@@ -94,7 +94,7 @@ def test_a_page_says_what_a_run_says() -> None:
         [dict(row) for row in rows] for rows in (run.rows, run.task_rows)
     ]
     drawn = [value for name, value in page.attributes if name == "class"]
-    assert drawn.count("chart") == 4 + 6, "measures, and measures of tasks by load"
+    assert drawn.count("chart") == 5 + 6, "measures, and measures of tasks by load"
     assert sum("timeline" in one.split() for one in drawn) == 2
 
 

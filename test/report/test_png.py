@@ -13,7 +13,10 @@ from timely_llm.report.series import charts
 
 def test_each_measure_and_timeline_is_a_picture_in_both_schemes(tmp_path: Path) -> None:
     paths = write_pictures(loaded(simulated()), tmp_path / "new" / "folder", ["Small run"])
-    shown = ["utility", "response-s", "waiting-s", "share-served", "timeline-1", "timeline-2"]
+    shown = [
+        "utility", "response-s", "waiting-s", "share-first", "share-finished", "timeline-1",
+        "timeline-2",
+    ]  # fmt: skip
     assert [path.name for path in paths] == [
         f"small-run-{what}-{scheme}.png" for what in shown for scheme in ("light", "dark")
     ]
@@ -30,7 +33,7 @@ def test_each_measure_and_timeline_is_a_picture_in_both_schemes(tmp_path: Path) 
 def test_pictures_of_several_runs_do_not_overwrite_each_other(tmp_path: Path) -> None:
     run = simulated().model_copy(update={"timelines": (), "measures": ("utility",)})
     paths = write_pictures(loaded(run, run), tmp_path, ["a b", "a-b"])
-    assert len(set(paths)) == len(paths) == len(list(tmp_path.iterdir())) == 8
+    assert len(set(paths)) == len(paths) == len(list(tmp_path.iterdir())) == 12
 
 
 def test_texts_are_never_tex_nor_paths(tmp_path: Path) -> None:

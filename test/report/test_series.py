@@ -88,7 +88,9 @@ def test_many_numbers_along_x_are_joined() -> None:
 
 def test_tasks_have_plots_of_their_own() -> None:
     run = simulated()
-    assert [chart.measure for chart in charts(run)] == [*run.measures, "share_served"]
+    assert [chart.measure for chart in charts(run)] == [
+        *run.measures, "share_first", "share_finished",
+    ]  # fmt: skip
     by_task = task_charts(run)
     assert [chart.title for chart in by_task] == [
         f"{measure}, load {load}"

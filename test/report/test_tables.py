@@ -37,15 +37,17 @@ def test_the_table_says_what_the_summary_says() -> None:
     expected = {(row["policy"], row["load"]): row for row in summary(run.rows, run.keys)}
     table = summary_table(run)
     assert [head.text for head in table.heads] == [
-        "policy", "load", "seeds", "utility", "response (s)", "waiting (s)", "share served",
+        "policy", "load", "seeds", "utility", "response (s)", "waiting (s)", "share first",
+        "share finished",
     ]  # fmt: skip
     assert len(table.groups) == 2, "policies of one load stand together"
     for row in table.rows:
-        policy, load, seeds, utility, response, waiting, share = row
+        policy, load, seeds, utility, response, waiting, first, finished = row
         mean = expected[policy.text, int(load.text)]
         assert seeds.value == 2
         assert (utility.value, response.value) == (mean["utility"], mean["response_s"])
-        assert (waiting.value, share.value) == (mean["waiting_s"], mean["share_served"])
+        assert waiting.value == mean["waiting_s"]
+        assert (first.value, finished.value) == (mean["share_first"], mean["share_finished"])
         assert utility.text == f"{mean['utility']:.3f}"
         assert float(utility.half.lstrip("<")) == pytest.approx(mean["utility_ci"], abs=1e-3)
 
@@ -160,10 +162,10 @@ def test_numbers_have_the_decimals_of_their_size(mean: float, half: float, shown
 
 def test_what_is_better_is_known_of_some() -> None:
     more = (
-        "utility", "urgent_utility", "share_served", "share_answered", "tokens_per_s",
-        "rt_attainment",
+        "utility", "urgent_utility", "share_served", "share_first", "share_finished",
+        "share_answered", "tokens_per_s", "rt_attainment",
     )  # fmt: skip
-    assert [direction(name) for name in more] == [1] * 6
+    assert [direction(name) for name in more] == [1] * 8
     assert [direction(name) for name in ("response_s", "p99_ms", "tokens")] == [-1, -1, 0]
 
 

@@ -119,7 +119,7 @@ def test_robots_and_people_end_with_the_table_of_what_they_got(start: Start, dom
         fleet = start("scripts/timely-llm", "fleet", "--robots", "2", "--duration", "2")
         people = start("scripts/timely-llm", "talkers", "--people", "2", "--duration", "2")
         assert fleet.wait(WAIT_S) == people.wait(WAIT_S) == 0
-    assert "robot_fleet: share served" in fleet.output
+    assert "robot_fleet: first" in fleet.output
     assert re.search(r"robot_fleet +urgent +\d+ +\d+", fleet.output), fleet.output
     assert "talkers: 0 tokens recomputed, 0 errors" in people.output
     assert re.search(r"talkers +(text|voice) +\d+ +\d+", people.output), people.output

@@ -94,17 +94,22 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--servers", metavar="1,4", callback=_counts(MOST_SERVERS, "1,4"),
               help="For servers-scale: numbers of servers; each is a run.")  # fmt: skip
 @click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
-              help="Copies of each job; each number is a run.")  # fmt: skip
+              help="Copies of each job, for servers-mixed without a trace groups of robots; each"
+              " number is a run.")  # fmt: skip
 @click.option("--robots", metavar="10,100", callback=_counts(MOST_ROBOTS, "10,100"),
               help="For fleet: sizes of the fleet; each number is a run.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(1, 1000), help="Number of seeds.")
 @click.option("--first-seed", type=click.IntRange(0, 2**31 - 1001),
-              help="First seed; the others follow it.")  # fmt: skip
+              help="First seed; the others follow it. Where nothing is random there is"
+              " none.")  # fmt: skip
 @click.option("--minutes", type=click.FloatRange(0.1, MOST_MINUTES), callback=_number,
               help="Minutes in which requests of a composed workload arrive.")  # fmt: skip
 @click.option("--trace", type=click.Path(exists=True, path_type=Path),
               help="Trace with requests of your own; seeds then change predictions and noise"
-              " only.")  # fmt: skip
+              " only, the texts of timelyllm-chatbot, and what robots of fleet draw. Experiments"
+              " that compose their own requests have none: annealing-*, engine-*, optimal, pice-*,"
+              " pipeline-offline, -online and -timeline, slice-lengths and -static,"
+              " timelyllm-overhead and -phases.")  # fmt: skip
 @click.option("--profile", help="Name of a step-time profile.")
 @click.option("--figures", metavar="13,17", callback=_counts(MOST_FIGURE, "13,17"),
               help="For annealing-order and -lengths: figures of Huang et al. 2025 with other"
@@ -151,8 +156,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
     help="For slice-weight: worth of a real-time task over that of a conversation.",
 )
 @click.option("--sizes", metavar="10,20", callback=_counts(MOST_REQUESTS, "10,20"),
-              help="For bursts and annealing-*: requests that begin at once; for pice-parallel"
-              " people at once, for pice-queue sketches that may wait.")  # fmt: skip
+              help="For bursts, urgent and annealing-*: requests that begin at once; for"
+              " pice-parallel people at once, for pice-queue sketches that may wait.")  # fmt: skip
 @click.option("--charged", is_flag=True, default=None,
               help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
               " do not.")  # fmt: skip

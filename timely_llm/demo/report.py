@@ -27,6 +27,8 @@ Runs = Mapping[str, DemoHistory]
 
 DEFINITIONS = (
     ("served", "requests with an executed first segment"),
+    ("first", "share of these requests"),
+    ("finished", "share of the requests with a plan that was executed to its end"),
     ("response", "from asking to the execution of the first segment, over served requests"),
     ("waiting", "mean time in which a robot with a task had nothing to execute, over served ones"),
     (
@@ -138,7 +140,7 @@ def print_clients(console: Console, name: str, history: History) -> None:
     """
     summaries = {name: Summary.of(history)}
     summary = summaries[name]
-    words = f"share served {_number(summary.share_served)}, " if summary.requests else ""
+    words = f"{_shares(summary)}, " if summary.requests else ""
     recomputed = f"{summary.recomputed_tokens} tokens recomputed"
     if summary.requests:
         console.print(_table(summaries, "node"))
@@ -240,9 +242,14 @@ def _server_table(settings: DemoSettings, runs: Runs) -> RenderableType:
 def _totals(policy: str, summary: Summary) -> Text:
     return Text.assemble(
         (policy, "bold cyan"),
-        f": share served {_number(summary.share_served)}, {summary.segments} segments, "
-        f"{summary.recomputed_tokens} tokens recomputed, {len(summary.error_messages)} errors",
+        f": {_shares(summary)}, {summary.segments} segments, "
+        f"{summary.recomputed_tokens} recomputed, {len(summary.error_messages)} errors",
     )
+
+
+def _shares(summary: Summary) -> str:
+    first, finished = map(_number, (summary.share_first, summary.share_finished))
+    return f"first {first}, finished {finished}"
 
 
 def _number(value: float | None) -> str:

@@ -90,6 +90,7 @@ class ClassSummary:
 
     requests: int
     served: int
+    finished: int
     p50_s: float | None
     p95_s: float | None
     waiting_s: float | None
@@ -104,6 +105,7 @@ class ClassSummary:
         return cls(
             requests=len(requests),
             served=len(served),
+            finished=sum(outcome.outcome == "finished" for outcome in served),
             p50_s=_rounded(np.percentile(response_s, 50)) if served else None,
             p95_s=_rounded(np.percentile(response_s, 95)) if served else None,
             waiting_s=_rounded(np.mean([o.waiting_s for o in served])) if served else None,
@@ -151,9 +153,22 @@ class Summary:
         return self.urgent.served + self.normal.served
 
     @property
-    def share_served(self) -> float | None:
+    def finished(self) -> int:
+        """Requests with a plan that was executed to its end."""
+        return self.urgent.finished + self.normal.finished
+
+    @property
+    def share_first(self) -> float | None:
         """Served requests over requests; None without requests."""
-        return round(self.served / self.requests, 4) if self.requests else None
+        return self._share(self.served)
+
+    @property
+    def share_finished(self) -> float | None:
+        """Finished requests over requests; None without requests."""
+        return self._share(self.finished)
+
+    def _share(self, count: int) -> float | None:
+        return round(count / self.requests, DIGITS) if self.requests else None
 
     def as_json(self) -> dict[str, Any]:
         """Return what `--json` writes; times in seconds."""
@@ -161,7 +176,10 @@ class Summary:
         return {
             "requests": self.requests,
             "served": self.served,
-            "share_served": self.share_served,
+            "finished": self.finished,
+            "share_first": self.share_first,
+            "share_finished": self.share_finished,
+            "share_served": self.share_first,  # by its former name
             "segments": self.segments,
             "recomputed_tokens": self.recomputed_tokens,
             "response_s": {k: {"p50": c.p50_s, "p95": c.p95_s} for k, c in classes.items()},
@@ -185,7 +203,8 @@ MEASURES = {
     "utility": "mean worth of the first responses, 0 if late or never",
     "urgent_utility": "the same, of urgent requests",
     "normal_utility": "the same, of normal requests",
-    "share_served": "share of the plans with an executed first segment",
+    "share_first": "share of the plans with an executed first segment",
+    "share_finished": "share of the plans that were executed to their end",
     "urgent_response_s": "from asking to the execution of the first segment, median of urgent"
     " requests, seconds",
     "normal_response_s": "the same, of normal requests",
@@ -200,10 +219,6 @@ COUNTS = {
     "conversations": "questions that people asked",
     "segments": "segments that the server published",
     "recomputed_tokens": "tokens with a KV that was computed a second time",
-}
-SHARES = {
-    "share_first": MEASURES["share_served"],
-    "share_finished": "share of the plans that were executed to their end",
 }
 
 
@@ -239,18 +254,13 @@ def _loaded(files: Files) -> LoadedRun:
         datetime.fromtimestamp(began_s, UTC),
         (replace(timeline(history, policy), decisions=history.decisions.by_request),),
         True,
-        _finished(history),
+        Summary.of(history).finished,
     )
-
-
-def _finished(history: History) -> int:
-    """Return the number of plans that were executed to their end."""
-    return sum(bool(r.outcome and r.outcome.outcome == "finished") for r in history.asked)
 
 
 def _document(folder: Path, policy: str, history: History) -> RunDocument:
     row = {"policy": policy, **_row(Summary.of(history), history)}
-    definitions = {**COUNTS, **MEASURES, **SHARES}
+    definitions = {**COUNTS, **MEASURES, "share_served": "share_first, by its former name"}
     return RunDocument(
         experiment="demo",
         question="What did robots and people get, and when?",
@@ -266,7 +276,7 @@ def _document(folder: Path, policy: str, history: History) -> RunDocument:
 def _row(summary: Summary, history: History) -> Row:
     """Return what the demo's table shows, in columns that are named as those of experiments."""
     classes = (summary.urgent, summary.normal)
-    talks, asked = summary.conversations.values(), summary.requests
+    talks = summary.conversations.values()
 
     def mean(values: list[tuple[float | None, int]]) -> float | None:
         known = [(value, count) for value, count in values if value is not None and count]
@@ -281,9 +291,9 @@ def _row(summary: Summary, history: History) -> Row:
         "utility": mean([(one.utility, one.requests) for one in classes]),
         "urgent_utility": summary.urgent.utility,
         "normal_utility": summary.normal.utility,
-        "share_served": summary.share_served,
-        "share_first": summary.share_served,
-        "share_finished": round(_finished(history) / asked, 4) if asked else None,
+        "share_served": summary.share_first,
+        "share_first": summary.share_first,
+        "share_finished": summary.share_finished,
         "urgent_response_s": summary.urgent.p50_s,
         "normal_response_s": summary.normal.p50_s,
         "waiting_s": mean([(one.waiting_s, one.served) for one in classes]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -207,6 +207,12 @@ def _names(options: Options | type[Options]) -> frozenset[str]:
 STOCK = ("vllm-fcfs", "vllm-priority")
 """vLLM's own schedulers: baselines where vLLM is the engine."""
 
+REASONS: Mapping[str, str] = {
+    "trace": "since it composes its own requests",
+    "first_seed": "since nothing in it is random",
+}
+"""Why an experiment lacks an option that most experiments have."""
+
 _REAL_TIME = _names(RealTimeOptions) - _names(WorkloadOptions)
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 
@@ -223,6 +229,7 @@ class Experiment(Generic[AnyOptions]):
             It raises a TimelyError if the options are not possible.
         defaults: its options with their defaults.
         real_time: its defaults with a real engine; None if it runs in virtual time only.
+        reasons: why it lacks an option that most experiments have, in place of `REASONS`.
     """
 
     name: str
@@ -230,6 +237,7 @@ class Experiment(Generic[AnyOptions]):
     run: Callable[[AnyOptions, Progress], RunDocument]
     defaults: AnyOptions
     real_time: AnyOptions | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def document(self, profile: str, setup: Mapping[str, Value], **parts: Any) -> RunDocument:
         """Return a run document with the experiment's name and question.
@@ -265,5 +273,6 @@ class Experiment(Generic[AnyOptions]):
         for name in given:
             if name not in understands:
                 known = ", ".join(sorted(understands)) or "none"
-                raise ExperimentError(f"{self.name} has no option {name}, only: {known}")
+                why = {**REASONS, **self.reasons}.get(name, f"only: {known}")
+                raise ExperimentError(f"{self.name} has no option {name}, {why}")
         return replace(defaults, **{**changed, **given})

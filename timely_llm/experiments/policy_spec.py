@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference
-from timely_llm.core.options import option_value, possible, word
+from timely_llm.core.options import option_value, possible
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.policies.contract import Policy
@@ -20,8 +20,11 @@ HARNESS: Mapping[str, int] = {"rows": 8, "admissions": 1}
 SERVED = "timely:lead_s=0.5"
 """`timely` as a server runs it: a suspended plan returns 0.5 s before its robot will be idle."""
 
-PAPER_BOUND = "timely:budget=ert:urgent=laxity:speed=measured"
+PAPER_BOUND = "timelyllm"
 """`timely` with the worst-case bound of Ling et al. 2024, §4.4, to the letter."""
+
+PAPERS: Mapping[str, str] = {PAPER_BOUND: "timely:budget=ert:urgent=laxity:speed=measured"}
+"""Policies under the name of a paper, and what it stands for."""
 
 FIXED = "rows=6:adaptive=off"
 """The batch of the published presets for Figure 8 of Ling et al. 2024: 6, without a bound."""
@@ -33,13 +36,17 @@ WORDS: Mapping[str, str] = {
     "gate": "conversations that cannot begin in time are refused at once",
     "open-loop": "robots send no reports, so due times are predictions",
     "micro-batches": "the steps of a pipeline are micro-batches by this rule",
+    "step-times": "step times are predicted at this ratio to the true ones, and not learned better",
 }
 """Words that may follow a policy's name, beside `option=value` for the policy's own options.
 
-`micro-batches` has a value, one of `Mode`, as in `deadline:micro-batches=cycle`.
+Two have a value: `micro-batches` one of `Mode`, as in `deadline:micro-batches=cycle`, and
+`step-times` a number, as in `deadline:step-times=0.7`.
 """
 
-MICRO_BATCHES = "micro-batches"
+MICRO_BATCHES, STEP_TIMES = "micro-batches", "step-times"
+_WITH_VALUE: Mapping[str, Mode | float] = {MICRO_BATCHES: Mode.OFF, STEP_TIMES: 1.0}
+_LEAST_RATIO = 0.01
 MOST_MICRO_BATCHES = 8
 """Most micro-batches in flight with a rule that chooses their number."""
 
@@ -54,6 +61,7 @@ class PolicySpec:
         values: the policy's own options.
         words: a subset of `WORDS`.
         micro_batches: rule of the micro-batches of a pipeline.
+        step_times: predicted over true seconds of a step.
     """
 
     text: str
@@ -61,13 +69,20 @@ class PolicySpec:
     values: Mapping[str, float | str]
     words: frozenset[str]
     micro_batches: Mode = Mode.OFF
+    step_times: float = 1.0
 
     def make(self) -> Policy:
         """Return a new policy."""
         return in_micro_batches(make_policy(self.name, **self.values), self.micro_batches)
 
     def settings(self, settings: SimulationSettings) -> SimulationSettings:
-        """Return settings with the changes of the words."""
+        """Return settings with the changes of the words.
+
+        Raises:
+            ExperimentError: a word does not fit the engine.
+        """
+        if self.step_times != 1.0 and settings.pipeline is not None:
+            raise ExperimentError(f"{self.text}: {STEP_TIMES} is for an engine without stages")
         if "uncached" in self.words:
             settings = settings.uncached()
         stages = len(settings.pipeline.stages) if settings.pipeline is not None else 1
@@ -76,6 +91,7 @@ class PolicySpec:
         return replace(
             settings,
             drop_late=settings.drop_late or "drops" in self.words,
+            step_times=settings.step_times * self.step_times,
             gate=settings.gate or "gate" in self.words,
             reports=settings.reports and "open-loop" not in self.words,
         )
@@ -87,7 +103,8 @@ def parse(text: str) -> PolicySpec:
     Raises:
         ExperimentError: a policy, word or option is unknown, or a value is not possible.
     """
-    name, *parts = text.split(":")
+    first, *rest = text.split(":")
+    name, *parts = [*PAPERS.get(first, first).split(":"), *rest]
     own = ":".join([name, *parts[:1]])
     if name not in POLICIES and is_reference(own) and parts[0] not in WORDS:
         name = own
@@ -99,30 +116,37 @@ def parse(text: str) -> PolicySpec:
     except ConfigurationError as error:
         raise ExperimentError(str(error)) from error
     values: dict[str, float | str] = {}
+    conditions: dict[str, float | str] = {}
     words = set()
-    micro_batches = Mode.OFF
     for part in parts:
         option, given, value = part.partition("=")
-        if given and option in {**known, MICRO_BATCHES: None}:
+        if given and option in {**known, **_WITH_VALUE}:
+            taken, defaults = (
+                (conditions, _WITH_VALUE) if option in _WITH_VALUE else (values, known)
+            )
             try:
-                if option == MICRO_BATCHES:
-                    micro_batches = Mode(word(f"{name}:{option}", Mode.OFF, value))
-                    words.add(option)
-                else:
-                    values[option] = option_value(f"{name}:{option}", known[option], value)
+                taken[option] = option_value(f"{name}:{option}", defaults[option], value)
             except ConfigurationError as error:
                 raise ExperimentError(str(error)) from error
         elif part == "harness" and known.keys() >= HARNESS.keys():
             values |= HARNESS
-        elif part in WORDS and part not in ("harness", MICRO_BATCHES):
+        elif part in WORDS and part not in ("harness", *_WITH_VALUE):
             words.add(part)
         else:
-            allowed = [w for w in WORDS if w != "harness" or "rows" in known]
-            allowed.remove(MICRO_BATCHES)
-            choices = {MICRO_BATCHES: Mode.OFF, **known}
+            allowed = [w for w in WORDS if w not in _WITH_VALUE]
+            if "rows" not in known:
+                allowed.remove("harness")
+            choices = {**_WITH_VALUE, **known}
             allowed += [f"{option}={possible(default)}" for option, default in choices.items()]
             raise ExperimentError(f"{text}: {part!r} is not one of {', '.join(allowed)}")
-    spec = PolicySpec(text, name, values, frozenset(words), micro_batches)
+    step_times = float(conditions.get(STEP_TIMES, 1.0))
+    if not _LEAST_RATIO <= step_times <= 1.0 / _LEAST_RATIO:
+        limits = f"{_LEAST_RATIO:g} to {1.0 / _LEAST_RATIO:g}"
+        raise ExperimentError(f"{name}:{STEP_TIMES} must be {limits}, not {step_times:g}")
+    micro_batches = Mode(conditions.get(MICRO_BATCHES, Mode.OFF))
+    spec = PolicySpec(
+        text, name, values, frozenset([*words, *conditions]), micro_batches, step_times
+    )
     try:
         spec.make()
     except ConfigurationError as error:

@@ -34,6 +34,7 @@ EXPERIMENTS = (
     "mixed",
     "fleet",
     "bursts",
+    "urgent",
     "optimal",
     "annealing-order",
     "annealing-search",

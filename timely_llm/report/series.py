@@ -15,6 +15,8 @@ from timely_llm.report.words import heading, text
 
 RUN, POLICY, TASK = "run", "policy", "task"
 SHARE, ANSWERED = "share_served", "share_answered"
+SHARES = ("share_first", "share_finished")
+"""Shares of plans in tables. Times are of the share `SHARE`, one of these by its former name."""
 MOST_SERIES, MOST_MARKS = 24, 480
 """Most series and points of a readable chart."""
 MOST_ROOM = 1.6
@@ -146,9 +148,10 @@ def subject(keys: Sequence[str]) -> str:
 
 
 def measures(run: RunDocument) -> list[str]:
-    """Return the columns of the summary: the run's measures and the share served."""
+    """Return the columns of the summary: the run's measures and the shares of plans."""
     known = set(numeric(run.rows)) - {*run.keys, subject(run.keys), TASK, "seed"}
-    return [name for name in dict.fromkeys((*run.measures, SHARE)) if name in known]
+    shares = SHARES if known.issuperset(SHARES) else (SHARE,)
+    return [name for name in dict.fromkeys((*run.measures, *shares)) if name in known]
 
 
 def results(run: RunDocument) -> list[str]:

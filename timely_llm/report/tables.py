@@ -16,6 +16,7 @@ from timely_llm.experiments.results.metrics import Row as Average
 from timely_llm.report.series import (
     ANSWERED,
     SHARE,
+    SHARES,
     TASK,
     averages,
     meaning,
@@ -33,7 +34,7 @@ MOST_TURNED = 12
 """Most rows that can become columns."""
 MOST_CHARACTERS = 135
 """Widest table that fits a page, characters."""
-_MORE_IS_BETTER = ("utility", SHARE, ANSWERED, "attainment", "_per_s")
+_MORE_IS_BETTER = ("utility", SHARE, *SHARES, ANSWERED, "attainment", "_per_s")
 _OF_TALKS = frozenset(TALK_COLUMNS.values())
 
 

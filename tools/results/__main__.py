@@ -101,8 +101,7 @@ def _write(given: argparse.Namespace) -> int:
         for command in page.commands:
             if not made_by_this_code(command, given.folder):
                 print(f"{command.name}: other code than this made {command.document(given.folder)}")
-    if not given.pages:
-        print(f"Wrote {write_index(LANES, given.folder, FOLDER)}")
+    print(f"Wrote {write_index(LANES, FOLDER)}")
     return 0
 
 

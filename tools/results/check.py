@@ -12,6 +12,7 @@ from timely_llm.cli.experiment import experiment as command_line
 from timely_llm.core.errors import TimelyError
 from timely_llm.experiments.registry import experiment
 from tools.results.index import EXCEPTIONS, INDEX, LIST
+from tools.results.index import exceptions as named
 from tools.results.page import Command, Page, ResultsError
 from tools.results.picture import MOST_BYTES
 from tools.results.write import page_text, parted
@@ -81,8 +82,8 @@ def _index_problems(pages: Sequence[Page], folder: Path, texts: Sequence[str]) -
             yield f"it has no link {link}: python -m tools.results write"
     try:
         _, exceptions, story = parted(text, EXCEPTIONS)
-        if not exceptions.strip():
-            yield "it has no list of exceptions: python -m tools.results write"
+        if exceptions.strip() != named(pages, folder):
+            yield "its exceptions are not those of the pages: python -m tools.results write"
         story = parted(story, LIST)[0]
     except ResultsError as error:
         yield str(error)

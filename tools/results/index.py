@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from timely_llm.report.words import heading, text
-from tools.results.page import Page
-from tools.results.ranking import BehindCell, Standing
-from tools.results.write import documents, replaced, standings
+from tools.results.exceptions import Exceptions, NamedCell, read_exceptions
+from tools.results.page import Page, ResultsError
+from tools.results.write import page_text, replaced
 
 INDEX = "results.md"
 """The page that links all pages, in the folder above theirs."""
@@ -17,85 +16,107 @@ EXCEPTIONS, LIST = "exceptions", "pages"
 """Names of its markers."""
 
 
-def write_index(lanes: Mapping[str, Sequence[Page]], data: Path, folder: Path) -> Path:
-    """Write the generated parts of the index, and return its path.
+def write_index(lanes: Mapping[str, Sequence[Page]], folder: Path) -> Path:
+    """Write the generated parts of the index from its pages, and return its path.
 
     Args:
         lanes: pages by what they are about.
-        data: folder of the run documents.
         folder: folder of the pages.
 
     Raises:
-        ResultsError: a document is missing or does not fit, or the index lacks its markers.
-        TimelyError: a file cannot be read or written.
+        ResultsError: a page is missing or lacks a table of its rankings, or the index its markers.
     """
     path = folder.parent / INDEX
-    pages = [page for lane in lanes.values() for page in lane]
-    found = [(page, one) for page in pages for one in standings(page, documents(page, data))]
     before = path.read_text(encoding="utf-8")
-    made = replaced(before, EXCEPTIONS, exceptions(found, folder.name))
+    pages = [page for lane in lanes.values() for page in lane]
+    made = replaced(before, EXCEPTIONS, exceptions(pages, folder))
     path.write_text(replaced(made, LIST, listed(lanes, folder.name)), encoding="utf-8")
     return path
 
 
-def exceptions(found: Sequence[tuple[Page, Standing]], folder: str) -> str:
-    """Return the cells in which a policy is not best, as counts and the worst cell of each run.
+def exceptions(pages: Sequence[Page], folder: Path) -> str:
+    """Return every cell in which the policy is not best, a line for each run of a page.
 
     Args:
-        found: how the policy stands, with the page that shows it.
-        folder: folder of the pages, for links.
+        pages: the pages.
+        folder: their folder.
+
+    Raises:
+        ResultsError: a page is missing or lacks a table of its rankings.
     """
-    cells = sum(one.cells for _, one in found)
-    behind = [(page, one) for page, one in found if one.behind]
-    not_first = sum(cell.first is not None for _, one in found for cell in one.behind)
-    beyond = sum(_beyond(cell) for _, one in found for cell in one.behind)
-    off_front = sum(bool(cell.front) for _, one in found for cell in one.behind)
+    found = [one for page in pages for one in _named(page, folder)]
+    cells = [cell for _, one in found for cell in one.behind]
     head = (
-        f"Of {cells} cells (settings of an experiment, with the gate or without), `deadline` is not"
-        f" first in {not_first}, in {beyond} of them beyond the interval, and not on the Pareto"
-        f" front in {off_front}."
+        f"Of {sum(one.cells for _, one in found)} cells (settings of an experiment, with the gate"
+        f" or without), `deadline` is not first in {_not_first(cells)}, in {_beyond(cells)} of them"
+        f" beyond the interval, and not on the Pareto front in {_off_front(cells)}."
     )
-    if not behind:
-        return head
-    rows = [
-        "| page | cells | not first | beyond the interval | off the front | farthest behind |",
-        "|---|---|---|---|---|---|",
-    ]
-    for page, one in behind:
-        counts = (
-            one.cells,
-            sum(cell.first is not None for cell in one.behind),
-            sum(map(_beyond, one.behind)),
-            sum(bool(cell.front) for cell in one.behind),
-        )
-        several = len({ranking.command for ranking in page.rankings}) > 1
-        run = f": {one.ranking.command.replace('-', ' ')}" if several else ""
-        link = f"[{page.title}]({folder}/{page.name}.md){run}"
-        rows.append(f"| {' | '.join((link, *map(str, counts), _farthest(one)))} |")
-    return "\n".join([head, "", *rows])
-
-
-def _beyond(cell: BehindCell) -> bool:
-    return cell.first is not None and cell.first[1].beyond_chance
-
-
-def _farthest(one: Standing) -> str:
-    """Return the cell with the largest share by which the policy is behind, in words."""
-    cells = [cell for cell in one.behind if cell.first is not None]
     if not cells:
-        names = dict.fromkeys(f"`{name}`" for cell in one.behind for name, _ in cell.front)
-        return f"nowhere worse: {', '.join(names)}"
+        return head
+    return "\n".join(
+        [
+            f"{head} The table names all of them, with the policy that is first, in bold beyond the"
+            " interval.",
+            "",
+            "| page | cells | not first | beyond the interval | off the front | where |",
+            "|---|---|---|---|---|---|",
+            *(_line(link, one) for link, one in found if one.behind),
+        ]
+    )
 
-    def share(cell: BehindCell) -> float:
-        assert cell.first is not None
-        return cell.first[1].mean / max(abs(cell.first[1].own), 1e-9)
 
-    worst = max(cells, key=share)
-    assert worst.first is not None
-    where = ", ".join(f"{heading(name)} {text(value)}" for name, value in worst.setting)
-    measure = heading(one.ranking.first)
-    more = f"`{worst.first[0]}` has {100 * share(worst):.1f} % more {measure}"
-    return f"{where}: {more}" if where else more
+def _named(page: Page, folder: Path) -> Iterator[tuple[str, Exceptions]]:
+    """Yield a link, and the cells that a page names, for each of its rankings."""
+    if not page.rankings:
+        return
+    found = list(read_exceptions(page_text(page, folder)))
+    if len(found) != len(page.rankings):
+        raise ResultsError(
+            f"{page.name}: the page has {len(found)} of {len(page.rankings)} tables of exceptions:"
+            " python -m tools.results write"
+        )
+    several = len({ranking.command for ranking in page.rankings}) > 1
+    for ranking, one in zip(page.rankings, found, strict=True):
+        run = f": {ranking.command.replace('-', ' ')}" if several else ""
+        yield f"[{page.title}]({folder.name}/{page.name}.md){run}", one
+
+
+def _line(link: str, one: Exceptions) -> str:
+    counts = one.cells, _not_first(one.behind), _beyond(one.behind), _off_front(one.behind)
+    return f"| {' | '.join((link, *map(str, counts), _where(one)))} |"
+
+
+def _where(one: Exceptions) -> str:
+    """Return the cells by the policy that is first in them, then those off the front."""
+    parts = []
+    for first in dict.fromkeys(cell.first for cell in one.behind if cell.first):
+        parts.append(f"`{first}`" + _at(one, [c for c in one.behind if c.first == first]))
+    if off := [cell for cell in one.behind if cell.off_front]:
+        parts.append("off the front" + _at(one, off, marked=False))
+    names = "/".join(one.names)
+    return f"{names}: {'; '.join(parts)}" if names else "; ".join(parts)
+
+
+def _at(one: Exceptions, cells: Sequence[NamedCell], marked: bool = True) -> str:
+    """Return the settings of cells; the only cell of a run needs none."""
+    if not one.names:
+        return ""
+    settings = ["/".join(cell.setting) for cell in cells]
+    bold = [marked and cell.beyond for cell in cells]
+    shown = (f"**{name}**" if far else name for name, far in zip(settings, bold, strict=True))
+    return f" at {', '.join(shown)}"
+
+
+def _not_first(cells: Sequence[NamedCell]) -> int:
+    return sum(bool(cell.first) for cell in cells)
+
+
+def _beyond(cells: Sequence[NamedCell]) -> int:
+    return sum(bool(cell.first) and cell.beyond for cell in cells)
+
+
+def _off_front(cells: Sequence[NamedCell]) -> int:
+    return sum(cell.off_front for cell in cells)
 
 
 def listed(lanes: Mapping[str, Sequence[Page]], folder: str) -> str:

@@ -11,15 +11,16 @@ from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import interval
 from timely_llm.report.series import varying
 from timely_llm.report.tables import number
-from timely_llm.report.words import heading, text
+from timely_llm.report.words import heading
 from tools.results.page import Ranking, ResultsError
 
 SAME = 5e-4
 """Largest difference that counts as none: half of a table's last digit; of values above 1, this
 share of the value."""
 
-CONDITIONS = ("uncached", "open-loop", "gate")
-"""Words of a policy that change what it works under: only policies with the same are compared."""
+CONDITIONS = ("uncached", "open-loop", "gate", "step-times")
+"""Words of a policy that change what it works under, with their values: only policies with the
+same are compared."""
 
 WORTH = {
     "earned_utility": "the time utilities of the plans' first responses",
@@ -145,8 +146,8 @@ def lead(mine: Sequence[Row], others: Sequence[Row], measure: str, sign: int = 1
 def _conditions(policy: str) -> tuple[str, str]:
     """Return a policy without the words of `CONDITIONS`, and these words."""
     parts = policy.split(":")
-    kept = ":".join(part for part in parts if part not in CONDITIONS)
-    return kept, " and ".join(part for part in parts if part in CONDITIONS)
+    kept = ":".join(part for part in parts if part.partition("=")[0] not in CONDITIONS)
+    return kept, " and ".join(part for part in parts if part.partition("=")[0] in CONDITIONS)
 
 
 def _cell(setting: Setting, policies: dict[str, list[Row]], ranking: Ranking) -> BehindCell | None:
@@ -165,35 +166,6 @@ def _cell(setting: Setting, policies: dict[str, list[Row]], ranking: Ranking) ->
     if best is None and not front:
         return None
     return BehindCell(setting, None if best is None else (best, ahead[best]), tuple(front))
-
-
-def exception_table(found: Standing) -> str:
-    """Return the cells as a table in Markdown, or a sentence if there are none."""
-    ranking = found.ranking
-    about = f"first in {heading(ranking.first)}"
-    if ranking.front:
-        about += f", and on the Pareto front of {', '.join(map(heading, ranking.front))}"
-    cells = f"{found.cells} cells" if found.cells > 1 else "one cell"
-    if not found.behind:
-        return f"`{ranking.policy}` is {about}, in all of {cells}."
-    names = list(dict.fromkeys(name for one in found.behind for name, _ in one.setting))
-    lines = [
-        f"Of {cells}, those in which `{ranking.policy}` is not {about}:",
-        "",
-        f"| {' | '.join([*map(heading, names), 'first', 'by', 'nowhere worse'])} |",
-        f"|{'---|' * (len(names) + 3)}",
-    ]
-    for one in found.behind:
-        named = dict(one.setting)
-        first, by = (f"`{one.first[0]}`", str(one.first[1])) if one.first else ("", "")
-        front = "; ".join(
-            f"`{name}`: " + ", ".join(str(lead) for lead in leads if lead.shows)
-            for name, leads in one.front
-        )
-        cells_of = (text(named.get(name)) for name in names)
-        lines.append(f"| {' | '.join((*cells_of, first, by, front))} |")
-    lines += ["", "Differences are means over paired seeds ± half of the 95 % interval."]
-    return "\n".join(lines)
 
 
 def _number(row: Row, measure: str) -> float | None:

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 from timely_llm.experiments.results.document import RunDocument, read_run
+from tools.results.exceptions import exception_table
 from tools.results.page import Command, Page, ResultsError, shown
 from tools.results.picture import draw
-from tools.results.ranking import Standing, exception_table, standing
+from tools.results.ranking import Standing, standing
 from tools.results.table import comparison_table, definitions, markdown_table
 
 BEGIN = "<!-- begin {}: written by python -m tools.results write -->"

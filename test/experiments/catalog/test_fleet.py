@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from test.experiments.bursts import bursts_file
 from timely_llm.experiments.catalog.fleet import DEDICATED
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
+from timely_llm.traces.files import write_trace
+from timely_llm.traces.model import Conversation, Trace
 
 
 def run(**options: object) -> RunDocument:
@@ -53,3 +58,22 @@ def test_without_the_baseline_there_is_no_column_of_it() -> None:
 def test_a_fleet_beyond_all_measure_is_refused() -> None:
     with pytest.raises(ExperimentError, match="a fleet of 2000 robots is too large: at most 1000"):
         run(robots=(2000,))
+
+
+def test_robots_draw_the_jobs_of_a_trace(tmp_path: Path) -> None:
+    file = bursts_file(tmp_path)
+    made = run(policies=("stream",), robots=(2,), trace=file)
+    assert made.setup["workload"] == "jobs of the trace small, drawn anew for each robot and seed"
+    # Its tasks take 5 s to execute: with pauses and planning no robot asks more than three times.
+    assert 0 < int(str(of(made, 2, "stream")["requests"])) <= 2 * 3
+    talk = Conversation("a", 0.0, "person", 10, 10)
+    write_trace(Trace("people", conversations=(talk,)), file)
+    with pytest.raises(ExperimentError, match="fleet is about plans: the trace has no jobs"):
+        run(trace=file)
+
+
+def test_seeds_begin_with_the_first() -> None:
+    both = run(policies=("stream",), robots=(2,), seeds=2)
+    second = run(policies=("stream",), robots=(2,), first_seed=1)
+    assert list(second.rows) == [row for row in both.rows if row["seed"] == 1]
+    assert second.setup["seeds"] == "1 to 1"

@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import islice, pairwise
 
 from timely_llm.experiments.sources import shipped_skill_sets, shipped_tasks
-from timely_llm.experiments.virtual.fleet import PAUSE_S, SPREAD_S, robot_works, simulate_fleet
+from timely_llm.experiments.virtual.fleet import (
+    PAUSE_S,
+    SPREAD_S,
+    drawn_tasks,
+    robot_works,
+    simulate_fleet,
+)
 from timely_llm.experiments.virtual.outcome import JobOutcome, Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.experiments.virtual.workload import JobInstance
@@ -16,7 +22,10 @@ UNTIL_S = 30.0
 
 def works(robot: int, count: int = 200, seed: int = 0) -> list[JobInstance]:
     tasks = {name: shipped_tasks().tasks[name] for name in ("1", "2", "6")}
-    return list(islice(robot_works(robot, tasks, shipped_skill_sets(), seed, 0.2), count))
+    skill_sets = shipped_skill_sets()
+    return list(
+        islice(robot_works(robot, drawn_tasks(tasks, skill_sets), skill_sets, seed, 0.2), count)
+    )
 
 
 def fleet(robots: int, policy: str = "stream") -> Run:

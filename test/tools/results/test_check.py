@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
     made = folder_of_pages(tmp_path)
     write_run(run(), tmp_path / "tiny.json")
     write_page(PAGE, tmp_path, made)
-    write_index(LANES, tmp_path, made)
+    write_index(LANES, made)
     return made
 
 
@@ -53,7 +53,7 @@ def test_a_page_that_was_never_written_lacks_its_parts(tmp_path: Path) -> None:
     assert "tiny.png is missing" in sentences
     assert "tiny: its tables were made by other commands" in sentences
     assert "results.md: it has no link (results/tiny.md): python" not in sentences  # in the story
-    assert "results.md: it has no list of exceptions" in sentences
+    assert "results.md: tiny: the page has 0 of 1 tables of exceptions" in sentences
 
 
 def test_a_page_without_its_markers_or_its_title_is_named(folder: Path) -> None:
@@ -109,10 +109,17 @@ def test_what_a_page_shows_is_made_by_its_commands() -> None:
     assert "tiny: no command of the page has the name tiny" in found(FOLDER, other)
 
 
+def test_the_index_names_the_cells_of_the_pages(folder: Path) -> None:
+    change(folder.parent / "results.md", "Of 2 cells", "Of 3 cells")
+    assert found(folder) == [
+        "results.md: its exceptions are not those of the pages: python -m tools.results write"
+    ]
+
+
 def test_commands_must_parse() -> None:
     assert problem_of(COMMAND) == ""
-    assert problem_of(Command("a", "fleet --trace {published}/b.json")).startswith(
-        "a: fleet has no option trace"
+    assert problem_of(Command("a", "optimal --trace {published}/b.json")).startswith(
+        "a: optimal has no option trace"
     )
     assert problem_of(Command("a", "mixed --trace {published}/b.json")) == ""
     assert "No such option" in problem_of(Command("a", "fleet --robot-count 3"))

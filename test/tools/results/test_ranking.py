@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from test.tools.results.tiny import RANKING, document, rows, run
+from tools.results.exceptions import exception_table
 from tools.results.page import ResultsError
-from tools.results.ranking import exception_table, lead, standing, with_worth
+from tools.results.ranking import lead, standing, with_worth
 
 
 def test_the_policy_that_is_first_everywhere_has_no_exceptions() -> None:
@@ -80,6 +81,7 @@ def test_policies_are_compared_under_the_same_conditions() -> None:
         rows("slice", [(0.9, 0.2)], robots=5),
         rows("slice:gate", [(0.6, 0.2)], robots=5),
         rows("edf:uncached", [(4.0, 0.0)], robots=5),
+        rows("edf:step-times=0.7", [(5.0, 0.0)], robots=5),
     )
     found = standing(made, RANKING)
     assert found.cells == 2

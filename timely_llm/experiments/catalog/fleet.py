@@ -4,21 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from timely_llm.engines.simulated import step_time_profile
-from timely_llm.experiments.contract import Experiment, ExperimentError, SimulationOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    SeedOptions,
+    SimulationOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen, parse
 from timely_llm.experiments.results import metrics
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.fleet import DEFINITIONS, fleet_row
 from timely_llm.experiments.results.metrics import plain, relative
-from timely_llm.experiments.sources import shipped_skill_sets, shipped_tasks
-from timely_llm.experiments.virtual.fleet import PAUSE_S, robot_works, simulate_fleet
+from timely_llm.experiments.sources import given, shipped_skill_sets, shipped_tasks
+from timely_llm.experiments.virtual.fleet import (
+    PAUSE_S,
+    drawn_jobs,
+    drawn_tasks,
+    robot_works,
+    simulate_fleet,
+)
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import JobInstance
+from timely_llm.traces.model import Job, Trace
 from timely_llm.traces.recipes import presets
 
 PRESET = "wid2"
@@ -46,21 +59,23 @@ MEASURES = (
     "action_age_p95_s",
     "fairness",
     "task_latency_s",
-    "share_served",
+    "share_first",
+    "share_finished",
     f"qualified_per_min_vs_{NO_SCHEDULER}",
     f"qualified_per_min_vs_{DEDICATED}",
 )
 
 
 @dataclass(frozen=True)
-class FleetOptions(SimulationOptions):
+class FleetOptions(SeedOptions, SimulationOptions):
     """Options of `fleet`.
 
     Attributes:
         robots: sizes of the fleet.
-        seeds: number of seeds, from 0 on.
         seconds: length of the window in which robots ask.
         error: standard deviation of the logarithm of predicted over true execution times.
+        trace: a file of jobs that the robots draw from in place of the preset's tasks; its robots
+            and times of arrival have no effect.
     """
 
     policies: tuple[str, ...] = POLICIES
@@ -68,6 +83,7 @@ class FleetOptions(SimulationOptions):
     seeds: int = 3
     seconds: float = 60.0
     error: float = 0.2
+    trace: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -80,6 +96,7 @@ class FleetCase:
         seed: of the robots' tasks.
         settings: of each server.
         seconds: length of the window.
+        jobs: what the robots draw from; empty: the tasks of `PRESET`.
     """
 
     spec: PolicySpec | None
@@ -87,13 +104,15 @@ class FleetCase:
     seed: int
     settings: SimulationSettings
     seconds: float
+    jobs: tuple[Job, ...] = ()
 
 
 def run(options: FleetOptions, progress: Progress) -> RunDocument:
     """Return what fleets of each size get under each policy.
 
     Raises:
-        ExperimentError: a policy is unknown, or a fleet is too large.
+        TimelyError: a policy is unknown, a fleet is too large, or the trace cannot be read or has
+            no jobs.
     """
     if max(options.robots) > MOST_ROBOTS:
         raise ExperimentError(
@@ -104,12 +123,15 @@ def run(options: FleetOptions, progress: Progress) -> RunDocument:
         network_s=options.network_s,
         prediction_error=options.error,
     )
+    trace = given(options.trace) if options.trace else None
+    if trace is not None and not trace.jobs:
+        raise ExperimentError("fleet is about plans: the trace has no jobs")
     specs: list[PolicySpec | None] = [None, *chosen(options.policies)]
     cases = [
-        FleetCase(spec, robots, seed, base, options.seconds)
+        FleetCase(spec, robots, seed, base, options.seconds, trace.jobs if trace else ())
         for robots in options.robots
         for spec in specs
-        for seed in range(options.seeds)
+        for seed in options.each_seed
     ]
     rows = run_all(score, cases, options.jobs, progress)
     for policy in (NO_SCHEDULER, DEDICATED):
@@ -125,7 +147,7 @@ def run(options: FleetOptions, progress: Progress) -> RunDocument:
     }
     return EXPERIMENT.document(
         options.profile,
-        _setup(options, base),
+        _setup(options, base, trace),
         keys=KEYS,
         measures=tuple(name for name in MEASURES if name in rows[0]),
         definitions={name: meaning for name, meaning in known.items() if name in rows[0]},
@@ -161,11 +183,13 @@ def score(case: FleetCase) -> Row:
 
 
 def _works(robot: int, case: FleetCase) -> Iterator[JobInstance]:
-    names = presets()[PRESET].names()
-    tasks = {name: shipped_tasks().tasks[name] for name in names}
-    return robot_works(
-        robot, tasks, shipped_skill_sets(), case.seed, case.settings.prediction_error
-    )
+    skill_sets = shipped_skill_sets()
+    if case.jobs:
+        draw = drawn_jobs(case.jobs)
+    else:
+        names = presets()[PRESET].names()
+        draw = drawn_tasks({name: shipped_tasks().tasks[name] for name in names}, skill_sets)
+    return robot_works(robot, draw, skill_sets, case.seed, case.settings.prediction_error)
 
 
 def _dedicated(fleet: list[Iterator[JobInstance]], case: FleetCase) -> Run:
@@ -181,12 +205,15 @@ def _dedicated(fleet: list[Iterator[JobInstance]], case: FleetCase) -> Run:
     )
 
 
-def _setup(options: FleetOptions, base: SimulationSettings) -> dict[str, Value]:
+def _setup(
+    options: FleetOptions, base: SimulationSettings, trace: Trace | None
+) -> dict[str, Value]:
+    source = f"jobs of the trace {trace.name}" if trace else f"tasks of the preset {PRESET}"
     return {
         "engine": "simulated, in virtual time, with the serving loop itself",
         "step times": base.profile.source,
-        "workload": f"tasks of the preset {PRESET}, drawn anew for each robot and seed",
-        "seeds": f"0 to {options.seeds - 1}",
+        "workload": f"{source}, drawn anew for each robot and seed",
+        "seeds": options.named_seeds,
         "window (s)": options.seconds,
         "from the end of a plan to the robot's next request (s)": PAUSE_S,
         "prompt tokens, shared and computed once": base.shared_tokens,

@@ -38,7 +38,14 @@ POLICIES = (
 )
 KEYS = ("workload", "load", "policy", "rate")
 
-MEASURES = ("utility", "urgent_utility", "normal_utility", "waiting_s", "share_served")
+MEASURES = (
+    "utility",
+    "urgent_utility",
+    "normal_utility",
+    "waiting_s",
+    "share_first",
+    "share_finished",
+)
 """Measures of plans. The measures of conversations follow them."""
 
 TALKS_ARE = (

@@ -13,8 +13,9 @@ from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.engines.simulated import DEFAULT_PROFILE, Profile, step_time_profile
 from timely_llm.experiments.contract import Experiment, SeedOptions
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import PolicySpec, chosen
+from timely_llm.experiments.policy_spec import SERVED, PolicySpec, chosen
 from timely_llm.experiments.results.document import Row, RunDocument
+from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate_works
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import JobInstance, SegmentSpec
@@ -118,7 +119,7 @@ INSTANCES = 10
 
 _TOKENS = (4, 9)
 _URGENT_SHARE = 0.5
-_POLICIES = ("fcfs", "stream", "timely", "deadline")
+_POLICIES = ("fcfs", "stream", "timely", SERVED, UNBOUNDED, "deadline")
 _DEFINITIONS = {
     "prompt_tokens": "tokens of each prompt, computed for each request",
     "within_s": "seconds within which all requests of an instance arrive",
@@ -265,4 +266,5 @@ EXPERIMENT = Experiment(
     question="How far are policies from the best schedule, where exhaustive search can find it?",
     run=run,
     defaults=OptimalOptions(),
+    reasons={"trace": "since it composes requests that are few enough for a search of all"},
 )

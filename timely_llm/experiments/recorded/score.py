@@ -132,7 +132,7 @@ LIVE_DEFINITIONS = {
     **DEFINITIONS,
     **TALK_DEFINITIONS,
     "requests": "plan requests",
-    "share_served": "share of the plan requests that ended without an error and were executed to"
+    "share_finished": "share of the plan requests that ended without an error and were executed to"
     " their end; a pre-empted plan was not",
     "conversations": "conversations and real-time tasks",
     "stalled_s": "time in which the listener of such an answer waited for words, seconds, mean",

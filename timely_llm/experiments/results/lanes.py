@@ -11,7 +11,7 @@ from timely_llm.experiments.virtual.outcome import ConversationOutcome, Run
 
 TALK_COLUMNS: Mapping[str, str] = {
     "requests": "conversations",
-    "share_served": "share_answered",
+    "share_finished": "share_answered",
     "share_first": "share_first_token",
 } | {
     name: name
@@ -47,6 +47,7 @@ TALK_MEASURES = (
     "stalled_s",
     "max_stall_s",
     "share_refused",
+    "share_first_token",
     "share_answered",
 )
 

@@ -2,7 +2,7 @@
 
 Utility is the time-utility function of the first response (Ling et al. 2024, Eq. 1, TUF0), over all
 requests; a request without a response has utility 0. Response and waiting times are means over the
-requests with a plan that was executed to its end, so `share_served` belongs beside them.
+requests with a plan that was executed to its end, so `share_finished` belongs beside them.
 A mean over several kinds of tasks is the mean of their means, so that a frequent kind does not hide
 a rare one. Ling et al. 2024 averages by kind too in Figure 5 (§7.2); the script of its Figure 8
 averages over requests.
@@ -89,7 +89,7 @@ Mean = Callable[[JobOutcome], float | None]
 
 DEFINITIONS: Mapping[str, str] = {
     "requests": "requests asked, without the first ones of the trace",
-    "share_served": "share of the requests with a plan that was executed to its end",
+    "share_served": "share_finished, by its former name",
     "share_first": "share of the requests with a first segment that was executed",
     "share_finished": "share of the requests with a plan that was executed to its end",
     "utility": "time utility of the first response, 0 if late or never: mean over kinds of tasks",

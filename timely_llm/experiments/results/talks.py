@@ -21,7 +21,7 @@ from timely_llm.experiments.virtual.outcome import ConversationOutcome
 DEFINITIONS: Mapping[str, str] = {
     "requests": "conversations and real-time tasks that were asked",
     "share_refused": "share of the requests that a busy server refused at once; they met nothing",
-    "share_served": "share of the requests with a whole answer, however late",
+    "share_served": "share_finished, by its former name",
     "share_first": "share of the requests with a first token, however late",
     "share_finished": "share of the requests with a whole answer, however late",
     "attainment": "share of the requests that met their SLO (Zhou et al. 2025, §VI-A): the deadline"

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 
 from timely_llm.dispatch.assign.registry import make_dispatcher
 from timely_llm.engines.simulated import Profile, step_time_profile
-from timely_llm.experiments.contract import ExperimentError
+from timely_llm.experiments.contract import ExperimentError, SeedOptions, SimulationOptions
 from timely_llm.experiments.policy_spec import chosen, parse
 from timely_llm.experiments.results.document import Value
-from timely_llm.experiments.sources import recipe_of, shipped_skill_sets, shipped_tasks
+from timely_llm.experiments.sources import given, recipe_of, shipped_skill_sets, shipped_tasks
 from timely_llm.experiments.virtual import workload
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.servers import SimulatedServer, simulate_servers
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings
 from timely_llm.traces.compose import compose
+from timely_llm.traces.lines import MAX_REQUESTS
 from timely_llm.traces.model import Trace
 from timely_llm.traces.recipes import presets
 
@@ -32,18 +34,61 @@ HEDGED = "+hedge"
 KV_TOKENS = 200_000
 """Tokens of KV of each server. All have the same, so that no rule gains by memory alone."""
 
+MINUTES = 1.0
+"""Length of a composed workload."""
+
 _APART = 1000  # seeds of the groups of one seed
 
 
+@dataclass(frozen=True)
+class CrowdOptions(SeedOptions, SimulationOptions):
+    """Options of experiments with robots at several servers.
+
+    Attributes:
+        dispatchers: in the notation of `make_dispatcher`.
+        minutes: length of a composed workload; None: `MINUTES`.
+        error: standard deviation of the logarithm of predicted over true execution times.
+        trace: a file of jobs in place of the composed workload.
+    """
+
+    dispatchers: tuple[str, ...] = ()
+    minutes: float | None = None
+    error: float = 0.2
+    trace: Path | None = None
+
+    def given_jobs(self, copies: int) -> Trace | None:
+        """Return the jobs of the user's trace; None without one.
+
+        Args:
+            copies: how often each job is asked at most.
+
+        Raises:
+            TimelyError: the trace cannot be read, has no jobs, has too many for these copies, or
+                minutes are given beside it.
+        """
+        if self.trace is None:
+            return None
+        if self.minutes is not None:
+            raise ExperimentError("a trace has its own length: leave out minutes")
+        trace = given(self.trace)
+        if not trace.jobs:
+            raise ExperimentError(f"{self.trace.name} has no jobs")
+        if (made := copies * len(trace.jobs)) > MAX_REQUESTS:
+            raise ExperimentError(
+                f"{copies} of each job make {made} requests: at most {MAX_REQUESTS}"
+            )
+        return replace(trace, conversations=())
+
+
 @lru_cache(maxsize=256)
-def group(seed: int, minutes: float) -> Trace:
+def group(seed: int, minutes: float = MINUTES) -> Trace:
     """Return the requests of `ROBOTS` robots."""
     recipe = recipe_of(presets()[PRESET], seed, minutes)
     recipe = recipe.model_copy(update={"agents": {"drone": ROBOTS}})
     return compose(recipe, shipped_tasks(), shipped_skill_sets(), None, PRESET)
 
 
-def groups(number: int, seed: int, minutes: float) -> Iterator[Trace]:
+def groups(number: int, seed: int, minutes: float = MINUTES) -> Iterator[Trace]:
     """Yield groups of robots with events of their own, each with names of its own.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -32,9 +32,46 @@ SPREAD_S = 10.0
 """Robots ask for their first plans at random moments of this many seconds."""
 
 
+Draw = Callable[[np.random.Generator], Job]
+"""Returns a random job; its id, robot and time of arrival do not count."""
+
+
+def drawn_tasks(tasks: Mapping[str, TraceTask], skill_sets: Mapping[str, SkillSet]) -> Draw:
+    """Return what draws jobs of some kinds of tasks, each as likely as the others.
+
+    Args:
+        tasks: by name.
+        skill_sets: by name.
+    """
+    names = list(tasks)
+
+    def draw(rng: np.random.Generator) -> Job:
+        name = names[int(rng.integers(len(names)))]
+        task = tasks[name]
+        return Job(
+            id=name,
+            arrival_s=0.0,
+            agent=name,
+            task=name,
+            skill_set=task.skill_set,
+            text=task.text,
+            time_utility=task.time_utility,
+            skill_times=task.execute(skill_sets[task.skill_set], rng),
+            plan=task.plan,
+            segment_tokens=task.segment_tokens,
+        )
+
+    return draw
+
+
+def drawn_jobs(jobs: Sequence[Job]) -> Draw:
+    """Return what draws some jobs, each as likely as the others."""
+    return lambda rng: jobs[int(rng.integers(len(jobs)))]
+
+
 def robot_works(
     robot: int,
-    tasks: Mapping[str, TraceTask],
+    draw: Draw,
     skill_sets: Mapping[str, SkillSet],
     seed: int,
     prediction_error: float,
@@ -45,27 +82,19 @@ def robot_works(
 
     Args:
         robot: its number.
-        tasks: kinds of tasks by name, each as likely as the others.
+        draw: its jobs.
         skill_sets: by name.
         seed: of tasks, execution times and the errors of their prediction.
         prediction_error: as in `SimulationSettings`.
     """
     rng = np.random.default_rng([seed, robot])
-    names, first_s = list(tasks), float(rng.uniform(0.0, SPREAD_S))
+    first_s = float(rng.uniform(0.0, SPREAD_S))
     for number in count():
-        name = names[int(rng.integers(len(names)))]
-        task = tasks[name]
-        job = Job(
+        job = replace(
+            draw(rng),
             id=f"robot_{robot}.{number}",
             arrival_s=0.0 if number else first_s,
             agent=f"robot_{robot}",
-            task=name,
-            skill_set=task.skill_set,
-            text=task.text,
-            time_utility=task.time_utility,
-            skill_times=task.execute(skill_sets[task.skill_set], rng),
-            plan=task.plan,
-            segment_tokens=task.segment_tokens,
         )
         (work,) = workload.works(
             Trace("fleet", jobs=(job,)), 1, int(rng.integers(2**31)), prediction_error, 0.0, 0,

@@ -16,6 +16,7 @@ from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, Sim
 from timely_llm.engines.swapping import SwappingEngine
 from timely_llm.experiments.virtual import stage, workload
 from timely_llm.experiments.virtual.durations import NOISY
+from timely_llm.experiments.virtual.misjudged import MisjudgedStepTime
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, SimulatedRobot
 from timely_llm.experiments.virtual.workload import JobInstance
@@ -52,6 +53,8 @@ class SimulationSettings:
         drop_late: requests are given up when their worth is spent, as the code of Ling et al. 2024
             does.
         learn_step_time: the loop begins with default step times, not with the profile's.
+        step_times: predicted over true seconds of a step, for good; 1: as the loop learns them.
+            Without effect with a pipeline.
         gate: conversations that cannot begin in time are refused at once.
         skip: first jobs that do not count in the metrics.
         limits: what the engine takes.
@@ -72,6 +75,7 @@ class SimulationSettings:
     reports: bool = True
     drop_late: bool = False
     learn_step_time: bool = False
+    step_times: float = 1.0
     gate: bool = False
     skip: int = 10
     limits: EngineLimits = LIMITS
@@ -86,10 +90,12 @@ class SimulationSettings:
         if self.pipeline is not None:
             return self.pipeline.step_time()
         known = self.profile
-        return StepTime(
-            known.base_s, known.row_s, known.prefill_token_s, known.context_token_s,
-            table_s=known.table_s, beyond_s=known.beyond_s,
-        )  # fmt: skip
+        seconds = (known.base_s, known.row_s, known.prefill_token_s, known.context_token_s)
+        if self.step_times != 1.0:
+            return MisjudgedStepTime(
+                self.step_times, *seconds, table_s=known.table_s, beyond_s=known.beyond_s
+            )
+        return StepTime(*seconds, table_s=known.table_s, beyond_s=known.beyond_s)
 
     def timeouts(self) -> Timeouts:
         """Return when requests are given up: never, or when they are worth nothing."""

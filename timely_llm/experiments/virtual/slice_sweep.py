@@ -72,7 +72,8 @@ MEASURES = (
     "stalled_s",
     "max_stall_s",
     "share_refused",
-    "share_served",
+    "share_first",
+    "share_finished",
 )
 
 KEY_DEFINITIONS: Mapping[str, str] = {

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
+from test.experiments.bursts import SIZE, bursts_file
 from timely_llm.experiments.catalog.servers.mixed import EQUAL, UNLIKE
+from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import RunDocument, Value
+from timely_llm.experiments.sources import SKIP
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
 
@@ -51,3 +55,19 @@ def test_without_people_and_the_baseline_their_columns_are_missing() -> None:
     made = run(rates=(0.0,), dispatchers=("two-choices",), loads=(1,))
     assert "attainment" not in made.measures
     assert not [name for name in made.rows[0] if "_vs_" in name]
+
+
+def test_a_trace_takes_the_place_of_groups_of_robots(tmp_path: Path) -> None:
+    file = bursts_file(tmp_path)
+    made = run(rates=(0.0,), dispatchers=("two-choices",), trace=file, loads=(), minutes=None)
+    assert {row["load"] for row in made.rows} == {1}
+    assert {row["requests"] for row in made.rows} == {4 * SIZE - SKIP}
+    assert made.setup["workload"] == "small"
+    with pytest.raises(ExperimentError, match="a trace has its own length: leave out minutes"):
+        run(trace=file)
+
+
+def test_seeds_begin_with_the_first() -> None:
+    given = {"rates": (2.0,), "dispatchers": ("two-choices",), "loads": (1,)}
+    both, second = run(**given, seeds=2), run(**given, first_seed=1)
+    assert list(second.rows) == [row for row in both.rows if row["seed"] == 1]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from test.experiments.bursts import SIZE, bursts_file
 from timely_llm.experiments.catalog.servers.scale import COPIES, GROUPS
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.sources import SKIP
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
 
@@ -39,3 +43,15 @@ def test_a_request_is_worth_as_much_at_more_servers() -> None:
 def test_too_many_servers_are_refused() -> None:
     with pytest.raises(ExperimentError, match="65 servers are too many: at most 64"):
         run(servers=(65,))
+
+
+def test_each_job_of_a_trace_is_asked_as_often_as_there_are_servers(tmp_path: Path) -> None:
+    made = run(trace=bursts_file(tmp_path), minutes=None, dispatchers=("round-robin",))
+    assert [(row["robots"], row["servers"]) for row in made.rows] == [(COPIES, 1), (COPIES, 3)]
+    assert [row["requests"] for row in made.rows] == [n * (4 * SIZE - SKIP) for n in (1, 3)]
+
+
+def test_seeds_begin_with_the_first() -> None:
+    given = {"servers": (2,), "dispatchers": ("round-robin",)}
+    both, second = run(**given, seeds=2), run(**given, first_seed=1)
+    assert list(second.rows) == [row for row in both.rows if row["seed"] == 1]

@@ -26,7 +26,7 @@ def test_every_policy_has_every_size_that_it_can_have(run: RunDocument) -> None:
         "timely": [*SIZES, "adaptive"],
         "timely:lead_s=0.5": [*SIZES, "adaptive"],
         "timely:rows=256:admissions=8": ["its own"],
-        "timely:budget=ert:urgent=laxity:speed=measured:rows=16": ["its own"],
+        "timelyllm:rows=16": ["its own"],
         "deadline": ["its own"],
         "fcfs:harness": [*SIZES],
     }

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from timely_llm.experiments.catalog.timelyllm.chatbot import (
 )
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.traces.model import Trace
+from timely_llm.experiments.sources import SKIP
+from timely_llm.traces.files import write_trace
+from timely_llm.traces.model import Conversation, Trace
 
 
 def quiet(done: int, total: int) -> None:
@@ -25,8 +28,8 @@ def quiet(done: int, total: int) -> None:
 def run() -> RunDocument:
     """What comes of the first stories of one seed on Phi 3."""
 
-    def first(rule: Rule, seed: int, minutes: float | None) -> Trace:
-        trace = stories(rule, seed, minutes)
+    def first(rule: Rule, seed: int, minutes: float | None, asked: Trace | None) -> Trace:
+        trace = stories(rule, seed, minutes, asked)
         return replace(trace, jobs=trace.jobs[:40])
 
     options = EXPERIMENT.options(
@@ -73,10 +76,23 @@ def test_several_profiles_may_be_named_and_each_must_be_known() -> None:
     assert EXPERIMENT.defaults.profile == f"{LLAMA},{PHI}"
     with pytest.raises(EngineError, match="unknown profile 'abacus'"):
         EXPERIMENT.run(EXPERIMENT.options(profile=f"{PHI}, abacus"), quiet)
-    with pytest.raises(ExperimentError, match="has no option trace"):
-        EXPERIMENT.options(trace="x")
 
 
 def test_minutes_are_the_time_in_which_stories_are_asked_for() -> None:
     short, long = (stories("sentence", 0, minutes).jobs for minutes in (1.0, 10.0))
     assert short[-1].arrival_s <= 60.0 < 500.0 < long[-1].arrival_s <= 600.0
+
+
+def test_conversations_of_a_trace_are_asked_as_stories(tmp_path: Path) -> None:
+    file, given = tmp_path / "people.jsonl", {"policies": (BY_READING,), "loads": (1,), "jobs": 1}
+    people = [Conversation(f"p{n}", 20.0 * n, f"person-{n}", 20, 100) for n in range(12)]
+    write_trace(Trace("people", conversations=tuple(people)), file)
+    made = EXPERIMENT.run(EXPERIMENT.options(trace=file, profile=PHI, seeds=1, **given), quiet)
+    assert {row["requests"] for row in made.rows} == {12 - SKIP}
+    assert made.setup["workload"] == "people"
+    with pytest.raises(ExperimentError, match="a trace has its own length: leave out minutes"):
+        EXPERIMENT.run(EXPERIMENT.options(trace=file, minutes=2.0), quiet)
+    write_trace(Trace("few", conversations=tuple(people[:SKIP])), file)
+    few = "people.jsonl has 10 conversations, and the first 10 do not count"
+    with pytest.raises(ExperimentError, match=few):
+        EXPERIMENT.run(EXPERIMENT.options(trace=file), quiet)

@@ -413,4 +413,5 @@ EXPERIMENT = Experiment(
     question="How many tokens a second does the serving loop reach on vLLM, beside stock vLLM?",
     run=run,
     defaults=EngineOverheadOptions(),
+    reasons={"trace": "since it measures an engine with tasks of its own"},
 )

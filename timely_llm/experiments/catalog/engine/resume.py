@@ -318,4 +318,5 @@ EXPERIMENT = Experiment(
     " (Ling et al. 2024, §4.1)",
     run=run,
     defaults=EngineResumeOptions(),
+    reasons={"trace": "since it measures an engine with tasks of its own"},
 )

@@ -19,7 +19,8 @@ MEASURES = (
     "utility",
     "urgent_utility",
     "normal_utility",
-    "share_served",
+    "share_first",
+    "share_finished",
     "urgent_response_s",
     "waiting_s",
 )

@@ -10,7 +10,7 @@ from itertools import product
 from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER, DISPATCHERS
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
 from timely_llm.experiments.catalog.mixed import TALKS_ARE, with_talks
-from timely_llm.experiments.contract import Experiment, SimulationOptions
+from timely_llm.experiments.contract import Experiment
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results import metrics
 from timely_llm.experiments.results.document import Row, RunDocument, Value
@@ -20,8 +20,10 @@ from timely_llm.experiments.results.servers import DEFINITIONS, beside, servers_
 from timely_llm.experiments.virtual.crowd import (
     HEDGED,
     KV_TOKENS,
+    MINUTES,
     PRESET,
     ROBOTS,
+    CrowdOptions,
     ServersCase,
     check,
     crowd,
@@ -40,6 +42,9 @@ PROFILES_OF = {
 }
 """The servers; the first of them dies."""
 
+GROUPS = 12
+"""Groups of robots by default."""
+
 BASELINE = "round-robin"
 KEYS = ("servers", "load", "rate", "dies", "policy", "dispatcher")
 MEASURES = (
@@ -57,17 +62,15 @@ MEASURES = (
 
 
 @dataclass(frozen=True)
-class ServersMixedOptions(SimulationOptions):
+class ServersMixedOptions(CrowdOptions):
     """Options of `servers-mixed`.
 
     Attributes:
         dispatchers: in the notation of `make_dispatcher`; `+hedge` behind it asks two servers for
             urgent plans.
-        loads: groups of robots.
+        loads: groups of robots, or requests for each job of a trace; empty: `GROUPS` groups, or
+            one request.
         rates: conversations a second.
-        seeds: number of seeds, from 0 on.
-        minutes: length of the workload; a server dies in its middle.
-        error: standard deviation of the logarithm of predicted over true execution times.
     """
 
     policies: tuple[str, ...] = (DEFAULT_POLICY,)
@@ -75,20 +78,25 @@ class ServersMixedOptions(SimulationOptions):
         *DISPATCHERS, "largest-memory:memory=free", DEFAULT_DISPATCHER + HEDGED,
     )  # fmt: skip
     profile: str = field(default=DEFAULT_PROFILE, init=False)
-    loads: tuple[int, ...] = (12,)
+    loads: tuple[int, ...] = ()
     rates: tuple[float, ...] = (0.0, 2.0)
     seeds: int = 3
-    minutes: float = 1.0
-    error: float = 0.2
+
+    @property
+    def each_load(self) -> tuple[int, ...]:
+        """The loads."""
+        return self.loads or ((GROUPS,) if self.trace is None else (1,))
 
 
 def run(options: ServersMixedOptions, progress: Progress) -> RunDocument:
     """Return what robots and people get by each rule.
 
     Raises:
-        TimelyError: a policy or a dispatcher is unknown, or an option of one.
+        TimelyError: a policy or a dispatcher is unknown, or an option of one, or the trace is not
+            possible.
     """
     check(options.policies, options.dispatchers)
+    trace = options.given_jobs(max(options.each_load))
     rows = run_all(score, list(_cases(options)), options.jobs, progress)
     if BASELINE in options.dispatchers:
         rows = beside(rows, KEYS, "utility", BASELINE)
@@ -96,7 +104,7 @@ def run(options: ServersMixedOptions, progress: Progress) -> RunDocument:
         **metrics.DEFINITIONS,
         **TALK_DEFINITIONS,
         **DEFINITIONS,
-        "load": f"groups of {ROBOTS} robots",
+        "load": "requests for each job" if trace else f"groups of {ROBOTS} robots",
         "rate": "conversations a second, Poisson",
         "dies": "whether a server dies in the middle",
         f"utility_vs_{BASELINE}": f"utility over that of {BASELINE} in the same setting, with the"
@@ -108,11 +116,12 @@ def run(options: ServersMixedOptions, progress: Progress) -> RunDocument:
         {
             "engine": "simulated, in virtual time, a serving loop and a clock for each server",
             **{f"step times of {name}": PROFILES[name].source for name in PROFILES_OF[UNLIKE]},
-            "workload": f"groups of {ROBOTS} robots of preset {PRESET}, each with events of its"
-            " own",
+            "workload": trace.name
+            if trace
+            else f"groups of {ROBOTS} robots of preset {PRESET}, each with events of its own",
             "conversations": TALKS_ARE,
-            "minutes": options.minutes,
-            "seeds": f"0 to {options.seeds - 1}",
+            **({} if trace else {"minutes": options.minutes or MINUTES}),
+            "seeds": options.named_seeds,
             "KV of each server (tokens)": KV_TOKENS,
             "network, each way (s)": options.network_s,
             "from one view of a server to the next (s)": PUBLISH_S,
@@ -132,15 +141,21 @@ def run(options: ServersMixedOptions, progress: Progress) -> RunDocument:
 def _cases(options: ServersMixedOptions) -> Iterator[ServersCase]:
     """Yield a case for each kind of servers, load, rate, death, policy, rule and seed."""
     for kind, load, rate, dies, policy, dispatcher, seed in product(
-        PROFILES_OF, options.loads, options.rates, (False, True), options.policies,
-        options.dispatchers, range(options.seeds),
+        PROFILES_OF, options.each_load, options.rates, (False, True), options.policies,
+        options.dispatchers, options.each_seed,
     ):  # fmt: skip
-        dies_s = 30.0 * options.minutes if dies else math.inf
-        servers = servers_of(PROFILES_OF[kind], options.network_s, options.error, dies_s)
         values: tuple[Value, ...] = (kind, load, rate, dies, policy, dispatcher, seed)
-        robots = crowd(list(groups(load, seed, options.minutes)))
+        trace, minutes = options.given_jobs(load), options.minutes or MINUTES
+        if trace is not None:
+            robots, copies = trace, load
+            middle_s = trace.jobs[0].arrival_s + trace.span_s / 2
+        else:
+            robots, copies = crowd(list(groups(load, seed, minutes))), 1
+            middle_s = 30.0 * minutes
+        dies_s = middle_s if dies else math.inf
+        servers = servers_of(PROFILES_OF[kind], options.network_s, options.error, dies_s)
         yield ServersCase(
-            with_talks(robots, rate, seed), 1, servers, policy, dispatcher, seed,
+            with_talks(robots, rate, seed), copies, servers, policy, dispatcher, seed,
             dict(zip((*KEYS, "seed"), values, strict=True)),
         )  # fmt: skip
 

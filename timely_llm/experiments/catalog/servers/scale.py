@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER
-from timely_llm.experiments.contract import Experiment, ExperimentError, SimulationOptions
+from timely_llm.experiments.contract import Experiment, ExperimentError
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results import metrics
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.servers import DEFINITIONS, servers_row
 from timely_llm.experiments.virtual.crowd import (
+    MINUTES,
     PRESET,
     ROBOTS,
+    CrowdOptions,
     ServersCase,
     check,
     crowd,
@@ -46,23 +48,17 @@ ROBOTS_ARE = {
 
 
 @dataclass(frozen=True)
-class ScaleOptions(SimulationOptions):
+class ScaleOptions(CrowdOptions):
     """Options of `servers-scale`.
 
     Attributes:
-        dispatchers: in the notation of `make_dispatcher`.
         servers: numbers of servers.
-        seeds: number of seeds, from 0 on.
-        minutes: length of the workload.
-        error: standard deviation of the logarithm of predicted over true execution times.
     """
 
     policies: tuple[str, ...] = (DEFAULT_POLICY,)
     dispatchers: tuple[str, ...] = ("round-robin", DEFAULT_DISPATCHER)
     servers: tuple[int, ...] = (1, 2, 3, 4, 8, 16, 32, 64)
     seeds: int = 2
-    minutes: float = 1.0
-    error: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -81,20 +77,22 @@ def run(options: ScaleOptions, progress: Progress) -> RunDocument:
     """Return what a request is worth at n servers with n times the load.
 
     Raises:
-        TimelyError: there are too many servers, or a policy or a dispatcher is unknown.
+        TimelyError: there are too many servers, a policy or a dispatcher is unknown, or the trace
+            is not possible.
     """
     if max(options.servers) > MOST_SERVERS:
         raise ExperimentError(
             f"{max(options.servers)} servers are too many: at most {MOST_SERVERS}"
         )
     check(options.policies, options.dispatchers)
+    trace = options.given_jobs(max(options.servers))
     cases = [
         ScaleCase(options, robots, servers, policy, dispatcher, seed)
-        for robots in (COPIES, GROUPS)
+        for robots in ((COPIES,) if trace else (COPIES, GROUPS))
         for servers in options.servers
         for policy in options.policies
         for dispatcher in options.dispatchers
-        for seed in range(options.seeds)
+        for seed in options.each_seed
     ]
     rows = run_all(score, cases, options.jobs, progress)
     known = {
@@ -109,9 +107,11 @@ def run(options: ScaleOptions, progress: Progress) -> RunDocument:
         options.profile,
         {
             "engine": "simulated, in virtual time, a serving loop and a clock for each server",
-            "workload": f"preset {PRESET} with {ROBOTS} robots for each server",
-            "minutes": options.minutes,
-            "seeds": f"0 to {options.seeds - 1}",
+            "workload": trace.name
+            if trace
+            else f"preset {PRESET} with {ROBOTS} robots for each server",
+            **({} if trace else {"minutes": options.minutes or MINUTES}),
+            "seeds": options.named_seeds,
             "network, each way (s)": options.network_s,
         },
         keys=KEYS,
@@ -131,11 +131,12 @@ def score(case: ScaleCase) -> Row:
     """Run a case, and the same requests at servers of their own; return its row."""
     options = case.options
     servers = servers_of((options.profile,) * case.servers, options.network_s, options.error)
+    minutes = options.minutes or MINUTES
     if case.robots == COPIES:
-        parts = [group(case.seed, options.minutes)]
+        parts = [options.given_jobs(case.servers) or group(case.seed, minutes)]
         load = case.servers
     else:
-        parts = list(groups(case.servers, case.seed, options.minutes))
+        parts = list(groups(case.servers, case.seed, minutes))
         load = 1
     whole = ServersCase(crowd(parts), load, servers, case.policy, case.dispatcher, case.seed)
     alone = [simulate_case(replace(whole, trace=one, load=1, servers=servers[:1])) for one in parts]

@@ -99,4 +99,5 @@ EXPERIMENT = Experiment(
     " (Zhou et al. 2025, Figures 7 to 9)",
     run=run,
     defaults=LengthsOptions(),
+    reasons={"trace": "since it searches the lengths of its own answers"},
 )

@@ -38,7 +38,8 @@ MEASURES = (
     "max_stall_s",
     "max_gap_s",
     "share_refused",
-    "share_served",
+    "share_first",
+    "share_finished",
 )
 DEFINITIONS = {
     "max_ttft_s": "longest time to the first token of a conversation that had one, seconds",

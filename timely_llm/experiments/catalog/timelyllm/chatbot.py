@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -13,12 +14,12 @@ import numpy as np
 from timely_llm.core.documents.read import load_document
 from timely_llm.core.time_utility import NORMAL
 from timely_llm.engines.simulated import step_time_profile
-from timely_llm.experiments.contract import Experiment, PlanOptions
+from timely_llm.experiments.contract import Experiment, ExperimentError, PlanOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import Paper, RunDocument
 from timely_llm.experiments.results.metrics import definition, gains
-from timely_llm.experiments.sources import recipe_of
+from timely_llm.experiments.sources import SKIP, given, recipe_of
 from timely_llm.experiments.sweep import (
     GAIN_BASELINE,
     GAIN_MEASURES,
@@ -71,20 +72,28 @@ _TEXTS = 1  # stream of random numbers for texts
 
 
 @lru_cache(maxsize=64)
-def stories(rule: Rule, seed: int, minutes: float | None = None) -> Trace:
+def stories(
+    rule: Rule, seed: int, minutes: float | None = None, trace: Trace | None = None
+) -> Trace:
     """Return requests for stories as jobs. Readers read the segments one after the other.
 
-    The preset `chatbot` gives people, prompts, arrivals and lengths of stories. Texts are synthetic
-    and the same for both rules. The stop checker of the rule cuts them.
+    The preset `chatbot`, or the conversations of a trace, give people, prompts, arrivals and
+    lengths of stories. Texts are synthetic and the same for both rules. The stop checker of the
+    rule cuts them.
 
     Args:
         rule: the boundary of segments.
         seed: seed of arrivals, prompts and texts.
         minutes: length of the workload; None: as the preset says.
+        trace: conversations in place of the preset's.
     """
     rng = np.random.default_rng([seed, _TEXTS])
-    jobs = tuple(_job(talk, rule, story(rng, talk.output_tokens)) for talk in _talks(seed, minutes))
-    return Trace(f"stories by the {rule}", f"preset {PRESET}, seed {seed}", jobs)
+    if trace is None:
+        talks, source = _talks(seed, minutes), f"preset {PRESET}, seed {seed}"
+    else:
+        talks, source = trace.conversations, f"conversations of {trace.name}, seed {seed}"
+    jobs = tuple(_job(talk, rule, story(rng, talk.output_tokens)) for talk in talks)
+    return Trace(f"stories by the {rule}", source, jobs)
 
 
 def story(rng: np.random.Generator, tokens: int) -> str:
@@ -213,7 +222,11 @@ NOTES = (
 
 @dataclass(frozen=True)
 class ChatbotOptions(PlanOptions):
-    """Options of `timelyllm-chatbot`."""
+    """Options of `timelyllm-chatbot`.
+
+    Attributes:
+        trace: a file of conversations in place of the preset's: people, arrivals and lengths.
+    """
 
     policies: tuple[str, ...] = (
         *(GAIN_BASELINE, "stream", BY_READING, EQUATION_4, f"{BY_READING}:lead_s=0.5"),
@@ -224,17 +237,22 @@ class ChatbotOptions(PlanOptions):
     seeds: int = 3
     minutes: float | None = 1.5
     network_s: float = 0.008
+    trace: Path | None = None
 
 
 def run(options: ChatbotOptions, progress: Progress) -> RunDocument:
     """Return the results of readers, by profile, load, policy and rule.
 
     `options.profile` may name several profiles, separated by commas.
+
+    Raises:
+        TimelyError: an option is not possible.
     """
+    trace = _given(options)
     names = [name.strip() for name in options.profile.split(",")]
     profiles = {name: step_time_profile(name) for name in names}
     cases = [
-        RunSpec(stories(rule or RULES[0], seed, options.minutes), spec,
+        RunSpec(stories(rule or RULES[0], seed, options.minutes, trace), spec,
              _settings(options, profile, load, seed),
              {"profile": profile, "policy": spec.text, "rule": rule or WHOLE, "load": load,
               "seed": seed})
@@ -258,13 +276,33 @@ def run(options: ChatbotOptions, progress: Progress) -> RunDocument:
     setup = {
         **made.setup,
         "step times": "; ".join(f"{name}: {one.source}" for name, one in profiles.items()),
-        "workload": f"preset {PRESET}, composed anew for each seed: people who ask for stories",
+        "workload": trace.name
+        if trace
+        else f"preset {PRESET}, composed anew for each seed: people who ask for stories",
         "load": "requests for each story, 0.2 ms apart, each by another person",
         "prompt tokens, shared and computed once": SHARED_TOKENS,
         "prompt tokens computed for each request": OWN_TOKENS,
         "execution times": f"reading, {READING_WORDS_PER_S:g} words a second",
     }
     return made.model_copy(update={"profile": options.profile, "setup": setup})
+
+
+def _given(options: ChatbotOptions) -> Trace | None:
+    """Return the user's trace, None without one.
+
+    Raises:
+        TimelyError: it cannot be read, has too few conversations, or minutes are given beside it.
+    """
+    if options.trace is None:
+        return None
+    if options.minutes != ChatbotOptions.minutes:
+        raise ExperimentError("a trace has its own length: leave out minutes")
+    trace = given(options.trace)
+    if (count := len(trace.conversations)) <= SKIP:
+        raise ExperimentError(
+            f"{options.trace.name} has {count} conversations, and the first {SKIP} do not count"
+        )
+    return trace
 
 
 def _pairs(options: ChatbotOptions) -> Iterator[tuple[PolicySpec, Rule | None]]:

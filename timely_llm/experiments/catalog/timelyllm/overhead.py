@@ -351,4 +351,8 @@ EXPERIMENT = Experiment(
     " (Ling et al. 2024, Tables 4 and 5)",
     run=run,
     defaults=OverheadOptions(),
+    reasons={
+        "trace": "since it measures an engine with tasks of its own",
+        "first_seed": "since its seeds are rounds of one measurement",
+    },
 )

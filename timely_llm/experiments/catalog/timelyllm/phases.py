@@ -167,4 +167,5 @@ EXPERIMENT = Experiment(
     " detokenisation? (Ling et al. 2024, Table 1)",
     run=run,
     defaults=PhasesOptions(),
+    reasons={"trace": "since it measures an engine with tasks of its own"},
 )

@@ -1,0 +1,35 @@
+"""Predicted step times at a ratio to the true ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from test.experiments.bursts import bursts
+from timely_llm.engines.simulated import PROFILES, step_time_profile
+from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
+from timely_llm.policies.registry import make_policy
+
+
+@pytest.mark.parametrize("name", ["rtx4090-llama3-8b", "rtx4060ti-chatglm2-6b"])
+@pytest.mark.parametrize("ratio", [0.7, 1.4])
+def test_no_observation_corrects_them(name: str, ratio: float) -> None:
+    profile = step_time_profile(name)
+    predicted = SimulationSettings(profile=profile, step_times=ratio).step_time()
+    for step in range(2000):
+        rows, prompt = 1 + step % 20, 100 * (step % 3)
+        true_s = profile.step_s(rows, prompt)
+        if step in (0, 1999):
+            assert predicted.predict_s(rows, prompt) == pytest.approx(ratio * true_s, rel=0.02)
+        predicted.observe(true_s, rows, prompt)
+
+
+def test_the_engine_takes_its_own_time() -> None:
+    slow = SimulationSettings(profile=PROFILES["rtx4060ti-chatglm2-6b"], skip=0)
+    for policy, differs in (("stream", False), ("deadline", True)):
+        right, wrong = (
+            simulate(bursts(), make_policy(policy), replace(slow, step_times=ratio))
+            for ratio in (1.0, 0.7)
+        )
+        assert (right != wrong) is differs, "stream asks for no step time"
