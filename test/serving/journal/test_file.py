@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.serving.scripted import request
-from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.errors import ConfigurationError, InUseError
 from timely_llm.core.request import (
     ChatMessage,
     ErrorCode,
@@ -196,7 +196,7 @@ def test_a_file_of_others_is_set_aside_in_one_sentence(
 def test_two_servers_cannot_share_a_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = JournalFile(path, "model")
-    with pytest.raises(ConfigurationError, match="is in use by another process: give each"):
+    with pytest.raises(InUseError, match="is in use by another process: give each"):
         JournalFile(path, "model")
     first.close()
     JournalFile(path, "model").close()

@@ -379,10 +379,11 @@ class Front:
         return actions if result is None else [*actions, self._finish(key, result)]
 
     def _not_reported(self, key: str) -> Finish:
-        assert isinstance(plan := self._delivered[key], DeliveredPlan)
-        last = plan.segments[-1]
-        calls = [one.name for one in last.calls if one.blocking]
-        what = f"the value of {calls[-1]}" if calls else f"the end of segment {last.index}"
+        plan = self._delivered[key]
+        assert isinstance(plan, DeliveredPlan)
+        calls = [one.name for one in plan.segments[-1].calls if one.blocking]
+        end = f"the end of segment {plan.segments[-1].index}"
+        what = f"the value of {calls[-1]}" if calls else end
         why = f"its robot did not report {what} within {ANSWER_S:g} s of its predicted end"
         return self._end(key, ErrorCode.NO_ANSWER, why)
 

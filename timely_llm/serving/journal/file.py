@@ -14,7 +14,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.errors import ConfigurationError, InUseError
 from timely_llm.core.request import ErrorCode, PlanRequest, Request, Result
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import in_words
@@ -91,7 +91,8 @@ class JournalFile:
         problem: why nothing is written any more, in one sentence; empty while that is not so.
 
     Raises:
-        ConfigurationError: the file cannot be written, or another process has it.
+        ConfigurationError: the file cannot be written.
+        InUseError: another process has it.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class JournalFile:
                 os.close(self._lock)
                 raise
         except BlockingIOError as error:
-            raise ConfigurationError(
+            raise InUseError(
                 f"the recovery journal {quoted(str(path))} is in use by another process: give each"
                 " server its own"
             ) from error
