@@ -33,25 +33,27 @@ def path_of(name: str) -> str:
     return str(resource(f"launch/{name}.launch.py"))
 
 
-def run(name: str, until: str | None = None, kills: int = 0, **arguments: str) -> tuple[int, str]:
+def run(
+    name: str, until: str | None = None, kill: str | None = None, **arguments: str
+) -> tuple[int, str]:
     """Run a launch file until its processes end or print `until`; return status and output.
 
-    The first processes that print it are killed, as many as `kills`.
+    The first process that prints `kill` is killed, and `until` counts after that.
     """
     argv = [f"{argument}:={value}" for argument, value in arguments.items()]
     output: list[str] = []
-    killed = 0
+    kills, counts = [kill] if kill else [], 0
 
     def on_output(event: ProcessIO) -> EmitEvent | None:
-        nonlocal killed
+        nonlocal counts
         output.append(event.text.decode())
-        if until is None or "".join(output).count(until) <= killed:
-            return None
-        if killed < kills:
-            killed += 1
+        if kills and kills[0] in "".join(output):
+            kills.clear()
+            counts = len(output)
             os.kill(event.pid, signal.SIGKILL)
-            return None
-        return EmitEvent(event=Shutdown(reason="the test has seen enough"))
+        if not kills and until is not None and until in "".join(output[counts:]):
+            return EmitEvent(event=Shutdown(reason="the test has seen enough"))
+        return None
 
     service = LaunchService(argv=argv, noninteractive=True)
     service.include_launch_description(
@@ -93,7 +95,7 @@ def test_the_server_starts_with_the_parameters_of_its_file() -> None:
 
 
 def test_a_server_that_is_killed_is_started_again() -> None:
-    status, output = run("plan_server", "ready:", 1, engine="simulated", respawn="true")
+    status, output = run("plan_server", "ready:", "ready:", engine="simulated", respawn="true")
     assert status == 0
     assert output.count("ready:") == 2
 
