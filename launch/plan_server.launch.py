@@ -5,7 +5,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from launch import LaunchContext, LaunchDescription
-from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction, TimerAction
+from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration, PathJoinSubstitution
 from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterValue
@@ -45,6 +46,8 @@ PARAMETERS = {
 OTHERS = {"params_file", "namespace", "log_level", "sigterm_timeout", "respawn"}
 RESPAWN_S = 2.0
 """Wait before a server that has ended is started again, seconds."""
+NO_RESPAWN = (0, 78)
+"""Statuses of a server that was asked to end, or that would end so again."""
 
 
 LIKE = 0.75
@@ -101,21 +104,30 @@ def plan_server(context: LaunchContext, below: str = "") -> list[Node]:
     """
     check_file(context, "params_file")
     namespace = LaunchConfiguration("namespace").perform(context)
-    return [
-        Node(
+    parameters = [LaunchConfiguration("params_file"), overrides(context, PARAMETERS)]
+    respawn = LaunchConfiguration("respawn", default="false").perform(context) == "true"
+
+    def again(event: ProcessExited, now: LaunchContext) -> TimerAction | None:
+        # Launch's own respawn would start a server for ever that ends at once.
+        if now.is_shutdown or event.returncode in NO_RESPAWN:
+            return None
+        return TimerAction(period=RESPAWN_S, actions=[node()])
+
+    def node() -> Node:
+        return Node(
             package="timely_llm",
             executable="plan_server",
             name="plan_server",
             namespace=f"{namespace.rstrip('/')}/{below}" if below else namespace,
-            parameters=[LaunchConfiguration("params_file"), overrides(context, PARAMETERS)],
+            parameters=parameters,
             ros_arguments=["--log-level", LaunchConfiguration("log_level")],
             output="screen",
-            respawn=LaunchConfiguration("respawn", default="false").perform(context) == "true",
-            respawn_delay=RESPAWN_S,
+            on_exit=again if respawn else None,
             # To finish open requests and to free the model may take longer than launch's own 5 s.
             sigterm_timeout=LaunchConfiguration("sigterm_timeout", default="30"),
         )
-    ]
+
+    return [node()]
 
 
 def parameter_arguments(
@@ -148,7 +160,7 @@ def arguments() -> list[DeclareLaunchArgument]:
             "respawn",
             default_value="false",
             choices=["true", "false"],
-            description="true: start a server again that has ended by itself",
+            description="true: start a server again that has ended by itself, if that can help",
         ),
     ]
 

@@ -70,6 +70,7 @@ def test_a_journal_of_a_model_that_was_changed_under_its_name_is_set_aside(tmp_p
     values = dict.fromkeys(("cloud_url", "dtype", "engine_args"), "") | {
         "recovery_journal": str(tmp_path / "journal"), "engine": "transformers",
         "model": str(model), "result_timeout_s": 300.0, "max_results": 8,
+        "recovery_sync": False,
     }  # fmt: skip
     for starts in (1, 2):
         journal = configured._journal(values)

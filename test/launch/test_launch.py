@@ -1,6 +1,7 @@
 """The launch files, run by the real launch system. `make test-launch` says if it is missing."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,14 +33,25 @@ def path_of(name: str) -> str:
     return str(resource(f"launch/{name}.launch.py"))
 
 
-def run(name: str, until: str | None = None, **arguments: str) -> tuple[int, str]:
-    """Run a launch file until its processes end or print `until`; return status and output."""
+def run(
+    name: str, until: str | None = None, kill: str | None = None, **arguments: str
+) -> tuple[int, str]:
+    """Run a launch file until its processes end or print `until`; return status and output.
+
+    The first process that prints `kill` is killed, and `until` counts after that.
+    """
     argv = [f"{argument}:={value}" for argument, value in arguments.items()]
-    output = []
+    output: list[str] = []
+    kills, counts = [kill] if kill else [], 0
 
     def on_output(event: ProcessIO) -> EmitEvent | None:
+        nonlocal counts
         output.append(event.text.decode())
-        if until is not None and until in "".join(output):
+        if kills and kills[0] in "".join(output):
+            kills.clear()
+            counts = len(output)
+            os.kill(event.pid, signal.SIGKILL)
+        if not kills and until is not None and until in "".join(output[counts:]):
             return EmitEvent(event=Shutdown(reason="the test has seen enough"))
         return None
 
@@ -80,6 +92,17 @@ def test_the_server_starts_with_the_parameters_of_its_file() -> None:
     status, output = run("plan_server", until="ready:", engine="simulated")
     assert status == 0
     assert "ready: deadline policy, simulated engine" in output
+
+
+def test_a_server_that_is_killed_is_started_again() -> None:
+    status, output = run("plan_server", "ready:", "ready:", engine="simulated", respawn="true")
+    assert status == 0
+    assert output.count("ready:") == 2
+
+
+def test_a_server_that_cannot_serve_is_not_started_again() -> None:
+    _, output = run("plan_server", engine="simulated", policy="nonsense", respawn="true")
+    assert output.count("parameter policy must be one of") == 1
 
 
 def test_an_argument_goes_before_the_parameter_file() -> None:

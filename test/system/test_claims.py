@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_of_two_that_start_at_once_one_serves(start: Start, domain: int) -> None
     client.until(lambda: any(one.popen.poll() is not None for one in both))
     (loser,) = [one for one in both if one.popen.poll() is not None]
     (winner,) = [one for one in both if one is not loser]
-    assert loser.popen.returncode == 1
+    assert loser.popen.returncode in (1, os.EX_CONFIG)
     assert "another plan server has the action /plan_server/plan" in loser.output
     assert "ready" not in loser.output, "it served before it gave way"
     client.until(lambda: "ready" in winner.output)
@@ -64,18 +65,43 @@ def test_of_two_that_start_at_once_one_serves(start: Start, domain: int) -> None
     assert winner.popen.returncode == 0
 
 
-def test_a_server_that_was_frozen_and_the_one_that_took_its_place_both_stay(
+def second_while_frozen(start: Start, client: Client, first: Process, *requests: str) -> Process:
+    """Freeze a server until another one has taken its place and has these requests."""
+    first.popen.send_signal(signal.SIGSTOP)
+    try:
+        second = start("plan_server", name_check_s=FIND_S, **PATIENT)
+        client.until(lambda: "ready" in second.output)
+        for request_id in requests:
+            assert asked(client, request_id) is ErrorCode.NONE
+    finally:
+        first.popen.send_signal(signal.SIGCONT)
+    return second
+
+
+@pytest.mark.faults
+def test_of_two_that_serve_under_one_name_the_one_without_requests_ends(
     start: Start, domain: int
 ) -> None:
     with serving(start, Client, domain, **PATIENT) as client:
         first = _newest(start)
         assert asked(client, "old") is ErrorCode.NONE
-        first.popen.send_signal(signal.SIGSTOP)
-        try:
-            second = start("plan_server", name_check_s=FIND_S, **PATIENT)
-            client.until(lambda: "ready" in second.output)
-        finally:
-            first.popen.send_signal(signal.SIGCONT)
+        client.until_listed({"old": "blocked"})
+        second = second_while_frozen(start, client, first)
+        client.until(lambda: second.popen.poll() is not None)
+        assert second.popen.returncode == 1, "it may come back when the name is free"
+        last = second.output.splitlines()[-1]
+        assert last.startswith("plan_server: 2 plan servers answer the action /plan_server/plan")
+        assert last.endswith("this one serves no request, and gives way to /plan_server")
+        client.until_listed({"old": "blocked"})
+        assert asked(client, "new") is ErrorCode.NONE
+        client.until_listed({"old": "blocked", "new": "blocked"})
+
+
+def test_two_that_have_requests_both_stay(start: Start, domain: int) -> None:
+    with serving(start, Client, domain, **PATIENT) as client:
+        first = _newest(start)
+        assert asked(client, "old") is ErrorCode.NONE
+        second = second_while_frozen(start, client, first, "new")
         told: list[tuple[bytes, str]] = []
 
         def note(array: DiagnosticArray) -> None:
@@ -100,7 +126,7 @@ def test_a_server_that_was_frozen_and_the_one_that_took_its_place_both_stay(
         second.stop()
         told.clear()
         client.until(lambda: bool(told) and told[-1][0] != DiagnosticStatus.ERROR)
-        assert list(client.listed()) == ["old"], "it keeps what it serves"
+        assert "old" in client.listed(), "it keeps what it serves"
 
 
 @pytest.mark.parametrize("autostart", [False, True])
@@ -114,7 +140,7 @@ def test_a_node_that_only_offers_the_service_keeps_new_servers_out_and_is_named(
     client = Client(domain)
     fake: Any = ActionServer(client.node, Plan, "plan_server/plan", lambda _: Plan.Result())
     late = start("plan_server", name_check_s=FIND_S, autostart=autostart, **PATIENT)
-    assert late.wait(60) == 1
+    assert late.wait(60) == 1, "it may be one that was killed: a restart may help"
     assert "has the action /plan_server/plan in ROS domain" in late.output
     assert "(node /system_test)" in late.output
     fake.destroy()

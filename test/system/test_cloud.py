@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -128,7 +129,7 @@ def test_a_wrong_setting_ends_the_server_with_one_sentence(
     serve: Start, parameters: dict[str, str], words: str
 ) -> None:
     server = serve(**parameters)
-    assert server.wait(60.0) == 1
+    assert server.wait(60.0) == os.EX_CONFIG
     assert words in server.output.splitlines()[-1]
     assert "Traceback" not in server.output
 

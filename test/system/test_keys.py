@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -281,5 +282,5 @@ def test_keys_that_cannot_be_used_end_the_start_with_one_sentence(
         ({"require_auth": True}, "require_auth needs the keys of agents"),
     ):
         refused = start("plan_server", "-r", "__node:=refused", **(PATIENT | parameters))
-        assert refused.wait(60) == 1
+        assert refused.wait(60) == os.EX_CONFIG
         assert words in refused.output and "Traceback" not in refused.output

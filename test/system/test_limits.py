@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -192,7 +193,7 @@ def test_an_event_log_has_two_lives_and_no_other_file_becomes_one(
     notes, event_log = tmp_path / "notes.md", tmp_path / "events.jsonl"
     notes.write_text("# Mine")
     refused = start("plan_server", engine="simulated", event_log=notes)
-    assert refused.wait(60) == 1
+    assert refused.wait(60) == os.EX_CONFIG
     assert refused.output == (
         f"plan_server: cannot write the event log {notes}: its first line is no event, and files of"
         " another kind are not changed: name a new file\n"
@@ -218,7 +219,7 @@ def until_ready(server: Process, event_log: Path, lives: int) -> None:
 
 def test_a_second_server_of_one_name_gives_way_to_the_first(client: Client, start: Start) -> None:
     late = start("plan_server", name_check_s=FIND_S, **PATIENT)
-    assert late.wait(60) == 1
+    assert late.wait(60) == os.EX_CONFIG
     assert "another plan server has the action /plan_server/plan in ROS domain" in late.output
     assert "(node /plan_server)" in late.output
     assert "Traceback" not in late.output

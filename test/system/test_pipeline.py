@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import dropwhile, pairwise
@@ -124,7 +125,7 @@ def test_a_wrong_value_is_one_sentence_with_what_is_allowed(
     start: Start, parameters: dict[str, object], words: str
 ) -> None:
     server = start("plan_server", **SIMULATED | {"pace": PACE} | parameters)
-    assert server.wait(WAIT_S) == 1
+    assert server.wait(WAIT_S) == os.EX_CONFIG
     last = server.output.splitlines()[-1]
     assert last.startswith("plan_server: ") and words in last
     assert "Traceback" not in server.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_a_wrong_parameter_ends_the_server_with_one_sentence(
     start: Start, parameters: dict[str, object], words: str
 ) -> None:
     server = start("plan_server", **parameters)
-    assert server.wait(60) == 1
+    assert server.wait(60) == os.EX_CONFIG
     assert words in server.output
     assert "Traceback" not in server.output
 
@@ -56,7 +57,7 @@ def test_a_wrong_parameter_ends_the_server_with_one_sentence(
 @pytest.mark.parametrize("node", ["plan_server", "robot_fleet"])
 def test_an_executor_that_awaits_no_coroutines_is_refused(start: Start, node: str) -> None:
     process = start(node, executor="events")
-    assert process.wait(60) == 1
+    assert process.wait(60) == (os.EX_CONFIG if node == "plan_server" else 1)
     assert f"{node}: parameter executor must be single here" in process.output
     assert "Traceback" not in process.output
 
@@ -68,7 +69,7 @@ def test_a_broken_parameter_file_ends_the_server_with_one_sentence(
     file = tmp_path / "broken.yaml"
     file.write_text(text)
     server = start("plan_server", "--params-file", str(file))
-    assert server.wait(60) == 1
+    assert server.wait(60) == os.EX_CONFIG
     assert "plan_server: cannot start ROS: Couldn't parse params file" in server.output
     assert "Traceback" not in server.output
 
@@ -84,7 +85,7 @@ def test_a_broken_file_ends_the_server_with_one_sentence(
     file.write_text(text)
     wrong = {"skill_sets": f"[{file}]"} if file.suffix == ".yaml" else {"model": file.parent}
     server = start("plan_server", **wrong)
-    assert server.wait(60) == 1
+    assert server.wait(60) == os.EX_CONFIG
     assert str(tmp_path) in server.output
     assert "Traceback" not in server.output
     [sentence] = [line for line in server.output.splitlines() if line.startswith("plan_server: ")]

@@ -27,8 +27,8 @@ KINDS = {
 """Names of elements and their permissions in a policy of version 0.2.0."""
 SERVICES, TOPICS = ("send_goal", "cancel_goal", "get_result"), ("feedback", "status")
 """What an action consists of in the graph."""
-KEYS = "/plan/_claim/key_*"
-"""Topics that a server makes for a moment at its start, to find the identity of its process."""
+AT_TIMES = ("/plan/_claim/key_*", "/plan/_attached")
+"""Topics that a server makes for a moment at its start, and while it serves requests."""
 ROBOT = """
 import time
 from timely_llm.ros.client.plan import PlanClient
@@ -167,7 +167,7 @@ def check(used: set[Rule], allowed: set[Rule]) -> None:
     beyond = {
         (may, rule)
         for may, rule in allowed
-        if not rule.endswith(KEYS)
+        if not rule.endswith(AT_TIMES)
         and not any(what == may and fnmatchcase(name, rule) for what, name in used)
     }
     assert not beyond, f"allowed and not used: {sorted(beyond)}"

@@ -189,8 +189,9 @@ def _journal(values: Mapping[str, Any]) -> JournalFile | None:
                 f"the model {quoted(str(model))} cannot be read: {error.strerror or error}"
             ) from error
     return JournalFile(
-        path, json.dumps(made_with), values["result_timeout_s"], values["max_results"]
-    )
+        path, json.dumps(made_with), values["result_timeout_s"], values["max_results"],
+        values["recovery_sync"],
+    )  # fmt: skip
 
 
 def _model(values: Mapping[str, Any]) -> str | Path:

@@ -27,6 +27,10 @@ class ConfigurationError(TimelyError):
     """A parameter, an option or a constructor has an impossible value."""
 
 
+class InUseError(TimelyError):
+    """Another process has what is asked for, and may end: a later try can succeed."""
+
+
 class EngineError(TimelyError):
     """An engine cannot be made, or cannot run what it was given."""
 

@@ -376,6 +376,7 @@ class Relay(RelayQuestions):
         delivered = self._front.delivered(key)
         if delivered is None or not self._front.serves(server, key):
             self._early.drop(key, server)
+            self._front.ended(server, result, now)
             return
         if not delivered.has_come(result) and self._early.waits(server, result, now):
             return
@@ -479,7 +480,7 @@ class Relay(RelayQuestions):
             if request.request_id in ended or self._front.serves(name, request.request_id):
                 continue  # it was sent, or has ended, while the answer was on its way
             if request.request_id in self._gate:
-                server.link.cancel(request.request_id)
+                self._front.has_wrongly(name, request.request_id, now)
                 continue
             self._gate.enter(request, must=True)
             self._front.adopted(name, self._waiting(request, now), one, now)

@@ -26,11 +26,14 @@ class Decoding:
         seed: seed of the sampling. Each sequence samples by itself: other sequences in its steps
             change nothing.
         grammar: in Lark's notation; only tokens that it allows are chosen. None: all are allowed.
+        read: tokens that the grammar has read when the sequence is added. Another engine generated
+            them, and they are a part of the prompt.
     """
 
     temperature: float = 0.0
     seed: int = 0
     grammar: str | None = None
+    read: tuple[int, ...] = ()
 
 
 GREEDY = Decoding()

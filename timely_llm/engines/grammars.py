@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -28,15 +29,16 @@ class Grammars:
         self._words: Any = None
         self._compiled: dict[str, Any] = {}
 
-    def matcher(self, grammar: str) -> Matcher:
-        """Return a new matcher at the beginning of a grammar.
+    def matcher(self, grammar: str, read: Sequence[int] = ()) -> Matcher:
+        """Return a new matcher of a grammar.
 
         Args:
             grammar: in Lark's notation.
+            read: tokens that it has read; empty: it is at the beginning.
 
         Raises:
             EngineError: llguidance is not installed, does not know the tokenizer, or cannot read
-                the grammar.
+                the grammar; or the grammar does not allow the tokens.
         """
         if self._words is None:
             self._words = self._read_words()
@@ -48,7 +50,10 @@ class Grammars:
             if compiled.is_error():
                 raise EngineError(f"the grammar cannot be used: {first_line(compiled.get_error())}")
             self._compiled[grammar] = compiled
-        return Matcher(self._compiled[grammar].deep_copy(), self._words, self._vocabulary)
+        made = Matcher(self._compiled[grammar].deep_copy(), self._words, self._vocabulary)
+        for token_id in read:
+            made.take(token_id)
+        return made
 
     def _read_words(self) -> Any:
         try:

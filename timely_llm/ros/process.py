@@ -25,8 +25,20 @@ from rclpy.executors import (
 from rclpy.logging import get_logger
 from rclpy.signals import SignalHandlerOptions
 
-from timely_llm.core.errors import ConfigurationError, TimelyError, first_line
-from timely_llm.core.requirements import EXECUTORS, executors, explained, rclpy_version
+from timely_llm.core.errors import (
+    ConfigurationError,
+    ModelError,
+    SkillSetError,
+    TimelyError,
+    first_line,
+)
+from timely_llm.core.requirements import (
+    EXECUTORS,
+    RequirementError,
+    executors,
+    explained,
+    rclpy_version,
+)
 from timely_llm.core.text import quoted, sentence
 from timely_llm.processes import signals
 from timely_llm.ros import parameters
@@ -245,10 +257,23 @@ def undisturbed() -> Iterator[None]:
     yield
 
 
-def exit_status(name: str, work: Callable[[], None]) -> int:
-    """Do a node's work; return the status to exit with, after one sentence for each error."""
+NO_RESTART = (ConfigurationError, ModelError, SkillSetError, RequirementError)
+"""Errors that are the same after a restart."""
+
+
+def exit_status(name: str, work: Callable[[], None], no_restart: int = 1) -> int:
+    """Do a node's work; return the status to exit with, after one sentence for each error.
+
+    Args:
+        name: of the program.
+        work: to be done.
+        no_restart: status of `NO_RESTART`; 1 is that of all other errors.
+    """
     try:
         work()
+    except NO_RESTART as error:
+        _say_failed(name, error)
+        return no_restart
     except TimelyError as error:
         return _failed(name, error)
     except (KeyboardInterrupt, ExternalShutdownException):
@@ -256,7 +281,8 @@ def exit_status(name: str, work: Callable[[], None]) -> int:
     except Exception as error:
         if not _interrupt.signum:
             if NO_PLUGINS in str(error):
-                return _failed(name, ConfigurationError(reason(error)))
+                _say_failed(name, ConfigurationError(reason(error)))
+                return no_restart
             if (known := _no_memory(error) or explained(error)) is None:
                 raise
             return _failed(name, known)
@@ -280,9 +306,13 @@ NO_THREAD = re.compile(r"(can't|unable to) start (new|watchdog) thread|std::bad_
 
 
 def _failed(name: str, error: TimelyError) -> int:
+    _say_failed(name, error)
+    return 1
+
+
+def _say_failed(name: str, error: TimelyError) -> None:
     with contextlib.suppress(OSError):  # the terminal may be gone
         print(f"{name}: {sentence(error)}", file=sys.stderr)
-    return 1
 
 
 def _say_ended(name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from timely_llm.core.clock import SAME
 from timely_llm.core.errors import EngineError, EngineLost, PlanError
 from timely_llm.core.generation import PlanGeneration, PlanTally
@@ -78,8 +80,7 @@ class Admission:
         self._limits.check(len(token_ids))
         most = self._engine.capacity.max_model_len - len(token_ids)
         generation.max_tokens = min(request.max_tokens, most)
-        grammar = known.grammar if self._limits.constrained else None
-        decoding = Decoding(request.temperature, request.seed, grammar)
+        decoding = self._decoding(request)
         try:
             generation.set_progress(self._engine.add(generation.key, token_ids, prefix, decoding))
         except EngineLost:
@@ -88,6 +89,31 @@ class Admission:
             raise Rejected(ErrorCode.INVALID_REQUEST, str(error)) from error
         tally.prompt_tokens += len(token_ids)
         return PlanDelivery(generation, self._engine.tokenizer, known.checker(), self._whole)
+
+    def _decoding(self, request: PlanRequest) -> Decoding:
+        known = self._prompts.known(request.skill_set)
+        grammar = known.grammar if self._limits.constrained else None
+        return Decoding(request.temperature, request.seed, grammar)
+
+    def go_on(self, generation: PlanGeneration, token_ids: list[int], read: list[int]) -> None:
+        """Let a generation that has begun go on behind what another engine has made of it.
+
+        Args:
+            generation: the engine has its prompt, and computed nothing of it.
+            token_ids: of what follows the prompt.
+            read: what a grammar has read of it: it reads no tool output.
+
+        Raises:
+            EngineError: the engine does not take it, or the grammar does not allow it.
+        """
+        key, decoding = generation.key, self._decoding(generation.request)
+        if decoding.grammar is None:
+            generation.set_progress(self._engine.append(key, token_ids))
+            return
+        self._removals.remove(key)
+        prompt, prefix = self._prompts.build(generation.request)
+        decoding = replace(decoding, read=tuple(read))
+        generation.set_progress(self._engine.add(key, [*prompt, *token_ids], prefix, decoding))
 
     def begin_given(self, request: PlanRequest, arrival_s: float) -> GivenDelivery:
         """Check a plan that was written by hand; return its delivery. The engine never sees it.
@@ -117,13 +143,6 @@ class Admission:
         request = saved.asked
         if request.given_plan:
             return self.begin_given(request, now)
-        grammar = self._prompts.known(request.skill_set).grammar
-        if self._limits.constrained and grammar is not None and saved.steps:
-            raise Rejected(
-                ErrorCode.ENGINE_FAILED,
-                "the server was started again, and a plan that keeps to a grammar cannot go on:"
-                " ask anew",
-            )
         assert isinstance(saved.request, PlanRequest)
         tally = PlanTally(task=saved.request.task, history=saved.history)
         return self.begin(request, now, tally, saved.epoch)

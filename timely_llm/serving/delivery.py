@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from timely_llm.core.errors import PlanError
@@ -105,6 +106,14 @@ class PlanDelivery:
             generation.state = State.SUSPENDED
         pieces, self._held = self._held, []
         return self._deliver(pieces, now)
+
+    def kept_ids(self, text: str) -> list[int]:
+        """Return token ids of what stays of the newest token when tool output replaces it."""
+        if not self._drop:
+            return []
+        pairs = zip(self._checker.rest, text, strict=False)
+        alike = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return self._tokenizer.encode(self._kept + alike)
 
     def answer(self, text: str) -> tuple[list[int], int]:
         """Return the token ids of a skill's value, and how many of the newest tokens they replace.

@@ -305,7 +305,7 @@ class Loop:
         if saved.heard:
             self._watchdog.seen(saved.asked.agent, now)
         try:
-            made = replay(saved, delivery, self._engine, known.skill_set.answer_text, now)
+            made = replay(saved, delivery, self._admission, known.skill_set.answer_text, now)
         except EngineLost:
             raise
         except Exception as error:

@@ -305,7 +305,9 @@ def test_a_server_that_returns_ends_what_it_should_not_have_and_gets_it_after_th
     assert made.lost("a", 3.0) == [] and made.waiting == ["r"]
     assert made.heard(server("a", served=("r",)), 4.5, 4.5) == [Cancel("r", "a")]
     assert made.segment("a", segment(), 4.6) == [] and made.waiting == ["r"]
-    assert sent(made.heard(server("a", served=()), 4.7, 4.7)) == [("r", "a")]
+    assert made.heard(server("a", served=()), 4.7, 4.7) == [], "its result has not come"
+    assert made.ended("a", result(ErrorCode.CANCELED), 4.8) == [] and made.waiting == ["r"]
+    assert sent(made.heard(server("a", served=()), 4.9, 4.9)) == [("r", "a")]
 
 
 def test_a_canceled_request_is_ended_by_its_server() -> None:

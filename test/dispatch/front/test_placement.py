@@ -14,7 +14,7 @@ from timely_llm.dispatch.contract import GATHER_S
 from timely_llm.dispatch.front.actions import Cancel, Send, Tell
 from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.front.ledger import MISSING_S
-from timely_llm.dispatch.front.placement import LEFT_S, Leftovers, Returned, Unsent
+from timely_llm.dispatch.front.placement import LEFT_S, RESULT_S, Leftovers, Returned, Unsent
 
 
 def test_a_burst_is_taken_when_it_has_ended() -> None:
@@ -121,6 +121,7 @@ def test_a_server_ends_what_it_has_until_it_says_that_it_has_not() -> None:
     made.add("a", "r", 5.0)
     assert made.bars("r") and made.bars("r", "a") and not made.bars("r", "b")
     assert made.heard(server("a", served=("r", "x")), 9.0) == ["r"]
+    made.ended("a", "r")
     assert made.heard(server("a", served=("x",)), 9.1) == [] and not made.bars("r")
 
 
@@ -146,3 +147,34 @@ def test_it_is_forgotten_of_a_server_that_never_returns_and_of_one_that_has_it_r
     assert made.bars("r", "b") and not made.bars("r", "a")
     made.drop("b", "r")
     assert not made.bars("r")
+
+
+def test_a_request_stays_away_until_the_result_of_its_old_run_has_come() -> None:
+    made = Leftovers()
+    made.add("a", "r", 0.0)
+    asked = [made.heard(server("a", served=("r",)), at_s) for at_s in (5.0, 6.5, 5.0 + RESULT_S)]
+    assert asked == [["r"], [], []], "a second question would end the new run"
+    assert made.heard(server("a", served=("r",)), 10.1) == ["r"], "the first one was lost"
+    made.heard(server("a", served=()), 11.0)
+    assert made.bars("r", "a"), "its result would be taken for that of the new run"
+    made.ended("a", "r")
+    made.heard(server("a", served=()), 11.1)
+    assert not made.bars("r", "a")
+    made.add("a", "r", 12.0)
+    assert made.heard(server("a", served=("r",)), 12.1) == ["r"], "this is another run"
+
+
+def test_a_server_that_was_lost_is_asked_again() -> None:
+    made = Leftovers()
+    made.add("a", "r", 0.0)
+    assert made.heard(server("a", served=("r",)), 5.0) == ["r"]
+    made.lost("a")
+    assert made.heard(server("a", served=("r",)), 6.0) == ["r"], "it may not have heard it"
+
+
+def test_a_result_that_does_not_come_is_not_waited_for_for_ever() -> None:
+    made = Leftovers()
+    made.add("a", "r", 0.0)
+    assert made.heard(server("a", served=("r",)), 5.0) == ["r"]
+    made.heard(server("a", served=()), 5.1 + RESULT_S)
+    assert not made.bars("r", "a")

@@ -17,8 +17,15 @@ from rclpy.node import Node
 
 from timely_llm.action import Plan
 from timely_llm.core.clock import VirtualClock
-from timely_llm.core.errors import ConfigurationError
-from timely_llm.ros.server.claim import AGAIN_S, Claim
+from timely_llm.core.errors import ConfigurationError, InUseError, TimelyError
+from timely_llm.ros.server.claim import (
+    AGAIN_S,
+    ATTACHED_S,
+    ATTACHED_TOPIC,
+    GIVE_WAY_S,
+    Claim,
+    LocalClaim,
+)
 
 WAIT_S = 30.0
 Make = Callable[[str], Node]
@@ -59,9 +66,23 @@ def test_a_new_server_finds_the_one_that_serves_and_names_it(make: Make) -> None
     claim = Claim(make("server"), VirtualClock())
     until(lambda: bool(claim._serving()))
     with pytest.raises(
-        ConfigurationError, match=r"has the action /lab/server/plan .* \(node /lab/first\)"
+        TimelyError, match=r"has the action /lab/server/plan .* \(node /lab/first\)"
     ):
         claim.check()
+
+
+def test_a_restart_may_help_unless_the_other_server_is_one_of_this_machine(make: Make) -> None:
+    node = make("first")
+    ActionServer(node, Plan, "/lab/single/plan", lambda _: Plan.Result())
+    claim = Claim(make("single"), VirtualClock())
+    until(lambda: bool(claim._serving()))
+    with pytest.raises(InUseError, match="node /lab/first"):
+        claim.check()
+    claim._local.release()
+    other = LocalClaim(f"{os.environ.get('ROS_DOMAIN_ID', '0')} /lab/single/plan")
+    with pytest.raises(ConfigurationError, match="node /lab/first"):
+        claim.check()
+    other.release()
 
 
 def test_of_two_that_start_together_exactly_one_goes_on(make: Make) -> None:
@@ -70,7 +91,7 @@ def test_of_two_that_start_together_exactly_one_goes_on(make: Make) -> None:
     goes_on, *others = sorted(claims, key=lambda claim: claim._process)
     goes_on.check()
     for claim in others:
-        with pytest.raises(ConfigurationError, match="node /lab/server"):
+        with pytest.raises(TimelyError, match="node /lab/server"):
             claim.check()
 
 
@@ -93,6 +114,44 @@ def test_a_serving_server_never_gives_way(make: Make) -> None:
     assert not claim.is_news(), "said once"
     clock.advance(AGAIN_S)
     assert claim.is_news()
+
+
+def test_of_two_that_serve_one_without_requests_gives_way(make: Make) -> None:
+    clock = VirtualClock()
+    claims = [Claim(make("server"), clock) for _ in range(2)]
+    for claim in claims:
+        serve(claim._node)
+        claim.begun()
+
+    def pass_time() -> None:
+        """Let both see each other for long enough."""
+        until(lambda: all(claim.conflict() for claim in claims))
+        clock.advance(GIVE_WAY_S)
+
+    first, second = sorted(claims, key=lambda claim: claim._process)
+    until(lambda: all(claim.conflict() for claim in claims))
+    second.check_conflict()  # not yet
+    pass_time()
+    first.check_conflict()
+    with pytest.raises(InUseError, match="serves no request, and gives way to"):
+        second.check_conflict()
+    second.serves(1)
+    until(lambda: bool(first._holders(ATTACHED_TOPIC)))
+    second.check_conflict()
+    with pytest.raises(InUseError, match="serves no request, and gives way to"):
+        first.check_conflict()
+    first.serves(1)
+    pass_time()
+    for claim in claims:
+        claim.check_conflict()
+        assert claim.conflict(), "both go on and say so"
+    clock.advance(ATTACHED_S)
+    for claim in claims:
+        claim.serves(0)
+    until(lambda: not second._holders(ATTACHED_TOPIC))
+    pass_time()
+    with pytest.raises(InUseError):
+        second.check_conflict()
 
 
 @pytest.mark.parametrize("value", ["1e9", "inf", "nan", "-1", "x" * 1_000_000, ""])

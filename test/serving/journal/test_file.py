@@ -1,8 +1,10 @@
 """The file of a recovery journal: torn, damaged, foreign, locked, too large, on a full disk."""
 
 import logging
+import math
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from test.serving.scripted import request
-from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.errors import ConfigurationError, InUseError
+from timely_llm.core.generation import PlanTally
 from timely_llm.core.request import (
     ChatMessage,
     ErrorCode,
@@ -21,13 +24,15 @@ from timely_llm.core.request import (
     StreamRequest,
     StreamResult,
 )
+from timely_llm.core.segment import Segment
 from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.serving.journal import file as under_test
 from timely_llm.serving.journal.file import JournalFile, line_of
-from timely_llm.serving.journal.saved import SavedConversation
+from timely_llm.serving.journal.saved import SavedConversation, report_fields, segment_fields
 
-SEGMENT = {"kind": "segment", "epoch": 0, "index": 0, "text": "é;", "final": False, "tokens": [7]}
+TALLY = PlanTally(segments=1, response_s=math.inf, waiting_s=-math.inf, utility=0.5)
+SEGMENT = segment_fields(Segment("r", "robot", 0, "é;"), [7], TALLY)
 REQUESTS = [
     request("plan", TimeUtility(2.0, -1.0, 3.0), closed_loop=True, epoch=4, seed=9),
     request("given", given_plan="mf(50);", mode=RequestMode.AUTO),
@@ -44,8 +49,8 @@ def write(path: Path) -> bytes:
         skill_set = ("drone", "a: text\n") if isinstance(one, PlanRequest) else None
         journal.accepted(one, skill_set)
     journal.write("plan", SEGMENT)
-    journal.write("plan", {"kind": "report", "state": "started", "index": 0})
-    journal.write("say", {"kind": "begun"})
+    journal.write("plan", report_fields("started", 0))
+    journal.write("say", '"kind":"begun"')
     journal.ended("given")
     journal.write("given", SEGMENT)  # has ended
     journal.accepted(REQUESTS[3])
@@ -68,6 +73,7 @@ def test_requests_come_back_as_they_were(tmp_path: Path) -> None:
     assert (plan.published, plan.steps, plan.started) == ({0: ("é;", False)}, [[7]], 0)
     assert (plan.begun, said.begun, journal.saved["endless"].begun) == (True, True, False)
     assert (plan.epoch, journal.starts, journal.skill_sets) == (4, 2, {"drone": "a: text\n"})
+    assert plan.tally == (1, math.inf, -math.inf, 0.5)
     snow = ChatMessage("user", "☃")
     assert journal.conversations == {
         ("ann", "c"): SavedConversation("r2", "ann", "c", (snow, snow, snow), 2)
@@ -196,7 +202,7 @@ def test_a_file_of_others_is_set_aside_in_one_sentence(
 def test_two_servers_cannot_share_a_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     first = JournalFile(path, "model")
-    with pytest.raises(ConfigurationError, match="is in use by another process: give each"):
+    with pytest.raises(InUseError, match="is in use by another process: give each"):
         JournalFile(path, "model")
     first.close()
     JournalFile(path, "model").close()
@@ -229,6 +235,29 @@ def test_a_full_disk_is_said_once_and_leaves_no_incomplete_journal(
     again = JournalFile(path, "model")
     assert not again.saved
     again.close()
+
+
+@pytest.mark.parametrize("sync", [False, True])
+def test_with_sync_each_record_is_on_the_disk_when_it_counts(
+    sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    flushed: list[int] = []
+    for name in ("fsync", "fdatasync"):
+        flush = getattr(os, name)
+
+        def note(fd: int, flush: Callable[[int], None] = flush) -> None:
+            flush(fd)
+            flushed.append(path.stat().st_size if path.exists() else 0)
+
+        monkeypatch.setattr(os, name, note)
+    journal = JournalFile(path, "model", sync=sync)
+    assert len(flushed) == 2 * sync, "the new file, and its name"
+    journal.accepted(request("r"))
+    for step in (lambda: journal.write("r", SEGMENT), lambda: journal.ended("r")):
+        step()
+        assert flushed[-1:] == [path.stat().st_size] * sync
+    journal.close()
 
 
 def test_the_file_is_as_small_as_what_is_served(

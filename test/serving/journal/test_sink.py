@@ -17,7 +17,6 @@ from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
     PlanRequest,
-    Rejected,
     ReportState,
     Request,
     Result,
@@ -25,6 +24,8 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.core.step import SequenceProgress
+from timely_llm.engines.contract import Decoding
 from timely_llm.engines.example_script import ASSISTANT
 from timely_llm.engines.simulated import SimulatedEngine
 from timely_llm.policies.timely import Timely
@@ -364,11 +365,32 @@ def test_a_conversation_that_begins_anew_is_the_new_one(tmp_path: Path) -> None:
     assert life.loop.free_kv_tokens == life.free
 
 
-def test_a_plan_by_a_grammar_that_had_begun_ends(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    world = killed_at(path, 3, request("plain", skill_set="arm"))
-    with pytest.raises(Rejected, match="a plan that keeps to a grammar cannot go on: ask anew"):
-        go_on(path, world, limits=AdmissionLimits(constrained=True))
+def test_a_grammar_has_read_what_its_plan_had_and_no_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decodings: list[Decoding] = []
+    add = SimulatedEngine.add
+
+    def watch(engine: SimulatedEngine, *given: Any) -> SequenceProgress:
+        decodings.append(given[3])
+        return add(engine, *given)
+
+    monkeypatch.setattr(SimulatedEngine, "add", watch)
+    read = set()
+    for record in range(3, 12):
+        path = tmp_path / f"{record}"
+        world = killed_at(path, record, request("asks", skill_set="arm", closed_loop=True))
+        decodings.clear()
+        world.resume()
+        life = go_on(path, world, limits=AdmissionLimits(constrained=True))
+        (result,) = world.results["asks"]
+        assert result.error_code is ErrorCode.NONE
+        stream = life.loop._engine.tokenizer.stream()
+        read.add("".join(map(stream.push, decodings[-1].read)))
+    first, _, again = PLANS["asks"].partition("...")
+    assert "open();" in read and first in read
+    assert all((first + again).startswith(text) for text in read), read
+    assert any(first < text for text in read), "also what follows the value"
 
 
 def test_a_plan_that_is_another_one_now_ends(

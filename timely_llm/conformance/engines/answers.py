@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -46,6 +47,21 @@ def any_schedule(bench: EngineBench) -> None:
             expect_same("tokens computed again", dict(driver.recomputed), {})
 
     for_all(serve, bench.seed, 25, schedule=schedules, evictions=st.booleans())
+
+
+@check
+def by_another_engine(bench: EngineBench) -> None:
+    """What one engine has begun, another one goes on with: prompt, tokens so far, grammar."""
+    answers = bench.answers
+    for begun in (1, ANSWER // 2):
+        with bench.driver() as driver:
+            for key, prompt in PROMPTS.items():
+                said, decoding = answers[key][:begun], driver.decodings[key]
+                if decoding.grammar is not None:
+                    decoding = replace(decoding, read=tuple(said))
+                token_ids = driver.engine.tokenizer.encode(prompt) + said
+                driver.add_ids(key, token_ids, decoding=decoding)
+                driver.expect_answer(key, answers[key][begun:], ANSWER - begun)
 
 
 @check

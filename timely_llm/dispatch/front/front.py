@@ -162,8 +162,7 @@ class Front:
         """Let a client end its request. Its end comes as `Finish`."""
         if request_id not in self._delivered:
             return []
-        servers = self._servers(request_id)
-        if not servers:
+        if not (servers := self._servers(request_id)):
             return [self._end_canceled(request_id)]
         self._canceled.add(request_id)
         if second := self._hedges.drop(request_id):
@@ -185,9 +184,7 @@ class Front:
 
     def tick(self, now: float) -> list[Action]:
         """Do what is due."""
-        actions: list[Action] = []
-        if burst := self._unsent.take_burst(now):
-            actions += self._assign(burst, now)
+        actions = self._assign(self._unsent.take_burst(now), now)
         for one in self._unsent.take_returned(now):
             if one.waiting.key in self._canceled:
                 actions.append(self._end_canceled(one.waiting.key))
@@ -206,8 +203,7 @@ class Front:
         name = view.name
         self._ledger.heard(view, made_s)
         actions: list[Action] = [Cancel(key, name) for key in self._leftovers.heard(view, made_s)]
-        if unplaced := self._unsent.take_unplaced(view):
-            actions += self._assign(unplaced, now)
+        actions += self._assign(self._unsent.take_unplaced(view), now)
         if self._moves and view.unstarted:
             actions += self._withdrawals(now) if view.active else self._leaving(name)
         if view.served is not None:
@@ -255,6 +251,7 @@ class Front:
         """Take the end of a request at a server; another server may do better."""
         key, code = result.request_id, result.error_code
         if not self.serves(server, key):
+            self._leftovers.ended(server, key)
             return []
         if code is not ErrorCode.NONE and self._goes_on_with_second(key, server, now):
             return []
@@ -303,6 +300,7 @@ class Front:
         Those that have not begun go as they were. The others go on after what was delivered: a
         plan with its next epoch, as an urgent request; an answer from its text.
         """
+        self._leftovers.lost(server)
         for key in self._hedges.of(server):
             self._hedges.drop(key)
             self._leftovers.add(server, key, now)
@@ -317,13 +315,16 @@ class Front:
                 actions += self._go_on(sent.waiting, now)
         return actions
 
+    def has_wrongly(self, server: str, request_id: str, now: float) -> None:
+        """Record that a server serves a request that it should not have: it is to end it."""
+        self._leftovers.add(server, request_id, now)
+
     # How requests go on, and how they end.
 
     def _begin(self, waiting: Waiting) -> DeliveredPlan | DeliveredAnswer:
         if waiting.key in self._delivered:
             raise served_already(waiting.key)
-        plan = isinstance(waiting.request, PlanRequest)
-        kind = DeliveredPlan if plan else DeliveredAnswer
+        kind = DeliveredPlan if isinstance(waiting.request, PlanRequest) else DeliveredAnswer
         self._delivered[waiting.key] = made = kind(waiting, waiting.asked_s)
         return made
 
@@ -377,9 +378,9 @@ class Front:
     def _not_reported(self, key: str) -> Finish:
         plan = self._delivered[key]
         assert isinstance(plan, DeliveredPlan)
-        last = plan.segments[-1]
-        call = next((one.name for one in reversed(last.calls) if one.blocking), "")
-        what = f"the value of {call}" if call else f"the end of segment {last.index}"
+        calls = [one.name for one in plan.segments[-1].calls if one.blocking]
+        end = f"the end of segment {plan.segments[-1].index}"
+        what = f"the value of {calls[-1]}" if calls else end
         why = f"its robot did not report {what} within {ANSWER_S:g} s of its predicted end"
         return self._end(key, ErrorCode.NO_ANSWER, why)
 

@@ -11,6 +11,9 @@ from timely_llm.core.time_utility import URGENT
 from timely_llm.dispatch.contract import GATHER_S, LONGEST_BURST_S, Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.front.ledger import MISSING_S
 
+RESULT_S = 5.0
+"""Seconds in which the result of a request comes that a server was asked to end. After that, it is
+asked again."""
 LEFT_S = 600.0
 """Seconds after which a server that was not heard of has ended what it had."""
 
@@ -152,10 +155,13 @@ class Leftovers:
     """What each server is to end, until it says that it does not have it.
 
     A request must not go to such a server: what the server says of it would be about its old run.
+    Nor may it before the result of the old run has come, since views can overtake results: that one
+    would count as the end of the new run.
     """
 
     def __init__(self) -> None:
         self._left_s: dict[str, dict[str, float]] = {}  # since when, by server and request
+        self._asked_s: dict[tuple[str, str], float] = {}  # time of the view that led to a question
 
     def add(self, server: str, request_id: str, now: float) -> None:
         """Record that a server should not have a request any more."""
@@ -178,7 +184,8 @@ class Leftovers:
         """Take what a server says of itself; return the ids of the requests that it has to end.
 
         A view that was made soon after a request left its server may lack what is on its way there.
-        A server that does not say what it serves has to end all of them, once.
+        A server that does not say what it serves has to end all of them, once. The others are asked
+        again while they still have them.
         """
         left_s = self._left_s.get(view.name, {})
         if view.served is None:
@@ -187,11 +194,32 @@ class Leftovers:
         served = view.served
         self._keep(
             view.name,
-            {k: at_s for k, at_s in left_s.items() if k in served or at_s + MISSING_S >= made_s},
-        )
-        return [key for key in left_s if key in served]
+            {
+                key: at_s for key, at_s in left_s.items()
+                if key in served or at_s + MISSING_S >= made_s
+                or self._is_asked(view.name, key, made_s)
+            },
+        )  # fmt: skip
+        ends = [k for k in left_s if k in served and not self._is_asked(view.name, k, made_s)]
+        self._asked_s |= {(view.name, key): made_s for key in ends}
+        return ends
+
+    def ended(self, server: str, request_id: str) -> None:
+        """Take the result of a request that a server should not have."""
+        self._asked_s.pop((server, request_id), None)
+
+    def lost(self, server: str) -> None:
+        """Record that a server is gone: what it was asked may not have reached it."""
+        self._asked_s = {k: at_s for k, at_s in self._asked_s.items() if k[0] != server}
+
+    def _is_asked(self, server: str, request_id: str, made_s: float) -> bool:
+        """Return whether a server was asked to end a request, and its result may come yet."""
+        return made_s <= self._asked_s.get((server, request_id), -math.inf) + RESULT_S
 
     def _keep(self, server: str, left_s: dict[str, float]) -> None:
+        gone = self._left_s.get(server, {}).keys() - left_s.keys()
+        for request_id in gone:
+            self._asked_s.pop((server, request_id), None)
         if left_s:
             self._left_s[server] = left_s
         else:

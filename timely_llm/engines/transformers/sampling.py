@@ -50,8 +50,10 @@ class Sampler:
         Raises:
             EngineError: its grammar cannot be used.
         """
-        if sequence.decoding.grammar is not None:
-            self._matchers[sequence.key] = self._grammars.matcher(sequence.decoding.grammar)
+        decoding = sequence.decoding
+        if decoding.grammar is not None:
+            made = self._grammars.matcher(decoding.grammar, decoding.read)
+            self._matchers[sequence.key] = made
 
     def check(self, grammar: str | None) -> None:
         """Check that a grammar can be used.

@@ -196,7 +196,7 @@ class VllmEngine:
         sequence = self._sequences.add(key, token_ids, prefix, decoding)
         try:
             if decoding.grammar is not None:
-                self._matchers[key] = self._grammars.matcher(decoding.grammar)
+                self._matchers[key] = self._grammars.matcher(decoding.grammar, decoding.read)
         except EngineError:
             self._sequences.remove(key)
             raise

@@ -227,7 +227,9 @@ class StockEngine:
         decoding: Decoding = GREEDY,
     ) -> SequenceProgress:
         """Add a sequence; its progress assumes a prefix-cache hit of its whole prefix."""
-        matcher = None if decoding.grammar is None else self._grammars.matcher(decoding.grammar)
+        matcher = None
+        if decoding.grammar is not None:
+            matcher = self._grammars.matcher(decoding.grammar, decoding.read)
         self._waiting[key] = list(token_ids), decoding, matcher
         begins = len(prefix.token_ids) if prefix else 0
         shared = begins // BLOCK_TOKENS * BLOCK_TOKENS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 
@@ -123,10 +124,11 @@ class DispatchNode(ServingNode):
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is interrupted; return the exit status.
 
-    0: it was asked to end. 1: it cannot serve, and has printed why.
+    0: it was asked to end. 78: it cannot serve, nor could it after a restart. 1: it cannot serve,
+    and may after a restart. It has printed why.
     """
     sys.setswitchinterval(SWITCH_S)
-    return exit_status("dispatcher", lambda: run(DispatchNode, args, lambda: None))
+    return exit_status("dispatcher", lambda: run(DispatchNode, args, lambda: None), os.EX_CONFIG)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """The claim on the action's name: at most one server in a ROS domain may offer the action.
 
 Only the ROS graph decides, never a message. The server that offers the action has its name. A
-server that is about to offer it has an endpoint on a topic without messages. A serving server goes
-on serving, whatever appears. Another node of the domain can only keep a *new* server from starting;
-the error of that server names the node.
+server that is about to offer it has an endpoint on a topic without messages, and one that serves
+requests has an endpoint on another one. Two servers that serve under one name have been apart
+before, as by a partition. Then the one without requests gives way. A server with requests goes on
+serving, whatever appears. Another node of the domain can only keep a new server from starting, and
+end one without requests; the error of that server names the node.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import socket
 import sys
@@ -19,9 +22,10 @@ from dataclasses import dataclass
 
 from diagnostic_msgs.msg import KeyValue
 from rclpy.node import Node
+from rclpy.publisher import Publisher
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.errors import ConfigurationError, InUseError
 from timely_llm.core.text import echoed, listed
 
 
@@ -32,24 +36,27 @@ class LocalClaim:
         name: the claimed name; any text.
 
     Attributes:
-        taken: another process, or this one, has the name already.
+        taken: another process, or this one, had the name already.
     """
 
     def __init__(self, name: str) -> None:
-        self.taken = False
-        self._socket: socket.socket | None = None
-        if sys.platform != "linux":
-            return
         # An address without a file: the kernel frees it with the process.
-        address = b"\0timely_llm/" + hashlib.sha256(name.encode()).hexdigest().encode()
+        self._address = b"\0timely_llm/" + hashlib.sha256(name.encode()).hexdigest().encode()
+        self._socket: socket.socket | None = None
+        self.taken = not self.take()
+
+    def take(self) -> bool:
+        """Take the name; return whether no other process has it now."""
+        if sys.platform != "linux" or self._socket is not None:
+            return True
         held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            held.bind(address)
+            held.bind(self._address)
         except OSError:
             held.close()
-            self.taken = True
-        else:
-            self._socket = held
+            return False
+        self._socket = held
+        return True
 
     def release(self) -> None:
         """Give up the name."""
@@ -59,6 +66,12 @@ class LocalClaim:
 
 
 TOPIC = "~/plan/_claim"
+ATTACHED_TOPIC = "~/plan/_attached"
+ATTACHED_S = 30.0
+"""A server has clients attached for this time after its last request, seconds."""
+GIVE_WAY_S = 5.0
+"""Two servers of one name wait for this time until one gives way, seconds: by then, each knows all
+endpoints of the other one."""
 LOOK_S = 0.3
 """Search for other servers before a model is loaded, seconds, if no process of this machine has the
 name: a third of the other servers are found in this time, the others during the loading."""
@@ -108,6 +121,9 @@ class Claim:
         self._logged_s = -AGAIN_S
         self._seen: list[Holder] = []
         self._conflict = ""
+        self._conflict_s = math.inf  # since when there is one
+        self._served_s = -math.inf
+        self._attached: Publisher[KeyValue] | None = None
         self._publisher = node.create_publisher(KeyValue, TOPIC, 1)
         self._process = self._own_process()
         self._local = LocalClaim(f"{_domain()} {self._action}")
@@ -128,12 +144,14 @@ class Claim:
         Of two servers that are about to, the one with the smaller GID goes on.
 
         Raises:
-            ConfigurationError: another server has the name; the sentence names its node.
+            ConfigurationError: another server of this machine has the name.
+            InUseError: another one has it: the graph keeps one that was killed for a while.
         """
         end_s = time.monotonic() + NAME_S
         while holders := self._in_the_way():
             if all(holder.named for holder in holders) or time.monotonic() > end_s:
-                raise ConfigurationError(
+                kind = InUseError if self._local.take() else ConfigurationError
+                raise kind(
                     f"another plan server has the action {self._action} in ROS domain {_domain()}"
                     f" (node {_names(holders)}): stop it, or give this one another name with"
                     " `--ros-args -r __node:=NAME`"
@@ -153,6 +171,7 @@ class Claim:
     def begun(self) -> None:
         """Record that this server offers the action now."""
         self._offers = True
+        self._local.take()  # one that gave way may have had it
 
     def conflict(self) -> str:
         """Return a sentence if other servers offer the action too; empty: none does.
@@ -163,7 +182,41 @@ class Claim:
         self._seen = others
         if others == seen:
             self._conflict = self._sentence(others) if others else ""
+        same = bool(others) and others == seen
+        self._conflict_s = min(self._conflict_s, self._clock.now()) if same else math.inf
         return self._conflict
+
+    def serves(self, requests: int) -> None:
+        """Record how many requests are being served: other servers of this name give way to it."""
+        now = self._clock.now()
+        if requests:
+            self._served_s = now
+        if now >= self._served_s + ATTACHED_S:
+            if self._attached is not None:
+                self._node.destroy_publisher(self._attached)
+            self._attached = None
+        elif self._attached is None:
+            self._attached = self._node.create_publisher(KeyValue, ATTACHED_TOPIC, 1)
+
+    def check_conflict(self) -> None:
+        """Find out whether this server gives way to another one that serves too.
+
+        One with requests goes on, else the one with the smallest GID.
+
+        Raises:
+            InUseError: this server has no request, and another one goes on.
+        """
+        if self._attached is not None or self._clock.now() < self._conflict_s + GIVE_WAY_S:
+            return
+        attached = {holder.process for holder in self._holders(ATTACHED_TOPIC)}
+        before = [h for h in self._seen if h.process in attached]
+        if not attached:
+            before = [h for h in self._seen if b"" < h.process < self._process]
+        if before:
+            raise InUseError(
+                f"{self._sentence(self._seen)}; this one serves no request, and gives way to"
+                f" {_names(before)}"
+            )
 
     def _sentence(self, others: Sequence[Holder]) -> str:
         return (

@@ -18,7 +18,7 @@ from timely_llm import msg
 from timely_llm.cluster.configured import make_server, read_skill_sets
 from timely_llm.cluster.replicas import Replicas
 from timely_llm.cluster.setup import NONE_THERE, is_cluster, make_replicas
-from timely_llm.core.errors import ConfigurationError, EngineLost
+from timely_llm.core.errors import ConfigurationError, EngineError, EngineLost
 from timely_llm.core.object_reference import is_reference
 from timely_llm.core.text import echoed
 from timely_llm.dispatch.contract import ServerView
@@ -168,7 +168,7 @@ class PlanServer(ServingNode):
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Load the model and register the skill sets."""
         if self._former is not None and self._former.running:
-            return self._refuse("the former engine has not ended yet: try again")
+            return self._refuse(EngineError("the former engine has not ended yet: try again"))
         self._former = None
         return super().on_configure(state)
 
@@ -302,13 +302,14 @@ class PlanServer(ServingNode):
 def main(args: list[str] | None = None) -> int:
     """Run the node until it is interrupted; return the exit status.
 
-    0: it was asked to end. 1: it cannot serve, and has printed why.
+    0: it was asked to end. 78: it cannot serve, nor could it after a restart. 1: it cannot serve,
+    and may after a restart. It has printed why.
     """
 
     def last() -> None:
         LastResort(ENDING_S).renew()
 
-    return leave(exit_status("plan_server", lambda: run(PlanServer, args, last)))
+    return leave(exit_status("plan_server", lambda: run(PlanServer, args, last), os.EX_CONFIG))
 
 
 if __name__ == "__main__":

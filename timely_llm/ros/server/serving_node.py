@@ -19,7 +19,7 @@ from rclpy.parameter import Parameter as RosParameter
 
 from timely_llm import msg
 from timely_llm.core.clock import WallClock
-from timely_llm.core.errors import ConfigurationError, TimelyError
+from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import Result
 from timely_llm.core.text import listed, sentence
 from timely_llm.identity.authenticator import authenticator_of
@@ -90,7 +90,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         self._serves: NodeServer | None = None
         self._help: ProgressiveServer | None = None
         self._starting = self._observing = self._waking = False
-        self._problem = ""
+        self._problem = TimelyError()
         declare_number(self)
         self.values: dict[str, Any] = declare(self, self.TABLE)
         # A dispatcher has no journal: it asks its servers for what an earlier one has left.
@@ -171,7 +171,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         """Configure and activate with `autostart`; then let clients find the server.
 
         Raises:
-            ConfigurationError: the server cannot be configured, or another server has its name.
+            TimelyError: the server cannot be configured, or another server has its name.
         """
         self._look_for_others(executor, self._claim.look_s)  # before a model is loaded for nothing
         if not self.values["autostart"]:
@@ -181,10 +181,10 @@ class ServingNode(Guarded, LifecycleNode, ABC):
             return
         self._starting = True
         if self.trigger_configure() is not SUCCESS:
-            raise ConfigurationError(self._problem)
+            raise self._problem
         self._look_for_others(executor)
         if self.trigger_activate() is not SUCCESS:
-            raise ConfigurationError(self._problem)
+            raise self._problem
         self._await_readiness(executor)
         self._offer()
         self._starting = False
@@ -208,7 +208,9 @@ class ServingNode(Guarded, LifecycleNode, ABC):
             self._feed.tick(now, self.values["stats_period_s"], self._observe)
         if now >= self._health_s + HEALTH_PERIOD_S:
             self._health_s = now
+            self._claim.serves(0 if self._serves is None else self._serves.serving)
             self._log_conflict()
+            self._claim.check_conflict()
             if not self._observing:
                 self._observing = True
                 self._observe(self._observed)
@@ -250,7 +252,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         """Look for other servers in the ROS graph until the claim is old enough, at most `limit_s`.
 
         Raises:
-            ConfigurationError: another server has the name.
+            ConfigurationError, InUseError: another server has the name.
         """
         age_s = min(self.values["name_check_s"], limit_s)
         spin(executor, lambda: not self._claim.taken, age_s - self._claim.age_s)
@@ -277,11 +279,12 @@ class ServingNode(Guarded, LifecycleNode, ABC):
             server = self._make()
         except TimelyError as error:
             self._end_help()
-            return self._refuse(str(error))
+            return self._refuse(error)
         except Exception as error:
             self._end_help()
             log.debug("the server cannot be configured", exc_info=True)
-            return self._refuse(f"cannot be configured: {type(error).__name__}: {error}")
+            problem = f"cannot be configured: {type(error).__name__}: {error}"
+            return self._refuse(TimelyError(problem))
         self._serves = server
         server.accept(False)
         self.interface.plans.max_tokens = values["max_tokens"]
@@ -334,10 +337,10 @@ class ServingNode(Guarded, LifecycleNode, ABC):
             f" requests being served: {server.serving}"
         )
 
-    def _refuse(self, problem: str) -> TransitionCallbackReturn:
-        self._problem = sentence(problem)
+    def _refuse(self, problem: TimelyError) -> TransitionCallbackReturn:
+        self._problem = problem
         if not self._starting:
-            self.get_logger().error(self._problem)
+            self.get_logger().error(sentence(problem))
         return FAILURE
 
     # Statistics and health.

@@ -11,14 +11,16 @@ import threading
 import time
 import zlib
 from collections.abc import Collection
+from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
-from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.errors import ConfigurationError, InUseError
 from timely_llm.core.request import ErrorCode, PlanRequest, Request, Result
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import in_words
 from timely_llm.serving.journal.saved import (
+    ENCODER,
     Record,
     SavedConversation,
     SavedRequest,
@@ -38,16 +40,26 @@ MOST_RESULT_BYTES = 4 << 20
 """Bytes of the results in the file; the oldest go first."""
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-
-
 class JournalProblem(ValueError):
     """A file is no journal from which requests can go on; the message says why, in words."""
 
 
+def _sync_folder(path: Path) -> None:
+    """Flush the names of the files in a folder to the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def line_of(record: Record) -> bytes:
     """Return a record as a line: its CRC-32 in eight digits, a space, and JSON."""
-    text = _ENCODER.encode(record).encode()
+    return _line(ENCODER.encode(record))
+
+
+def _line(json_text: str) -> bytes:
+    text = json_text.encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
@@ -72,9 +84,9 @@ class JournalFile:
     """Keeps what is needed to go on with the requests that have not ended; for any thread.
 
     A record is written with one call of the operating system: it survives the end of the process at
-    any moment, not the end of the machine. An incomplete last record is dropped at the next start.
-    A file that is damaged in any other way, or that other software has written, is renamed, and
-    nothing of it goes on. The file grows with the requests that are served, and by
+    any moment, and with `sync` the end of the machine. An incomplete last record is dropped at the
+    next start. A file that is damaged in any other way, or that other software has written, is
+    renamed, and nothing of it goes on. The file grows with the requests that are served, and by
     `SPARE_BYTES` at most.
 
     Args:
@@ -82,6 +94,7 @@ class JournalFile:
         made_with: the engine and the model; requests go on with the same ones only.
         keep_s: how long the result of a request stays in the file, seconds; 0: none does.
         most_results: most results in the file.
+        sync: flush each record to the disk before it counts.
 
     Attributes:
         saved: the requests that had not ended at the start, by id, in order of arrival.
@@ -91,13 +104,16 @@ class JournalFile:
         problem: why nothing is written any more, in one sentence; empty while that is not so.
 
     Raises:
-        ConfigurationError: the file cannot be written, or another process has it.
+        ConfigurationError: the file cannot be written.
+        InUseError: another process has it.
     """
 
     def __init__(
-        self, path: str | Path, made_with: str, keep_s: float = 300.0, most_results: int = 4096
-    ) -> None:
+        self, path: str | Path, made_with: str, keep_s: float = 300.0, most_results: int = 4096,
+        sync: bool = False,
+    ) -> None:  # fmt: skip
         self._path = Path(path)
+        self._sync = sync
         self._made_with = made_with
         self._thread_lock = threading.Lock()
         self._lines: dict[str, list[bytes]] = {}  # by request
@@ -121,7 +137,7 @@ class JournalFile:
                 os.close(self._lock)
                 raise
         except BlockingIOError as error:
-            raise ConfigurationError(
+            raise InUseError(
                 f"the recovery journal {quoted(str(path))} is in use by another process: give each"
                 " server its own"
             ) from error
@@ -242,12 +258,17 @@ class JournalFile:
             self._live_bytes += len(line)
             self._write(line)
 
-    def write(self, request_id: str, record: Record) -> None:
-        """Write what is about to be published of a request, or what was reported."""
+    def write(self, request_id: str, fields: str) -> None:
+        """Write what is about to be published of a request, or what was reported.
+
+        Args:
+            request_id: the request.
+            fields: of the record, as JSON.
+        """
         with self._thread_lock:
             if request_id not in self._lines:
                 return
-            line = line_of({"id": request_id, **record})
+            line = _line(f'{{"id":{encode_basestring(request_id)},{fields}}}')
             self._lines[request_id].append(line)
             self._live_bytes += len(line)
             self._write(line)
@@ -327,7 +348,10 @@ class JournalFile:
 
     def _append(self, line: bytes) -> int:
         """Write at the end of the file; return how many bytes were written."""
-        return os.write(self._fd, line)
+        written = os.write(self._fd, line)
+        if self._sync:
+            os.fdatasync(self._fd)
+        return written
 
     def _fail(self, error: OSError) -> None:
         """Go on without a journal: an incomplete one would publish segments twice."""
@@ -358,7 +382,11 @@ class JournalFile:
         try:
             if os.write(fd, text) < len(text):
                 raise OSError("it could not be written anew")
+            if self._sync:
+                os.fsync(fd)
             Path(new).replace(self._path)
+            if self._sync:
+                _sync_folder(self._path.parent)
         except BaseException:
             os.close(fd)
             raise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from timely_llm.core.generation import State
 from timely_llm.core.segment import Segment
-from timely_llm.engines.contract import Engine
+from timely_llm.serving.admission import Admission
 from timely_llm.serving.delivery import PlanDelivery, correct
 from timely_llm.serving.given_plans import GivenDelivery
 from timely_llm.serving.journal.saved import SavedRequest
@@ -15,19 +15,19 @@ from timely_llm.serving.journal.saved import SavedRequest
 def replay(
     saved: SavedRequest,
     delivery: PlanDelivery,
-    engine: Engine,
+    admission: Admission,
     answer_text: Callable[[str], str],
     now: float,
 ) -> list[Segment]:
     """Push what was generated and reported through a new delivery of the same plan.
 
     The engine gets the tokens behind the prompt, and computes them in the next steps. What was
-    generated and not saved is generated again.
+    generated and not saved is generated again. A grammar reads the same tokens, but for values.
 
     Args:
         saved: the plan.
         delivery: its delivery, before the first token.
-        engine: has its prompt.
+        admission: has begun it.
         answer_text: returns the tool output of a skill's value.
         now: seconds on the loop's clock.
 
@@ -43,20 +43,28 @@ def replay(
         made = _replay_given(saved, delivery, now)
     else:
         context: list[int] = []
+        read: list[int] = []
         made = []
         for step in saved.steps:
             if isinstance(step, str):
-                token_ids, drop = delivery.answer(answer_text(step))
+                text = answer_text(step)
+                kept = delivery.kept_ids(text)
+                token_ids, drop = delivery.answer(text)
                 context[len(context) - drop :] = token_ids
+                read[len(read) - drop :] = kept
                 generation.state = State.SUSPENDED
                 continue
             for token_id in step:
                 context.append(token_id)
+                read.append(token_id)
                 made += delivery.push(token_id, now)
-        if generation.state is State.BLOCKED and delivery.keep_for_answer():
-            context.pop()
+        if generation.state is State.BLOCKED:
+            kept = delivery.kept_ids("")
+            if delivery.keep_for_answer():
+                context.pop()
+                read[-1:] = kept
         if context and not delivery.complete:
-            generation.set_progress(engine.append(generation.key, context))
+            admission.go_on(generation, context, read)
     tally = generation.tally
     tally.segments, tally.response_s, tally.waiting_s, tally.utility = saved.tally
     if generation.segments:  # the robot is at most as far behind as its reports say

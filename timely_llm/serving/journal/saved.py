@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from json.encoder import encode_basestring
 from typing import Any, Self
 
 from timely_llm.core.generation import PlanTally
@@ -25,6 +27,7 @@ from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import URGENT, TimeUtility
 
 Record = dict[str, Any]
+ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
 
 def accepted_record(request: Request) -> Record:
@@ -39,21 +42,40 @@ def accepted_record(request: Request) -> Record:
     return {"kind": "answer", "request": fields | nested}
 
 
-def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None) -> Record:
-    """Return the record of a segment that is about to be published.
+def fields_of(record: Record) -> str:
+    """Return the fields of a record as JSON."""
+    return ENCODER.encode(record)[1:-1]
+
+
+def report_fields(state: str, index: int) -> str:
+    """Return the fields of the record of a report, as JSON.
+
+    Args:
+        state: a word.
+        index: of its segment.
+    """
+    return f'"kind":"report","state":"{state}","index":{index}'
+
+
+def segment_fields(segment: Segment, tokens: list[int], tally: PlanTally | None) -> str:
+    """Return the fields of the record of a segment that is about to be published, as JSON.
+
+    Most records are reports and segments. So they are written by hand, at a quarter of the cost.
 
     Args:
         segment: the segment.
         tokens: generated since the record before; empty: they are generated again.
         tally: of its plan; None: the plan has ended.
     """
-    record: Record = {
-        "kind": "segment", "epoch": segment.epoch, "index": segment.index, "text": segment.text,
-        "final": segment.final, "tokens": tokens,
-    }  # fmt: skip
-    if tally is not None:
-        record["tally"] = [tally.segments, tally.response_s, tally.waiting_s, tally.utility]
-    return record
+    fields = (
+        f'"kind":"segment","epoch":{segment.epoch},"index":{segment.index},'
+        f'"text":{encode_basestring(segment.text)},'
+        f'"final":{"true" if segment.final else "false"},"tokens":{tokens}'
+    )
+    if tally is None:
+        return fields
+    numbers = f"{[tally.segments, tally.response_s, tally.waiting_s, tally.utility]}"
+    return f'{fields},"tally":{numbers.replace("inf", "Infinity").replace("nan", "NaN")}'
 
 
 def result_record(result: Result) -> Record:
@@ -195,7 +217,7 @@ class SavedRequest:
             case "value":
                 self.steps.append(str(record["value"]))
             case "report":
-                self._reported(str(record["state"]), int(record["index"]))
+                self.reported(str(record["state"]), int(record["index"]))
             case "epoch":
                 self.epoch, self.task = int(record["epoch"]), str(record["task"])
                 self.history = [str(text) for text in record["history"]]
@@ -205,7 +227,8 @@ class SavedRequest:
             case kind:
                 raise ValueError(f"a record of the unknown kind {kind!r}")
 
-    def _reported(self, state: str, index: int) -> None:
+    def reported(self, state: str, index: int) -> None:
+        """Enter a report of the robot."""
         self.heard = True
         if state == ReportState.STARTED.name.lower():
             self.started = max(self.started, index)
