@@ -45,6 +45,7 @@ class OpenOptions(SketchOptions):
         "routing:share=0.8",
         "sketches",
         "sketches:pipelined=off",
+        "sketches:opening=off",
         "sketches:share=0.4",
         "sketches:horizon_s=60",
         "sketches:horizon_s=600",
