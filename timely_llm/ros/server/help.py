@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from timely_llm.cloud.settings import MOST_QUESTIONS, CloudSettings, open_cloud
 from timely_llm.core.clock import Clock
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.ros.parameters import NodeParameter
@@ -31,7 +30,7 @@ CLOUD = (
               "longest time between two words of a sketch, seconds", 0.1, 3600.0),
     NodeParameter("cloud_connect_s", 3.0,
               "longest time to open a connection, seconds", 0.1, 3600.0),
-    NodeParameter("cloud_max_questions", 64, "most open questions to the cloud", 1, MOST_QUESTIONS),
+    NodeParameter("cloud_max_questions", 64, "most open questions to the cloud", 1, 1024),
     NodeParameter("cloud_never_for", [""],
               "agents; nothing of their requests is sent to the cloud, whatever the mode"),
     NodeParameter("cloud_sketch_tokens", 256, "most tokens of a sketch", 16, MAX_TOKENS),
@@ -62,7 +61,8 @@ def make_help(
     """
     if not values.get("cloud_url"):
         return None
-    from timely_llm.progressive.server import ProgressiveServer  # most servers have no cloud
+    from timely_llm.cloud.settings import CloudSettings, open_cloud  # most servers have no cloud
+    from timely_llm.progressive.server import ProgressiveServer
     from timely_llm.progressive.settings import HelpSettings
 
     settings = CloudSettings(
