@@ -186,7 +186,7 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
         else:
             self._take(self._reader.end(), now)
             if not self.parts:
-                self._problem = "the cloud's sketch has no parts"
+                self._problem = self._problem or "the cloud's sketch has no parts"
         if self.result is None:
             self._sketch_over(bool(end.error), now)
 
