@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from timely_llm.cloud.contract import CloudQuestion
 from timely_llm.cloud.simulated import CloudFault, SimulatedCloud
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import Generation
 from timely_llm.core.request import (
     ChatMessage,
     ErrorCode,
@@ -29,13 +31,16 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.slo import Slo
-from timely_llm.core.step import StepResult
+from timely_llm.core.step import Capacity, StepPlan, StepResult
+from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import Profile, SimulatedEngine
+from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import make_policy
+from timely_llm.policies.step_time import StepTime
 from timely_llm.progressive.server import ProgressiveServer
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.resources import resource
-from timely_llm.serving.limits import RequestLimits
+from timely_llm.serving.limits import RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.skills.skill_set import parse_skill_set
@@ -64,8 +69,33 @@ class Quick:
         return 0.001
 
 
+class Starving:
+    """The policy `deadline`, under which no part of a sketch has a step."""
+
+    whole_plans = False
+
+    def __init__(self) -> None:
+        self._policy = make_policy("deadline")
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        begun = [one for one in generations if "~" not in one.request.request_id]
+        plan = self._policy.plan(now, begun, step_time, capacity)
+        return replace(plan, wake_s=min(plan.wake_s, now + 0.05))
+
+
 class Steps(Clients):
-    def stepped(self, result: StepResult) -> None: ...
+    def __init__(self) -> None:
+        super().__init__()
+        self.evicted: list[str] = []
+
+    def stepped(self, result: StepResult) -> None:
+        self.evicted += result.evicted
 
 
 class Site:
@@ -76,6 +106,9 @@ class Site:
         *faults: CloudFault,
         answer: Callable[[CloudQuestion], str] = lambda question: SKETCH,
         limits: dict[str, Any] | None = None,
+        policy: Policy | None = None,
+        timeouts: Timeouts | None = None,
+        engine: EngineLimits | None = None,
         **settings: Any,
     ) -> None:
         self.clients = Steps()
@@ -91,7 +124,8 @@ class Site:
         self.face = ProgressiveServer(cloud, self.clients, helps, clock, lambda: None)
         self.edge = Server(
             lambda: Loop(
-                SimulatedEngine(PROFILE, engine_script, clock), make_policy("deadline"), clock
+                SimulatedEngine(PROFILE, engine_script, clock, engine),
+                policy or make_policy("deadline"), clock, timeouts=timeouts,
             ),
             self.face, clock, RequestLimits(**(limits or {})),
         )  # fmt: skip
@@ -286,6 +320,35 @@ def test_a_cancel_ends_all_parts(site: Any) -> None:
     assert one.face.cancel("a").result(5.0)
     assert one.answer().error_code is ErrorCode.CANCELED
     assert not one.face.cancel("a").result(5.0)
+    nothing_is_left(one)
+
+
+def test_a_part_that_expires_ends_all_parts(site: Any) -> None:
+    one = site(policy=Starving(), timeouts=Timeouts(queue_timeout_s=0.2))
+    one.converse(max_tokens=400)
+    assert one.answer().error_code is ErrorCode.EXPIRED
+    nothing_is_left(one)
+
+
+def test_a_client_that_falls_silent_ends_all_parts(site: Any) -> None:
+    one = site(policy=Starving(), timeouts=Timeouts(client_timeout_s=0.3))
+    one.face.report(ExecutionReport("", "ann", ReportState.ALIVE))
+    one.converse(max_tokens=400)
+    assert one.answer().error_code is ErrorCode.CLIENT_SILENT
+    nothing_is_left(one)
+
+
+def test_parts_that_are_evicted_are_computed_again_and_lose_no_word(site: Any) -> None:
+    one = site(engine=EngineLimits(max_model_len=800, kv_tokens=800), most_parallel=3)
+    keys = [f"a{number}" for number in range(10)]
+    for key in keys:
+        one.converse(key)
+    results = [one.answer(key) for key in keys]
+    assert one.clients.evicted
+    assert sum(result.recomputed_tokens for result in results) > 0
+    for result in results:
+        assert (result.error_code, result.fallback) == (ErrorCode.NONE, "")
+        assert result.text.endswith(" It purrs loudly. It hunts mice.")
     nothing_is_left(one)
 
 
