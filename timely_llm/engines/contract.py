@@ -26,11 +26,13 @@ class Decoding:
         seed: seed of the sampling. Each sequence samples by itself: other sequences in its steps
             change nothing.
         grammar: in Lark's notation; only tokens that it allows are chosen. None: all are allowed.
+        logprobs: whether `StepResult.logprobs` has the sequence's new tokens.
     """
 
     temperature: float = 0.0
     seed: int = 0
     grammar: str | None = None
+    logprobs: bool = False
 
 
 GREEDY = Decoding()

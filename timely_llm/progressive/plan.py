@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -21,6 +20,7 @@ from timely_llm.core.request import (
     RequestMode,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.helped import ENDS, LATE, HelpedRequest, Outlets
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.delivery import account, correct
@@ -29,48 +29,6 @@ from timely_llm.skills.skill import Skill
 
 SOON_S = 0.1
 """The first segment of a plan for which a robot waits is due after this time, seconds."""
-_WORD = re.compile(r"[^\W_]+")
-
-
-_LINKS = frozenset(
-    ["a", "an", "the", "of", "it", "each", "one", "and", "then", "to", "on", "in", "at"]
-)
-
-
-def grounded(step: str, task: str, skills: Iterable[Skill] = (), least: float = 0.5) -> bool:
-    """Return whether a task speaks of a step.
-
-    At least a share of the step's words stands in the task. Or the task and the step name the same
-    skill, each in words of its own, and all other words of the step stand in the task or are words
-    such as "the". The edge plans no other step, whatever a cloud writes.
-
-    Args:
-        step: of a sketch.
-        task: of the client.
-        skills: of the robot. The words of a skill are its description, without the names of its
-            arguments, and each entry of `also`.
-        least: share of the words, from 0 to 1.
-    """
-    known, words = set(_words(task)), _words(step)
-    if words and sum(word in known for word in words) >= least * len(words):
-        return True
-    named: set[str] = set()
-    for skill in skills:
-        phrases = _phrases(skill)
-        if any(phrase <= known for phrase in phrases):
-            named.update(*(phrase for phrase in phrases if phrase <= set(words)))
-    return bool(named) and set(words) <= named | known | _LINKS
-
-
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
-
-
-def _phrases(skill: Skill) -> list[set[str]]:
-    """Return the words of each way to name a skill."""
-    left_out = _LINKS.union(*(_words(one.name) for one in skill.arguments))
-    phrases = (set(_words(text)) - left_out for text in (skill.description, *skill.also))
-    return [phrase for phrase in phrases if phrase]
 
 
 def guided_task(task: str, steps: Sequence[str]) -> str:

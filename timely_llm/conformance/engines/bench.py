@@ -94,6 +94,18 @@ class EngineBench:
         return self.decodings["d"].grammar == GRAMMAR
 
     @property
+    def gives_logprobs(self) -> bool:
+        """Whether the engine gives the log-probabilities of chosen tokens."""
+        driver = self.driver_of(self.engine)
+        driver.add("probe", "tc(30);", decoding=Decoding(logprobs=True))
+        try:
+            while not (result := driver.step({"probe": 512})).tokens:
+                pass
+            return bool(result.logprobs)
+        finally:
+            driver.remove_all()
+
+    @property
     def answers(self) -> dict[str, list[int]]:
         """What each task is answered when it is served alone, and whole.
 

@@ -19,8 +19,13 @@ from timely_llm.experiments.virtual.sketches.score import DEFINITIONS, SketchOpt
 from timely_llm.experiments.virtual.sketches.setup import NOTES
 from timely_llm.experiments.virtual.sketches.wording import SPEAKERS, spoken, wording
 from timely_llm.experiments.virtual.stage import Progress
-from timely_llm.progressive.confidence import Candidate, Weights, confidence, most_confident
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.progressive.ensemble.confidence import (
+    Candidate,
+    Weights,
+    confidence,
+    most_confident,
+)
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 KEYS = ("category", "policy")
 ALL, CONFIDENCE, ORACLE = "all", "confidence", "oracle"

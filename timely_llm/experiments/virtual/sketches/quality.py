@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from timely_llm.experiments.virtual.sketches.questions import LENGTHS, BenchQuestion
 from timely_llm.experiments.virtual.sketches.wording import HARD, SPEAKERS, spoken, wording
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 _SAMPLES = 6
 

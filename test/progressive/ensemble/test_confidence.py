@@ -6,8 +6,18 @@ import math
 
 import pytest
 
+from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.progressive.confidence import Candidate, Weights, confidence, most_confident
+from timely_llm.core.step import StepPlan
+from timely_llm.engines.contract import Decoding
+from timely_llm.engines.simulated import PROFILES, SimulatedEngine
+from timely_llm.progressive.ensemble.confidence import (
+    Candidate,
+    CandidateTokens,
+    Weights,
+    confidence,
+    most_confident,
+)
 
 HALF, QUARTER = math.log(0.5), math.log(0.25)
 
@@ -42,6 +52,25 @@ def test_the_first_of_equal_ones_is_taken_and_none_is_trusted_without_tokens() -
     empty, other = Candidate("a", "", []), Candidate("b", "", [])
     assert confidence(empty, "", 1.0) == 0.0
     assert most_confident([empty, other], "", 1.0) is empty
+
+
+def test_a_candidate_has_the_words_and_log_probabilities_of_an_engine() -> None:
+    engine = SimulatedEngine(PROFILES["millisecond"], lambda key, prompt: key, VirtualClock())
+    made = {key: CandidateTokens(key, key, engine.tokenizer) for key in ("robot", "left turn")}
+    for seed, key in enumerate(made):
+        engine.add(key, engine.tokenizer.encode("go"), None, Decoding(seed=seed, logprobs=True))
+    left = dict.fromkeys(made, 1)
+    while not all(one.ended for one in made.values()):
+        engine.submit(StepPlan(tuple(left.items())))
+        result = engine.collect()
+        for one in made.values():
+            one.take(result)
+    for key, one in made.items():
+        found = one.candidate
+        assert found.text == key
+        assert len(found.logprobs) == len(engine.tokenizer.encode(key))
+        mean = sum(math.log2(math.exp(of)) for of in found.logprobs) / len(found.logprobs)
+        assert confidence(found, "", 1e9, Weights(1.0, 0.0)) == pytest.approx(2**mean)
 
 
 def test_impossible_weights_are_refused() -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.core.step import StepResult
+from timely_llm.engines.contract import Tokenizer
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 
 class Candidate(NamedTuple):
@@ -23,6 +25,42 @@ class Candidate(NamedTuple):
     model: str
     text: str
     logprobs: Sequence[float]
+
+
+class CandidateTokens:
+    """An expansion as an engine makes it, step by step.
+
+    Args:
+        model: name of the engine's model.
+        key: of the sequence, added with a `Decoding` that asks for log-probabilities.
+        tokenizer: of the engine.
+
+    Attributes:
+        ended: whether the model has ended it.
+    """
+
+    def __init__(self, model: str, key: str, tokenizer: Tokenizer) -> None:
+        self._model = model
+        self._key = key
+        self._stream = tokenizer.stream()
+        self._eos_ids = tokenizer.eos_ids
+        self._texts: list[str] = []
+        self._logprobs: list[float] = []
+        self.ended = False
+
+    def take(self, result: StepResult) -> None:
+        """Take the sequence's new tokens of a step; those from an end on are left out."""
+        tokens = result.tokens.get(self._key, ())
+        for token_id, logprob in zip(tokens, result.logprobs.get(self._key, ()), strict=True):
+            self.ended = self.ended or token_id in self._eos_ids
+            if not self.ended:
+                self._texts.append(self._stream.push(token_id))
+                self._logprobs.append(logprob)
+
+    @property
+    def candidate(self) -> Candidate:
+        """What there is of the expansion."""
+        return Candidate(self._model, "".join(self._texts), tuple(self._logprobs))
 
 
 @dataclass(frozen=True)
