@@ -40,6 +40,7 @@ from timely_llm.policies.step_time import StepTime
 from timely_llm.progressive.server import ProgressiveServer
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.resources import resource
+from timely_llm.robots.world import World
 from timely_llm.serving.limits import RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
@@ -121,7 +122,9 @@ class Site:
 
         cloud = SimulatedCloud(Quick(), answers, faults=faults)
         helps = HelpSettings(**({"timeout_s": 1.0} | settings))
-        self.face = ProgressiveServer(cloud, self.clients, helps, clock, lambda: None)
+        self.face = ProgressiveServer(
+            cloud, self.clients, helps, clock, lambda: None, make_world=World
+        )
         self.edge = Server(
             lambda: Loop(
                 SimulatedEngine(PROFILE, engine_script, clock, engine),
@@ -268,8 +271,9 @@ def test_nonsense_of_the_cloud_ends_well(site: Any, text: str) -> None:
     assert result.fallback
 
 
-def test_a_robot_executes_the_plan_with_the_steps(site: Any) -> None:
-    one = site()
+@pytest.mark.parametrize("candidates", [1, 2])
+def test_a_robot_executes_the_plan_with_the_steps(site: Any, candidates: int) -> None:
+    one = site(plan_candidates=candidates)
     one.plan()
     done: set[tuple[int, int]] = set()
 

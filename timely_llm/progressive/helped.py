@@ -49,6 +49,10 @@ class Outlets(Protocol):
         """Submit the request of a part to the edge; a refusal comes back by `refused`."""
         ...
 
+    def has_room(self) -> bool:
+        """Return whether the edge has room for more than one expansion of a part."""
+        ...
+
     def end_part(self, request_id: str) -> None:
         """End a request at the edge."""
         ...

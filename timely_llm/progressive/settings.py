@@ -27,6 +27,8 @@ class HelpSettings:
             its next step is expanded, seconds.
         most_parallel: most texts of one answer, the opening included, that the edge writes at a
             time.
+        plan_candidates: most plans that the edge makes of a sketch's steps, while it has room; from
+            2 on a dry run decides between them.
         never_for: agents; nothing of their requests leaves the edge.
         pause_s: after a failure of the cloud, `AUTO` does without it for this time, seconds.
     """
@@ -42,6 +44,7 @@ class HelpSettings:
     lead_s: float = 0.3
     plan_lead_s: float = 1.0
     most_parallel: int = 2
+    plan_candidates: int = 1
     never_for: Collection[str] = ()
     pause_s: float = 30.0
 

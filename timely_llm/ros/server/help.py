@@ -41,6 +41,10 @@ CLOUD = (
     NodeParameter("cloud_auto_requests", 4,
               "AUTO: nothing gets help while this many requests are served, parts of others"
               " included", 1, 100_000),
+    NodeParameter("cloud_plan_candidates", 1,
+              "plans that the edge makes of the cloud's steps while it serves fewer requests than"
+              " cloud_auto_requests; from 2 on, a dry run in simulated worlds decides between them",
+              1, 8),
 )  # fmt: skip
 """Parameters that are read once, at the start: any node can set a parameter of any other."""
 
@@ -64,6 +68,7 @@ def make_help(
     from timely_llm.cloud.settings import CloudSettings, open_cloud  # most servers have no cloud
     from timely_llm.progressive.server import ProgressiveServer
     from timely_llm.progressive.settings import HelpSettings
+    from timely_llm.robots.world import World
 
     settings = CloudSettings(
         values["cloud_url"], values["cloud_model"], values["cloud_key_variable"],
@@ -76,7 +81,9 @@ def make_help(
         auto_tokens=values["cloud_auto_tokens"],
         auto_words=values["cloud_auto_words"],
         auto_requests=values["cloud_auto_requests"],
+        plan_candidates=values["cloud_plan_candidates"],
         never_for=frozenset(filter(None, values["cloud_never_for"])),
     )
     cloud = open_cloud(settings, wake, clock)
-    return ProgressiveServer(cloud, sink, helps, clock, wake, values["max_conversations"])
+    most = values["max_conversations"]
+    return ProgressiveServer(cloud, sink, helps, clock, wake, most, World)
