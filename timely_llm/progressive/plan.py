@@ -242,7 +242,8 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
     # The sketch.
 
     def _sketched(self, now: float) -> None:
-        if not all(grounded(part.text, self.request.task, self._skill_set.skills.values()) for part in self.parts):
+        task, skills = self.request.task, self._skill_set.skills.values()
+        if not all(grounded(part.text, task, skills) for part in self.parts):
             self.parts.clear()
             self._stop_asking("the cloud names a step of which the task does not speak", now)
             self._pass_on(now)

@@ -14,6 +14,7 @@ from timely_llm.engines.simulated import PROFILES, SimulatedEngine
 from timely_llm.progressive.ensemble.confidence import (
     Candidate,
     CandidateTokens,
+    LengthNorm,
     Weights,
     confidence,
     most_confident,
@@ -32,6 +33,23 @@ def test_the_three_terms_are_weighted() -> None:
 def test_an_answer_longer_than_expected_gains_nothing() -> None:
     long, longer = (Candidate("a", "b", [HALF] * count) for count in (8, 16))
     assert confidence(long, "", 8.0) == confidence(longer, "", 8.0) == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize(
+    ("norm", "lengths"),
+    [
+        (LengthNorm.CAPPED, (0.5, 1.0, 1.0)),
+        (LengthNorm.NEAR, (0.5, 1.0, 0.5)),
+        (LengthNorm.OPEN, (0.5, 1.0, 2.0)),
+        (LengthNorm.LOGARITHMIC, (0.732, 1.0, 1.0)),
+    ],
+)
+def test_a_length_is_normalized_as_the_weights_say(
+    norm: LengthNorm, lengths: tuple[float, ...]
+) -> None:
+    weights = Weights(0.0, 1.0, norm)
+    found = [confidence(Candidate("a", "b", [HALF] * n), "", 8.0, weights) for n in (4, 8, 16)]
+    assert found == pytest.approx(lengths, abs=0.001)
 
 
 def test_one_weight_alone_is_one_term() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from timely_llm.core.errors import ConfigurationError
@@ -63,6 +64,31 @@ class CandidateTokens:
         return Candidate(self._model, "".join(self._texts), tuple(self._logprobs))
 
 
+class LengthNorm(StrEnum):
+    """How the length of an expansion becomes a number; the paper does not say how."""
+
+    CAPPED = "capped"
+    """Tokens over the expected ones, at most 1: too long an answer gains nothing."""
+    NEAR = "near"
+    """The smaller of both over the larger one: too long an answer loses, too."""
+    OPEN = "open"
+    """Tokens over the expected ones."""
+    LOGARITHMIC = "logarithmic"
+    """The same of the logarithms of both, at most 1."""
+
+    def of(self, tokens: int, expected: float) -> float:
+        """Return the normalized length of an expansion with some tokens, expected above 0."""
+        match self:
+            case LengthNorm.CAPPED:
+                return min(tokens / expected, 1.0)
+            case LengthNorm.NEAR:
+                return min(tokens, expected) / max(tokens, expected)
+            case LengthNorm.OPEN:
+                return tokens / expected
+            case _:
+                return min(math.log1p(tokens) / math.log1p(expected), 1.0)
+
+
 @dataclass(frozen=True)
 class Weights:
     """The weights of Eq. 3; the paper names none.
@@ -70,6 +96,7 @@ class Weights:
     Attributes:
         probability: a1: of the geometric mean of the tokens' probabilities.
         length: a2: of the normalized length; the rest is the weight of the likeness to the sketch.
+        norm: how the length is normalized.
 
     Raises:
         ConfigurationError: a weight is below 0, or both are more than 1.
@@ -77,6 +104,7 @@ class Weights:
 
     probability: float = 0.5
     length: float = 0.2
+    norm: LengthNorm = LengthNorm.CAPPED
 
     def __post_init__(self) -> None:
         if min(self.probability, self.length) < 0.0 or self.probability + self.length > 1.0:
@@ -92,10 +120,9 @@ DEFAULT_WEIGHTS = Weights()
 def confidence(
     one: Candidate, sketch: str, answer_tokens: float, weights: Weights = DEFAULT_WEIGHTS
 ) -> float:
-    """Return the confidence in an expansion, from 0 to 1: Eq. 3.
+    """Return the confidence in an expansion, from 0 to 1 unless the length is open: Eq. 3.
 
-    The paper does not say how a length is normalized. Here it is the number of tokens over the
-    expected ones, at most 1. Rouge-1 is its F1.
+    Rouge-1 is its F1.
 
     Args:
         one: the expansion; without a token its confidence is 0.
@@ -106,7 +133,7 @@ def confidence(
     if not one.logprobs:
         return 0.0
     probability = math.exp(math.fsum(one.logprobs) / len(one.logprobs))
-    length = min(len(one.logprobs) / answer_tokens, 1.0)
+    length = weights.norm.of(len(one.logprobs), answer_tokens)
     likeness = rouge_1(one.text, sketch).f1
     rest = 1.0 - weights.probability - weights.length
     return weights.probability * probability + weights.length * length + rest * likeness
