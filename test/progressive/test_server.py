@@ -398,6 +398,11 @@ def test_the_end_of_the_server_ends_every_request_once(site: Any) -> None:
     ("fields", "settings", "why"),
     [
         ({"mode": RequestMode.AUTO, "max_tokens": 50}, {}, "fewer than 200 tokens"),
+        (
+            {"mode": RequestMode.AUTO, "max_tokens": 400},
+            {"token_price": 0.5},
+            "help would cost 128, for about 256 tokens, and gain 0.1",
+        ),
         ({}, {"never_for": ("ann",)}, "nothing of this agent's requests may leave the edge"),
     ],
 )

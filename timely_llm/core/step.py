@@ -192,8 +192,8 @@ class StepResult:
             `loaded` or `loading`, by key; removed sequences are left out.
         stages: times of the step in each stage of a pipeline; None: one stage, or not measured.
         logprobs: natural logarithm of the probability of each of `tokens`, by key, of sequences
-            whose `Decoding` asks for it. It is the probability at temperature 1, among the tokens
-            that the grammar allows. An engine without a model draws it.
+            with a `Decoding` that asks for it. It is the probability at temperature 1, among the
+            tokens that the grammar allows. An engine without a model draws it.
     """
 
     tokens: Mapping[str, Sequence[int]]

@@ -33,6 +33,7 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.dispatch.conversations import DispatchedConversations
 from timely_llm.progressive.answer import HelpedAnswer
+from timely_llm.progressive.auto import AutoHelp
 from timely_llm.progressive.ensemble.dry_run import MakeWorld
 from timely_llm.progressive.plan import HelpedPlan
 from timely_llm.progressive.settings import HelpSettings
@@ -96,6 +97,7 @@ class ProgressiveServer:
         self._turns: dict[str, tuple[StreamRequest, StreamRequest]] = {}  # as asked, as sent
         self._alone: dict[str, str] = {}  # why a request that asked for help has none
         self._failed_s = float("-inf")
+        self._auto = AutoHelp(settings)
         self._failures = Failures(log, "a request with help failed")
 
     def attach(self, edge: RequestServer) -> None:
@@ -130,6 +132,8 @@ class ProgressiveServer:
             why = self._settings.refusal(request, now, self._failed_s, self._edge.serving)
             if isinstance(request, PlanRequest) and request.given_plan and why is None:
                 why = "a plan written by hand needs no help"
+            if why is None and request.mode is RequestMode.AUTO:
+                why = self._auto.refusal(request)
             if why is None:
                 self._begin(request, now)
             else:
@@ -388,6 +392,7 @@ class ProgressiveServer:
     def finish(self, result: Result) -> None:
         """Pass on how a request ended."""
         helped = self._helped.pop(result.request_id)
+        self._auto.learn(result)
         if isinstance(helped, HelpedAnswer) and isinstance(result, StreamResult):
             self._conversations.ended(helped.request, helped.opening, "", result)
             self._later(lambda: self._edge.cancel(result.request_id))  # frees what its parts kept
@@ -438,6 +443,7 @@ class ProgressiveServer:
                     ended: Callable[[Any, float], None] = helped.piece_ended
                     self._safely(helped, partial(ended, result, self._clock.now()))
                 return
+            self._auto.learn(result)
             turn = self._turns.pop(key, None)
             if turn is not None and isinstance(result, StreamResult):
                 self._conversations.ended(*turn, _EDGE, result)

@@ -31,7 +31,7 @@ class DryWorld(Protocol):
 
 
 MakeWorld = Callable[[Collection[str], Collection[str]], DryWorld]
-"""Names of objects in view, and of those that a search finds -> a new world.
+"""Names of objects in view, and of objects that a search finds -> a new world.
 
 `timely_llm.robots.world.World` is one.
 """

@@ -41,6 +41,12 @@ CLOUD = (
     NodeParameter("cloud_auto_requests", 4,
               "AUTO: nothing gets help while this many requests are served, parts of others"
               " included", 1, 100_000),
+    NodeParameter("cloud_token_price", 0.0,
+              "AUTO: worth that a token of the cloud costs, beside 1 of an answer or plan with"
+              " help; 0: help costs nothing", 0.0, 1.0),
+    NodeParameter("cloud_alone_worth", 0.9,
+              "AUTO: worth of a plan, or of an answer of at least cloud_auto_tokens tokens, that"
+              " the server makes alone", 0.0, 1.0),
     NodeParameter("cloud_plan_candidates", 1,
               "plans that the edge makes of the cloud's steps while it serves fewer requests than"
               " cloud_auto_requests; from 2 on, a dry run in simulated worlds decides between them",
@@ -81,6 +87,8 @@ def make_help(
         auto_tokens=values["cloud_auto_tokens"],
         auto_words=values["cloud_auto_words"],
         auto_requests=values["cloud_auto_requests"],
+        token_price=values["cloud_token_price"],
+        alone_worth=values["cloud_alone_worth"],
         plan_candidates=values["cloud_plan_candidates"],
         never_for=frozenset(filter(None, values["cloud_never_for"])),
     )

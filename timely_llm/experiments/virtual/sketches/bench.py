@@ -37,7 +37,7 @@ class OpeningWords(Protocol):
         ...
 
     def follow(self, now: float) -> None:
-        """Take note that words of the answer itself are there: it ends with its sentence."""
+        """Record that words of the answer itself are there: it ends with its sentence."""
         ...
 
 
@@ -52,7 +52,7 @@ class ShownAnswer:
         cloud_tokens, edge_tokens: made for it.
         sketch_tokens: of its sketch; 0: none.
         model: that wrote what was shown; empty: the cloud's.
-        opening: the edge's own beginning, which is part 0; None: there is none.
+        opening: the edge's own beginning, the part before the first; None: there is none.
     """
 
     question: BenchQuestion

@@ -23,7 +23,7 @@ class Opening:
     are there. It is said beside the answer, which loses no token for it.
 
     Args:
-        answer: it belongs to; the opening is its part 0.
+        answer: it belongs to; the opening comes before its first part.
         edges: at least one.
         now: seconds.
 
@@ -47,7 +47,7 @@ class Opening:
         return self._call.made
 
     def follow(self, now: float) -> None:
-        """Take note that words of the answer itself are there: it ends with its sentence."""
+        """Record that words of the answer itself are there: it ends with its sentence."""
         if not self._followed:
             self._followed = True
             self._end_with_sentence(now)
