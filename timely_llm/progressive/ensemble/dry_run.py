@@ -63,20 +63,24 @@ def dry_run(plan: str, steps: Sequence[str], skill_set: SkillSet, world: DryWorl
         world: changed by the calls.
     """
     rng = np.random.default_rng(0)
-    calls: list[SkillCall] = []
+    words = [set(words_of(step)) for step in steps]
+    known: dict[tuple[object, ...], list[bool]] = {}  # which steps a call belongs to
+    belongs: list[list[bool]] = []
     seconds = 0.0
     interpreter = Interpreter(skill_set)
     try:
         interpreter.complete(plan)
     except PlanError:
         return DryRun(0)
-    while isinstance(action := interpreter.next(), Do) and len(calls) < MOST_CALLS:
+    while isinstance(action := interpreter.next(), Do) and len(belongs) < MOST_CALLS:
         call, skill = action.call, skill_set.skills.get(action.call.name)
         took_s, value = world.do(call, skill, rng, 0.0) if skill else (call.predicted_s, True)
-        calls.append(call)
+        name = call.name, *call.arguments
+        if name not in known:
+            known[name] = _belongs(call, words, skill_set)
+        belongs.append(known[name])
         seconds += took_s
         interpreter.resume(value)
-    belongs = [[_belongs(call, step, skill_set) for step in steps] for call in calls]
     beside = sum(not any(row) for row in belongs)
     return DryRun(not isinstance(action, Do), _in_order(belongs, len(steps)), -beside, -seconds)
 
@@ -119,13 +123,12 @@ def _objects(plan: str, skill_set: SkillSet) -> Iterator[str]:
             yield from (one for one in call.arguments if isinstance(one, str))
 
 
-def _belongs(call: SkillCall, step: str, skill_set: SkillSet) -> bool:
-    """Return whether a step names the skill or an object of a call."""
-    words = set(words_of(step))
+def _belongs(call: SkillCall, steps: Sequence[set[str]], skill_set: SkillSet) -> list[bool]:
+    """Return which steps, by their words, name the skill or an object of a call."""
     skill = skill_set.skills.get(call.name)
     objects = (set(words_of(one)) for one in call.arguments if isinstance(one, str))
     named = [*(phrases_of(skill) if skill else ()), *filter(None, objects)]
-    return any(phrase <= words for phrase in named)
+    return [any(phrase <= words for phrase in named) for words in steps]
 
 
 def _in_order(belongs: Sequence[Sequence[bool]], steps: int) -> int:
