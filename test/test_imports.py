@@ -142,7 +142,7 @@ def test_light_rooms_load_neither_ros_nor_torch(name: str) -> None:
         (
             "import timely_llm.ros.plan_server, timely_llm.ros.server.help as help;"
             "assert help.make_help({'cloud_url': ''}, None, None, None) is None",
-            ("timely_llm.cloud.openai", "timely_llm.progressive", "httpx2"),
+            ("timely_llm.cloud", "timely_llm.progressive", "httpx2"),
         ),
     ],
 )

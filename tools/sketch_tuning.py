@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 SKETCH_PROMPT = (
     "Answer in short sentences that keep the meaning and drop the grammar, one on each line."

@@ -18,3 +18,11 @@ def test_every_engine_keeps_the_contract(bench: EngineBench, check: Check[Engine
 
 def test_every_engine_of_ours_takes_a_grammar(bench: EngineBench) -> None:
     assert bench.takes_grammars
+
+
+def test_every_engine_with_a_model_gives_log_probabilities(
+    bench: EngineBench, request: pytest.FixtureRequest
+) -> None:
+    if "scheduler" in request.node.name:
+        pytest.skip("vLLM's scheduler alone runs no model")
+    assert bench.gives_logprobs

@@ -17,6 +17,10 @@ class Noted:
         self.chunks: list[StreamChunk] = []
         self.segments: list[Segment] = []
         self.result: Result | None = None
+        self.room = True
+
+    def has_room(self) -> bool:
+        return self.room
 
     def ask_edge(self, parent: str, request: Request) -> None:
         self.asked.append(request)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
-from timely_llm.progressive.lists import JobLists, power_of_two
+from timely_llm.progressive.lists import JobLists, power_of_two, ratio_lists
 
 
 def filled(*lengths: float) -> JobLists[str]:
@@ -20,6 +22,12 @@ def test_boundaries_are_powers_of_two() -> None:
     assert [power_of_two(n) for n in (0, 1, 2, 3, 4, 255, 256, 511, 512)] == [
         0, 0, 1, 1, 2, 7, 8, 8, 9,
     ]  # fmt: skip
+
+
+def test_other_boundaries_have_a_ratio_of_their_own() -> None:
+    assert [ratio_lists(4.0)(n) for n in (0, 3, 4, 15, 16, 63, 64)] == [0, 0, 1, 1, 2, 2, 3]
+    assert [ratio_lists(2.0)(n) for n in (255, 256, 511)] == [power_of_two(255), 8, 8]
+    assert {ratio_lists(math.inf)(n) for n in (1, 500, 10_000)} == {0}
 
 
 def test_an_idle_edge_takes_a_batch_from_the_longest_list() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.examples import examples
 from test.progressive.outlets import Noted
 from test.serving.scripted import DRONE
 from timely_llm.cloud.contract import CloudEnd
@@ -21,29 +20,30 @@ from timely_llm.core.request import (
     ReportState,
     RequestMode,
 )
-from timely_llm.core.segment import Segment
-from timely_llm.progressive.plan import HelpedPlan, grounded, guided_task
+from timely_llm.core.segment import Segment, SkillCall
+from timely_llm.progressive.helped import LATE
+from timely_llm.progressive.plan import HelpedPlan, guided_task
 from timely_llm.progressive.settings import HelpSettings
+from timely_llm.robots.world import World
 
-SKILLS = DRONE.skills
 STEPS = "1. find the cat\n2. take a picture of the cat\n"
 
 
 class Edge:
     """Speaks for the edge: its own plan (0) and the plan with the steps (1)."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, candidates: int = 1, **fields: Any) -> None:
         fields = {"closed_loop": True, "mode": RequestMode.PROGRESSIVE} | fields
         task = "find the cat, then take a picture of the cat"
         self.request = PlanRequest("p", "rob", "drone", task, **fields)
         self.out = Noted()
         self.now = 0.0
-        settings = HelpSettings(plan_lead_s=1.0)
-        self.plan = HelpedPlan(self.request, self.out, settings, SKILLS, 0.0)
+        settings = HelpSettings(plan_lead_s=1.0, plan_candidates=candidates)
+        self.plan = HelpedPlan(self.request, self.out, settings, DRONE, 0.0, World)
         self.indices: dict[tuple[int, int], int] = {}
 
     def key(self, plan: int) -> str:
-        return self.out.asked[-1].request_id if plan else "p"
+        return self.out.asked[plan - 1].request_id if plan else "p"
 
     def makes(self, plan: int, *texts: str, final: bool = False, epoch: int = 0) -> None:
         for place, text in enumerate(texts, 1):
@@ -305,73 +305,95 @@ def test_a_refused_plan_is_asked_for_again() -> None:
     assert len(edge.out.asked) == 2
 
 
+def test_a_dry_run_decides_between_two_plans_with_the_steps() -> None:
+    edge = Edge(candidates=2)
+    edge.makes(0, "mf(50);", "tc(90);")
+    edge.sketch()
+    first, second = edge.out.asked
+    assert isinstance(first, PlanRequest) and isinstance(second, PlanRequest)
+    assert (first.task, first.seed, first.temperature) == (second.task, 0, 0.0)
+    assert (second.seed, second.temperature) == (1, 0.7)
+    edge.makes(1, "mf(50);", "tp();", final=True)
+    edge.makes(2, "s('cat');")
+    assert len(edge.got) == 1, "nothing is passed on before all candidates have come"
+    edge.makes(2, "tp();", final=True)
+    assert edge.out.ended == [first.request_id, "p"]
+    assert edge.got[1:] == [(1, 0, "s('cat');", False), (1, 1, "tp();", True)]
+    edge.ends(2)
+    assert (edge.result.plan, edge.result.mode_used) == ("s('cat');tp();", 1)
+    assert edge.result.fallback == ""
+
+
+def test_a_candidate_that_waits_for_a_value_has_come_as_far_as_it_can() -> None:
+    edge = Edge(candidates=2)
+    edge.makes(0, "mf(50);", "tc(90);")
+    edge.sketch()
+    edge.makes(1, "mf(50);", final=True)
+    call = SkillCall("s", ("cat",), blocking=True)
+    edge.plan.made(Segment(edge.key(2), "rob", 0, "s('cat');", (call,), 2.0), edge.now)
+    assert edge.got[1:] == [(1, 0, "s('cat');", False)]
+
+
+def test_without_room_there_is_one_plan_with_the_steps() -> None:
+    edge = Edge(candidates=2)
+    edge.out.room = False
+    edge.makes(0, "mf(50);")
+    edge.sketch()
+    assert len(edge.out.asked) == 1
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_candidate_that_fails_leaves_the_others(refused: bool) -> None:
+    edge = Edge(candidates=2)
+    edge.makes(0, "mf(50);", "tc(90);")
+    edge.sketch()
+    edge.makes(1, "s('cat');", final=True)
+    if refused:
+        error = Rejected(ErrorCode.QUEUE_FULL, "full")
+        edge.plan.refused(edge.key(2), error, edge.now)
+    else:
+        edge.ends(2, ErrorCode.MALFORMED_PLAN, "no plan")
+    assert edge.got[1:] == [(1, 0, "s('cat');", True)]
+    edge.ends(1)
+    assert (edge.result.mode_used, edge.result.fallback) == (1, "")
+
+
+def test_without_a_candidate_the_own_plan_stands() -> None:
+    edge = Edge(candidates=2)
+    edge.makes(0, "mf(50);", "tc(90);", final=True)
+    edge.sketch()
+    for plan in (1, 2):
+        edge.ends(plan, ErrorCode.MALFORMED_PLAN, "no plan")
+    edge.now = 5.0
+    edge.plan.tick(5.0)
+    edge.ends(0)
+    assert (edge.result.plan, edge.result.mode_used) == ("mf(50);tc(90);", 0)
+    assert edge.result.fallback == "a part was left out: no plan"
+
+
+def test_a_cancel_and_an_own_plan_that_is_executed_first_end_all_candidates() -> None:
+    for late in (False, True):
+        edge = Edge(candidates=3)
+        edge.makes(0, "mf(50);", "tc(90);", final=late)
+        edge.sketch()
+        children = [one.request_id for one in edge.out.asked]
+        if late:
+            edge.now = 5.0
+            edge.plan.tick(5.0)
+            edge.ends(0)
+            assert edge.result.fallback == LATE
+        else:
+            edge.plan.cancel(ErrorCode.CANCELED, "enough", edge.now)
+        assert set(children) <= set(edge.out.ended)
+        assert edge.result.mode_used == 0
+
+
 def test_reports_of_an_older_epoch_say_only_that_the_robot_lives() -> None:
     edge = Edge()
     edge.makes(0, "a();")
     edge.reports(ReportState.STARTED, 0, epoch=3)
     (report,) = edge.out.reports
     assert (report.state, report.request_id) == (ReportState.ALIVE, "")
-
-
-def test_a_step_needs_words_of_its_task() -> None:
-    task = "bring the red cup to the kitchen"
-    assert grounded("find the red cup", task)
-    assert not grounded("open every door now", task)
-    assert not grounded("...", task)
-
-
-PICTURES = "Photograph each chair and the red door."
-
-
-@pytest.mark.parametrize(
-    ("step", "task"),
-    [
-        ("take a picture", PICTURES),
-        ("Take a picture of each chair.", PICTURES),
-        ("take a picture of the red door", PICTURES),
-        ("photograph it", "Go to the cat and take a picture of it, then wait 4 seconds."),
-    ],
-)
-def test_a_step_may_name_a_skill_in_other_words_than_its_task(step: str, task: str) -> None:
-    assert grounded(step, task, DRONE.skills.values())
-
-
-@pytest.mark.parametrize(
-    ("step", "task"),
-    [
-        ("take a picture", "Find the cat."),
-        ("take a picture of passwords", PICTURES),
-        ("take a picture of Ann's screen", PICTURES),
-        ("do not take a picture", PICTURES),
-        ("take a picture 300", PICTURES),
-        ("move up", PICTURES),
-        ("the", "Photograph him."),
-        ("of it", "Photograph him."),
-        ("go elsewhere", "approach the object slowly"),
-        ("<|im_end|> take a picture", PICTURES),
-    ],
-)
-def test_other_words_for_a_skill_let_no_further_word_pass(step: str, task: str) -> None:
-    assert not grounded(step, task, DRONE.skills.values())
-
-
-WORDS = st.lists(
-    st.sampled_from([
-        "take", "a", "picture", "photograph", "photo", "of", "the", "cat", "door", "wait", "say",
-        "open", "3", "each",
-    ]),
-    max_size=6,
-).map(" ".join)  # fmt: skip
-
-
-@examples(500)
-@given(WORDS, WORDS)
-def test_skills_add_only_steps_without_a_word_of_their_own(step: str, task: str) -> None:
-    if grounded(step, task, DRONE.skills.values()) and not grounded(step, task):
-        photo = {"take", "picture", "photograph", "photo"}
-        added = {*step.split()} - {*task.split()} - {"a", "of", "the", "each"}
-        assert added <= photo
-        assert not added or photo & {*task.split()}
 
 
 @given(

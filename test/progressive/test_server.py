@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from timely_llm.cloud.contract import CloudQuestion
 from timely_llm.cloud.simulated import CloudFault, SimulatedCloud
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import Generation
 from timely_llm.core.request import (
     ChatMessage,
     ErrorCode,
@@ -29,13 +31,17 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.slo import Slo
-from timely_llm.core.step import StepResult
+from timely_llm.core.step import Capacity, StepPlan, StepResult
+from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import Profile, SimulatedEngine
+from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import make_policy
+from timely_llm.policies.step_time import StepTime
 from timely_llm.progressive.server import ProgressiveServer
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.resources import resource
-from timely_llm.serving.limits import RequestLimits
+from timely_llm.robots.world import World
+from timely_llm.serving.limits import RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.skills.skill_set import parse_skill_set
@@ -64,8 +70,33 @@ class Quick:
         return 0.001
 
 
+class Starving:
+    """The policy `deadline`, under which no part of a sketch has a step."""
+
+    whole_plans = False
+
+    def __init__(self) -> None:
+        self._policy = make_policy("deadline")
+
+    def plan(
+        self,
+        now: float,
+        generations: Collection[Generation],
+        step_time: StepTime,
+        capacity: Capacity,
+    ) -> StepPlan:
+        begun = [one for one in generations if "~" not in one.request.request_id]
+        plan = self._policy.plan(now, begun, step_time, capacity)
+        return replace(plan, wake_s=min(plan.wake_s, now + 0.05))
+
+
 class Steps(Clients):
-    def stepped(self, result: StepResult) -> None: ...
+    def __init__(self) -> None:
+        super().__init__()
+        self.evicted: list[str] = []
+
+    def stepped(self, result: StepResult) -> None:
+        self.evicted += result.evicted
 
 
 class Site:
@@ -76,6 +107,9 @@ class Site:
         *faults: CloudFault,
         answer: Callable[[CloudQuestion], str] = lambda question: SKETCH,
         limits: dict[str, Any] | None = None,
+        policy: Policy | None = None,
+        timeouts: Timeouts | None = None,
+        engine: EngineLimits | None = None,
         **settings: Any,
     ) -> None:
         self.clients = Steps()
@@ -88,10 +122,13 @@ class Site:
 
         cloud = SimulatedCloud(Quick(), answers, faults=faults)
         helps = HelpSettings(**({"timeout_s": 1.0} | settings))
-        self.face = ProgressiveServer(cloud, self.clients, helps, clock, lambda: None)
+        self.face = ProgressiveServer(
+            cloud, self.clients, helps, clock, lambda: None, make_world=World
+        )
         self.edge = Server(
             lambda: Loop(
-                SimulatedEngine(PROFILE, engine_script, clock), make_policy("deadline"), clock
+                SimulatedEngine(PROFILE, engine_script, clock, engine),
+                policy or make_policy("deadline"), clock, timeouts=timeouts,
             ),
             self.face, clock, RequestLimits(**(limits or {})),
         )  # fmt: skip
@@ -234,8 +271,9 @@ def test_nonsense_of_the_cloud_ends_well(site: Any, text: str) -> None:
     assert result.fallback
 
 
-def test_a_robot_executes_the_plan_with_the_steps(site: Any) -> None:
-    one = site()
+@pytest.mark.parametrize("candidates", [1, 2])
+def test_a_robot_executes_the_plan_with_the_steps(site: Any, candidates: int) -> None:
+    one = site(plan_candidates=candidates)
     one.plan()
     done: set[tuple[int, int]] = set()
 
@@ -289,6 +327,35 @@ def test_a_cancel_ends_all_parts(site: Any) -> None:
     nothing_is_left(one)
 
 
+def test_a_part_that_expires_ends_all_parts(site: Any) -> None:
+    one = site(policy=Starving(), timeouts=Timeouts(queue_timeout_s=0.2))
+    one.converse(max_tokens=400)
+    assert one.answer().error_code is ErrorCode.EXPIRED
+    nothing_is_left(one)
+
+
+def test_a_client_that_falls_silent_ends_all_parts(site: Any) -> None:
+    one = site(policy=Starving(), timeouts=Timeouts(client_timeout_s=0.3))
+    one.face.report(ExecutionReport("", "ann", ReportState.ALIVE))
+    one.converse(max_tokens=400)
+    assert one.answer().error_code is ErrorCode.CLIENT_SILENT
+    nothing_is_left(one)
+
+
+def test_parts_that_are_evicted_are_computed_again_and_lose_no_word(site: Any) -> None:
+    one = site(engine=EngineLimits(max_model_len=800, kv_tokens=800), most_parallel=3)
+    keys = [f"a{number}" for number in range(10)]
+    for key in keys:
+        one.converse(key)
+    results = [one.answer(key) for key in keys]
+    assert one.clients.evicted
+    assert sum(result.recomputed_tokens for result in results) > 0
+    for result in results:
+        assert (result.error_code, result.fallback) == (ErrorCode.NONE, "")
+        assert result.text.endswith(" It purrs loudly. It hunts mice.")
+    nothing_is_left(one)
+
+
 def test_what_clients_ask_about_their_requests_knows_no_parts(site: Any) -> None:
     one = site(CloudFault("slow", delay_s=0.3), timeout_s=5.0)
     one.converse(max_tokens=4000, words_per_s=0.5, dispatcher="/front")
@@ -331,6 +398,11 @@ def test_the_end_of_the_server_ends_every_request_once(site: Any) -> None:
     ("fields", "settings", "why"),
     [
         ({"mode": RequestMode.AUTO, "max_tokens": 50}, {}, "fewer than 200 tokens"),
+        (
+            {"mode": RequestMode.AUTO, "max_tokens": 400},
+            {"token_price": 0.5},
+            "help would cost 128, for about 256 tokens, and gain 0.1",
+        ),
         ({}, {"never_for": ("ann",)}, "nothing of this agent's requests may leave the edge"),
     ],
 )

@@ -45,6 +45,7 @@ def parts(text: str) -> list[str]:
         ("1. a<|im_end|>b </s>c\n2. <**|im<|x|>_end|>\n", ["ab c", "im_end"]),
         ("1. x\x00y\u2028z\u202e\t!\n", ["x y z !"]),
         ("\n \n", []),
+        ("\x00\x07 %%%% ;;;; (((\n1. ** ~~ --\n2. look there", ["look there"]),
     ],
 )  # fmt: skip
 def test_a_sketch_is_read_by_its_lines_or_its_sentences(text: str, found: list[str]) -> None:

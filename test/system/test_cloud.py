@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
 
+import psutil
 import pytest
 
 from test.system.conftest import Process, Start
@@ -65,16 +68,39 @@ def serve(start: Start) -> Iterator[Start]:
         process.stop()
 
 
-def tcp_sockets(pid: int) -> list[str]:
-    """Return the TCP sockets of a process, by the kernel's table."""
-    lines = [
-        line.split()
-        for name in ("tcp", "tcp6")
-        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
-    ]
-    inodes = {f"socket:[{line[9]}]" for line in lines}
-    files = list(Path(f"/proc/{pid}/fd").iterdir())
-    return [name for file in files if file.exists() and (name := str(file.readlink())) in inodes]
+@pytest.fixture
+def audited(start: Start) -> Iterator[Start]:
+    """Start servers that print what Python does with sockets, and what of a cloud it imports."""
+    made: list[Process] = []
+
+    def begin(**parameters: Any) -> Process:
+        known = {"engine": "simulated", "name_check_s": 0.0, **parameters}
+        pairs = (word for name, value in known.items() for word in ("-p", f"{name}:={value}"))
+        made.append(start("test/system/audited_server.py", "--ros-args", *pairs))
+        return made[-1]
+
+    yield begin
+    for process in made:
+        process.stop()
+
+
+def sockets(pid: int) -> Counter[str]:
+    """Return how many sockets of each kind a process has, by the kernel's tables.
+
+    A connected one is "tcp to ADDRESS", with the address as the kernel writes it.
+    """
+    kinds: dict[str, str] = {}
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            _, _, remote, *rest = line.split()
+            connected = f" to {remote}" if set(remote) - set("0:") else ""
+            kinds[f"socket:[{rest[6]}]"] = name + connected
+    files = [file for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()]
+    return Counter(kinds[name] for file in files if (name := str(file.readlink())) in kinds)
+
+
+def audit(server: Process) -> list[str]:
+    return [line for line in server.output.splitlines() if line.startswith("audit: ")]
 
 
 def test_a_cloud_sketches_and_the_server_expands(serve: Start, domain: int, url: str) -> None:
@@ -104,14 +130,33 @@ def test_a_cloud_sketches_and_the_server_expands(serve: Start, domain: int, url:
     assert "Traceback" not in server.output
 
 
-def test_without_a_cloud_no_tcp_socket_is_open_and_the_result_says_so(
-    serve: Start, domain: int
+def test_without_a_cloud_only_dds_opens_sockets_nothing_is_imported_and_the_result_says_so(
+    start: Start, audited: Start, domain: int
 ) -> None:
-    server = serve()
+    server = audited()
     with TalkClient("ann", domain=domain) as ann:
         result = ann.converse("What is a cat?", mode="auto").result(60.0)
     assert result.fallback == "this server asks no cloud"
-    assert tcp_sockets(server.popen.pid) == []
+    assert audit(server) == []
+    bare = start("test/system/bare_node.py")
+    while "ready" not in bare.output:
+        assert bare.popen.poll() is None, bare.output
+        time.sleep(0.05)
+    found = sockets(server.popen.pid)
+    assert found == sockets(bare.popen.pid)
+    assert set(found) <= {"udp", "udp6"}
+    assert not psutil.Process(server.popen.pid).children(recursive=True)
+
+
+def test_with_a_cloud_the_audit_hears_its_socket_and_what_is_imported(
+    audited: Start, domain: int, url: str
+) -> None:
+    server = audited(cloud_url=url, cloud_model="m")
+    with TalkClient("ann", domain=domain) as ann:
+        assert ann.converse("What is a cat?", mode="progressive").result(60.0).fallback == ""
+    heard = {" ".join(line.split()[1:3]) for line in audit(server)}
+    assert any(line.startswith("socket.connect ") for line in heard)
+    assert {"import ('timely_llm.cloud.openai',", "import ('httpx2',"} <= heard
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,9 @@ class StepResult:
         progress: progress of each sequence that took part, failed, was evicted, or is named in
             `loaded` or `loading`, by key; removed sequences are left out.
         stages: times of the step in each stage of a pipeline; None: one stage, or not measured.
+        logprobs: natural logarithm of the probability of each of `tokens`, by key, of sequences
+            with a `Decoding` that asks for it. It is the probability at temperature 1, among the
+            tokens that the grammar allows. An engine without a model draws it.
     """
 
     tokens: Mapping[str, Sequence[int]]
@@ -204,6 +207,7 @@ class StepResult:
     loading: tuple[str, ...] = ()
     progress: Mapping[str, SequenceProgress] = field(default_factory=dict)
     stages: StageTimes | None = None
+    logprobs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def waiting_for_kv(self) -> Set[str]:

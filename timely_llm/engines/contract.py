@@ -28,12 +28,14 @@ class Decoding:
         grammar: in Lark's notation; only tokens that it allows are chosen. None: all are allowed.
         read: tokens that the grammar has read when the sequence is added. Another engine generated
             them, and they are a part of the prompt.
+        logprobs: whether `StepResult.logprobs` has the sequence's new tokens.
     """
 
     temperature: float = 0.0
     seed: int = 0
     grammar: str | None = None
     read: tuple[int, ...] = ()
+    logprobs: bool = False
 
 
 GREEDY = Decoding()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, repeat
 from pathlib import Path
+from random import Random
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -16,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from timely_llm.core.clock import Clock, WallClock
 from timely_llm.core.documents.read import load_document
 from timely_llm.core.errors import EngineError
+from timely_llm.core.step import StepResult
 from timely_llm.engines.contract import Message
 from timely_llm.engines.ledger_engine import LedgerEngine
 from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep, EngineLimits, SequenceState
@@ -444,15 +447,21 @@ class SimulatedEngine(LedgerEngine):
         self._clock = clock or WallClock()
         self._pass_time: Callable[[float], None] = getattr(self._clock, "advance", time.sleep)
         self._answers: dict[str, Iterator[int]] = {}
+        self._chances: dict[str, Random] = {}  # of sequences that ask for log-probabilities
+
+    def collect(self) -> StepResult:
+        """Return the result of the oldest step; log-probabilities are drawn."""
+        result, chances = super().collect(), self._chances
+        drawn = {
+            key: (math.log(chances[key].uniform(0.2, 1.0)),)
+            for key in chances.keys() & result.tokens.keys()
+        }
+        return replace(result, logprobs=drawn) if drawn else result
 
     def compute(self, parts: Sequence[AdmittedSequence]) -> dict[str, tuple[int]]:
         """Return the next token of each answer."""
-        answers = self._answers
-        return {
-            part.sequence.key: (next(answers[part.sequence.key]),)
-            for part in parts
-            if part.finishes
-        }
+        keys = (part.sequence.key for part in parts if part.finishes)
+        return {key: (next(self._answers[key]),) for key in keys}
 
     def changed(self, sequence: SequenceState) -> None:
         """Get the answer of a sequence from the script."""
@@ -460,10 +469,13 @@ class SimulatedEngine(LedgerEngine):
         answer = self.tokenizer.encode(said) if isinstance(said, str) else self.tokenizer.ids(said)
         # Past the script's end, every token is EOS.
         self._answers[sequence.key] = chain(answer, repeat(self.tokenizer.eos_id))
+        if sequence.decoding.logprobs:
+            self._chances.setdefault(sequence.key, Random(sequence.decoding.seed))
 
     def ended(self, key: str) -> None:
         """Drop an answer."""
         self._answers.pop(key, None)
+        self._chances.pop(key, None)
 
     def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
         """Let the seconds of a step pass, by the profile, and return them."""

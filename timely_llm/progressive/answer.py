@@ -27,6 +27,8 @@ from timely_llm.serving.pool import result_of
 
 LEAST_TOKENS = 16
 """Least tokens of a part, if the answer has them left."""
+_ENDS = ENDS | {ErrorCode.EXPIRED}
+"""The listener has waited for words for as long as any request may."""
 _SENTENCE = re.compile(r"[.!?:;][\"')\]]*(?=\s|$)")
 _SENTENCE_ENDS = re.compile(_SENTENCE.pattern + r"\s*$")
 
@@ -149,7 +151,7 @@ class HelpedAnswer(HelpedRequest[StreamRequest, StreamChunk, StreamResult]):
         if section.complete:
             return
         failed = result.error_code is not ErrorCode.NONE
-        if failed and (not section.part or result.error_code in ENDS):
+        if failed and (not section.part or result.error_code in _ENDS):
             self.cancel(result.error_code, result.error_msg, now)
             return
         if failed:

@@ -49,6 +49,10 @@ class Outlets(Protocol):
         """Submit the request of a part to the edge; a refusal comes back by `refused`."""
         ...
 
+    def has_room(self) -> bool:
+        """Return whether the edge has room for more than one expansion of a part."""
+        ...
+
     def end_part(self, request_id: str) -> None:
         """End a request at the edge."""
         ...
@@ -186,7 +190,7 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
         else:
             self._take(self._reader.end(), now)
             if not self.parts:
-                self._problem = "the cloud's sketch has no parts"
+                self._problem = self._problem or "the cloud's sketch has no parts"
         if self.result is None:
             self._sketch_over(bool(end.error), now)
 

@@ -10,6 +10,18 @@ from typing import Generic, TypeVar
 Job = TypeVar("Job")
 
 
+def ratio_lists(ratio: float) -> Callable[[float], int]:
+    """Return the list of a length if the longest length of a list is `ratio` times the shortest.
+
+    Args:
+        ratio: above 1; infinite: all lengths have one list.
+    """
+    if ratio == math.inf:
+        return lambda tokens: 0
+    base = math.log(ratio)
+    return lambda tokens: math.floor(math.log(max(tokens, 1.0)) / base + 1e-9)
+
+
 def power_of_two(tokens: float) -> int:
     """Return the list of a length: list j has the lengths from 2**j to below 2**(j + 1) tokens.
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -21,56 +20,18 @@ from timely_llm.core.request import (
     RequestMode,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.progressive.ensemble.dry_run import MakeWorld, best_plan
+from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.helped import ENDS, LATE, HelpedRequest, Outlets
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.delivery import account, correct
 from timely_llm.serving.pool import result_of
-from timely_llm.skills.skill import Skill
+from timely_llm.skills.skill_set import SkillSet
 
 SOON_S = 0.1
 """The first segment of a plan for which a robot waits is due after this time, seconds."""
-_WORD = re.compile(r"[^\W_]+")
-
-
-_LINKS = frozenset(
-    ["a", "an", "the", "of", "it", "each", "one", "and", "then", "to", "on", "in", "at"]
-)
-
-
-def grounded(step: str, task: str, skills: Iterable[Skill] = (), least: float = 0.5) -> bool:
-    """Return whether a task speaks of a step.
-
-    At least a share of the step's words stands in the task. Or the task and the step name the same
-    skill, each in words of its own, and all other words of the step stand in the task or are words
-    such as "the". The edge plans no other step, whatever a cloud writes.
-
-    Args:
-        step: of a sketch.
-        task: of the client.
-        skills: of the robot. The words of a skill are its description, without the names of its
-            arguments, and each entry of `also`.
-        least: share of the words, from 0 to 1.
-    """
-    known, words = set(_words(task)), _words(step)
-    if words and sum(word in known for word in words) >= least * len(words):
-        return True
-    named: set[str] = set()
-    for skill in skills:
-        phrases = _phrases(skill)
-        if any(phrase <= known for phrase in phrases):
-            named.update(*(phrase for phrase in phrases if phrase <= set(words)))
-    return bool(named) and set(words) <= named | known | _LINKS
-
-
-def _words(text: str) -> list[str]:
-    return [word.casefold() for word in _WORD.findall(text)]
-
-
-def _phrases(skill: Skill) -> list[set[str]]:
-    """Return the words of each way to name a skill."""
-    left_out = _LINKS.union(*(_words(one.name) for one in skill.arguments))
-    phrases = (set(_words(text)) - left_out for text in (skill.description, *skill.also))
-    return [phrase for phrase in phrases if phrase]
+SAMPLED = 0.7
+"""Least temperature of candidates after the first: at 0 all would be the same."""
 
 
 def guided_task(task: str, steps: Sequence[str]) -> str:
@@ -103,6 +64,12 @@ class _EdgePlan:
         """Whether the robot does not have all of its segments."""
         return self.passed < len(self.segments)
 
+    @property
+    def stands(self) -> bool:
+        """Whether nothing follows before the robot reports a value."""
+        blocked = bool(self.segments) and self.segments[-1].blocking
+        return self.complete or self.over or blocked
+
     def take(self, segment: Segment) -> bool:
         """Take a segment; return whether the robot has it, since the last one may come twice."""
         if segment.epoch > self.epoch:
@@ -127,8 +94,9 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         request: of the client.
         outlets: take what is to be done.
         settings: of the help.
-        skills: what the robot can do, by name.
+        skill_set: what the robot can do.
         now: seconds on the clock of all calls.
+        make_world: makes the worlds of a dry run; None: the edge makes one plan of the steps.
     """
 
     def __init__(
@@ -136,17 +104,21 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         request: PlanRequest,
         outlets: Outlets,
         settings: HelpSettings,
-        skills: Mapping[str, Skill],
+        skill_set: SkillSet,
         now: float,
+        make_world: MakeWorld | None = None,
     ) -> None:
+        skills = skill_set.skills
         said = "\n".join(f"{name}: {one.description}" for name, one in skills.items())
         super().__init__(request, outlets, settings, plan_sketch(request.task, said), now)
-        self._skills = skills.values()
+        self._skill_set = skill_set
+        self._make_world = make_world
         self._record = PlanGeneration(
             self.key, request, now, 0, 0, epoch=request.epoch, tally=PlanTally(task=request.task)
         )
         self._opening = _EdgePlan(self.key, epoch=request.epoch)
         self._guided: _EdgePlan | None = None
+        self._candidates: list[_EdgePlan] = []  # with the steps, until a dry run has decided
         self._leads = False  # whether the plan with the steps has taken over from the opening
         self._origins: list[tuple[_EdgePlan, Segment]] = []  # of the segments of this epoch
         self._reports: dict[int, list[ExecutionReport]] = {}  # about these segments
@@ -180,7 +152,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         """Return when `tick` is needed at the latest."""
         if self.result is not None:
             return math.inf
-        again_s = self._again_s if self._guided is None and self._has_steps else math.inf
+        again_s = self._again_s if not self._with_steps and self._has_steps else math.inf
         if self._leads or not self._opening.waits:
             return again_s
         return min(again_s, self._record.due_s - self._settings.plan_lead_s)
@@ -197,6 +169,10 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         if self.result is not None or plan is None:
             return
         self._refused_s = math.inf
+        if plan in self._candidates:
+            plan.take(what)
+            self._decide(now)
+            return
         if plan is self._guided and not self._leads:
             self._take_over()
             if not self._leads:
@@ -219,7 +195,11 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         if plan is None or self.result is not None:
             return
         plan.over = True
-        if result.error_code is ErrorCode.NONE:
+        if plan in self._candidates and result.error_code not in ENDS:
+            if result.error_code is not ErrorCode.NONE:
+                self._leave_out_candidate(plan, result.error_msg)
+            self._decide(now)
+        elif result.error_code is ErrorCode.NONE:
             self._pass_on(now)
         elif plan is self._guided and not self._leads and result.error_code not in ENDS:
             self._leave_out(result.error_msg)
@@ -230,8 +210,15 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
 
     def refused(self, request_id: str, error: Rejected, now: float) -> None:
         """Take the refusal of the new plan: it is asked for again, but not for ever."""
-        if self.result is None and self._tries_again(error, now):
+        plan = self._plan(request_id)
+        if self.result is not None or plan is None:
+            return
+        if plan in self._candidates and len(self._candidates) > 1:
+            self._candidates.remove(plan)
+            self._decide(now)
+        elif self._tries_again(error, now):
             self._guided = None
+            self._candidates.clear()
 
     def report(self, report: ExecutionReport, now: float) -> None:
         """Take a robot's report about a segment, and pass it on as one about the edge's."""
@@ -247,15 +234,16 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
 
     def cancel(self, code: ErrorCode, reason: str, now: float) -> None:
         """End what is open, and the plan."""
-        for plan in (self._opening, self._guided):
-            if plan is not None and not plan.over:
+        for plan in (self._opening, *self._with_steps):
+            if not plan.over:
                 self._outlets.end_part(plan.request_id)
         self._end(result_of(self._record, code, reason), self._leads, now)
 
     # The sketch.
 
     def _sketched(self, now: float) -> None:
-        if not all(grounded(part.text, self.request.task, self._skills) for part in self.parts):
+        task, skills = self.request.task, self._skill_set.skills.values()
+        if not all(grounded(part.text, task, skills) for part in self.parts):
             self.parts.clear()
             self._stop_asking("the cloud names a step of which the task does not speak", now)
             self._pass_on(now)
@@ -277,13 +265,28 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
             and not self._record.segments[-1].final
         )
 
+    @property
+    def _with_steps(self) -> list[_EdgePlan]:
+        """The plans with the steps: candidates, or the one that was taken."""
+        return [self._guided] if self._guided is not None else self._candidates
+
     def _ask_for_guided(self, now: float) -> None:
         """Give the task with its steps to the edge, beside the opening."""
-        request = self.request
-        task = guided_task(request.task, [part.text for part in self.parts])
+        task = guided_task(self.request.task, [part.text for part in self.parts])
         if len(task) > MAX_TASK_CHARACTERS:
             self._problem = "the task with the cloud's steps is too long"
             return
+        several = self._make_world is not None and self._outlets.has_room()
+        count = self._settings.plan_candidates if several else 1
+        plans = [self._ask_for_plan(task, number, now) for number in range(count)]
+        if count == 1:
+            self._guided = plans[0]
+        else:
+            self._candidates = plans
+
+    def _ask_for_plan(self, task: str, number: int, now: float) -> _EdgePlan:
+        """Ask the edge for a plan with the steps; each one after the first is sampled."""
+        request = self.request
         due_in_s = max(self._record.due_s - now, SOON_S)
         child = replace(
             request,
@@ -292,10 +295,34 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
             task=task,
             epoch=0,
             dispatcher="",
+            temperature=max(request.temperature, SAMPLED) if number else request.temperature,
+            seed=request.seed + number,
             time_utility=replace(request.time_utility, ert_s=due_in_s),
         )
-        self._guided = _EdgePlan(child.request_id)
         self._outlets.ask_edge(self.key, child)
+        return _EdgePlan(child.request_id)
+
+    def _decide(self, now: float) -> None:
+        """Take the best candidate once each has come as far as it can, and end the others."""
+        if not all(plan.stands for plan in self._candidates):
+            return
+        if self._candidates:
+            assert self._make_world is not None
+            texts = ["".join(one.text for one in plan.segments) for plan in self._candidates]
+            steps = [part.text for part in self.parts]
+            place = best_plan(texts, steps, self._skill_set, self._make_world)
+            self._guided = self._candidates.pop(place)
+            for plan in self._candidates:
+                if not plan.over:
+                    self._outlets.end_part(plan.request_id)
+            self._candidates.clear()
+            self._take_over()
+        self._pass_on(now)
+
+    def _leave_out_candidate(self, plan: _EdgePlan, why: str) -> None:
+        self._candidates.remove(plan)
+        if not self._candidates:
+            self._leave_out(why)
 
     def _take_over(self) -> None:
         """Let the plan with the steps lead, unless the robot has all of the opening."""
@@ -308,22 +335,25 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
 
     def _drop_guided(self, problem: str) -> None:
         """Do without the plan with the steps."""
-        if self._guided is not None:
-            if not self._guided.over:
-                self._outlets.end_part(self._guided.request_id)
+        if self._with_steps:
+            for plan in self._with_steps:
+                if not plan.over:
+                    self._outlets.end_part(plan.request_id)
             self._guided, self._problem = None, problem
+            self._candidates.clear()
 
     # Segments.
 
     def _plan(self, request_id: str) -> _EdgePlan | None:
         """Return the plan of a request, if it counts."""
-        if self._guided is not None and self._guided.request_id == request_id:
-            return self._guided
+        for plan in self._with_steps:
+            if plan.request_id == request_id:
+                return plan
         return self._opening if request_id == self.key and not self._leads else None
 
     def _pass_on(self, now: float) -> None:
         """Give the robot what it may have, in order; end what is through."""
-        if self._guided is None and self._has_steps and now >= self._again_s:
+        if not self._with_steps and self._has_steps and now >= self._again_s:
             self._ask_for_guided(now)
         plan = self._guided if self._leads and self._guided is not None else self._opening
         while plan.waits and (self._leads or self._needs_more(now)):
@@ -338,7 +368,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
 
     def _needs_more(self, now: float) -> bool:
         """Return whether the robot gets the next segment of the opening now."""
-        hopes = self._cloud_open or self._guided is not None
+        hopes = self._cloud_open or bool(self._with_steps)
         if not hopes or not self._origins:
             return True
         return now >= self._record.due_s - self._settings.plan_lead_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -33,6 +33,8 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.dispatch.conversations import DispatchedConversations
 from timely_llm.progressive.answer import HelpedAnswer
+from timely_llm.progressive.auto import AutoHelp
+from timely_llm.progressive.ensemble.dry_run import MakeWorld
 from timely_llm.progressive.plan import HelpedPlan
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.serving.failures import Failures, in_words
@@ -45,8 +47,7 @@ from timely_llm.serving.server.face import (
 from timely_llm.serving.server.inbox import settle
 from timely_llm.serving.server.results import check_asked
 from timely_llm.serving.sink import ServerSink
-from timely_llm.skills.skill import Skill
-from timely_llm.skills.skill_set import parse_skill_set
+from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class ProgressiveServer:
         clock: of all times.
         wake: asks for a `tick`, from any thread.
         most_conversations: conversations that are remembered.
+        make_world: makes the worlds of a dry run of plans; None: no dry run decides.
     """
 
     def __init__(
@@ -78,12 +80,14 @@ class ProgressiveServer:
         clock: Clock,
         wake: Callable[[], None],
         most_conversations: int = 64,
+        make_world: MakeWorld | None = None,
     ) -> None:
         self._cloud = cloud
         self._sink = sink
         self._settings = settings
         self._clock = clock
         self._wake = wake
+        self._make_world = make_world
         self._edge: RequestServer
         self._lock = threading.RLock()
         self._helped: dict[str, Helped] = {}
@@ -93,6 +97,7 @@ class ProgressiveServer:
         self._turns: dict[str, tuple[StreamRequest, StreamRequest]] = {}  # as asked, as sent
         self._alone: dict[str, str] = {}  # why a request that asked for help has none
         self._failed_s = float("-inf")
+        self._auto = AutoHelp(settings)
         self._failures = Failures(log, "a request with help failed")
 
     def attach(self, edge: RequestServer) -> None:
@@ -127,6 +132,8 @@ class ProgressiveServer:
             why = self._settings.refusal(request, now, self._failed_s, self._edge.serving)
             if isinstance(request, PlanRequest) and request.given_plan and why is None:
                 why = "a plan written by hand needs no help"
+            if why is None and request.mode is RequestMode.AUTO:
+                why = self._auto.refusal(request)
             if why is None:
                 self._begin(request, now)
             else:
@@ -151,7 +158,8 @@ class ProgressiveServer:
         if isinstance(request, StreamRequest):
             helped = HelpedAnswer(request, self, self._settings, now)
         elif isinstance(request, PlanRequest):
-            helped = HelpedPlan(request, self, self._settings, self._skills(request), now)
+            skill_set = self._skill_set(request)
+            helped = HelpedPlan(request, self, self._settings, skill_set, now, self._make_world)
         else:
             raise RequestError(f"a server cannot serve a {type(request).__name__}")
         self._helped[key], self._parents[key] = helped, key
@@ -163,13 +171,13 @@ class ProgressiveServer:
         self._cloud.ask(helped.question, now)
         self._wake()
 
-    def _skills(self, request: PlanRequest) -> Mapping[str, Skill]:
+    def _skill_set(self, request: PlanRequest) -> SkillSet:
         """Return what a robot can do.
 
         Raises:
             Rejected: its skill set is not registered.
         """
-        return _skills_of(self._edge.skill_sets.text(request.skill_set))
+        return _parsed(self._edge.skill_sets.text(request.skill_set))
 
     def report(self, report: ExecutionReport) -> None:
         """Take a robot's word about a segment."""
@@ -358,6 +366,10 @@ class ProgressiveServer:
 
         self._later(submit)
 
+    def has_room(self) -> bool:
+        """Return whether the edge has room for more than one expansion of a part."""
+        return self._edge.serving < self._settings.auto_requests
+
     def end_part(self, request_id: str) -> None:
         """End a request at the edge."""
         self._later(lambda: self._edge.cancel(request_id))
@@ -380,6 +392,7 @@ class ProgressiveServer:
     def finish(self, result: Result) -> None:
         """Pass on how a request ended."""
         helped = self._helped.pop(result.request_id)
+        self._auto.learn(result)
         if isinstance(helped, HelpedAnswer) and isinstance(result, StreamResult):
             self._conversations.ended(helped.request, helped.opening, "", result)
             self._later(lambda: self._edge.cancel(result.request_id))  # frees what its parts kept
@@ -430,6 +443,7 @@ class ProgressiveServer:
                     ended: Callable[[Any, float], None] = helped.piece_ended
                     self._safely(helped, partial(ended, result, self._clock.now()))
                 return
+            self._auto.learn(result)
             turn = self._turns.pop(key, None)
             if turn is not None and isinstance(result, StreamResult):
                 self._conversations.ended(*turn, _EDGE, result)
@@ -443,9 +457,9 @@ class ProgressiveServer:
 
 
 @lru_cache(maxsize=64)
-def _skills_of(skill_set: str) -> Mapping[str, Skill]:
-    """Return the skills of a skill set's text by name."""
-    return parse_skill_set(skill_set).skills
+def _parsed(skill_set: str) -> SkillSet:
+    """Return the skill set in a text."""
+    return parse_skill_set(skill_set)
 
 
 def _heard(helped: Helped, event: CloudEvent, now: float) -> None:

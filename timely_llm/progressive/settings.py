@@ -19,6 +19,9 @@ class HelpSettings:
         auto_tokens: with `AUTO`, least tokens that an answer may have to get help.
         auto_words: with `AUTO`, least words of a task for which a plan gets help.
         auto_requests: with `AUTO`, requests at the edge with which nothing new gets help.
+        token_price: with `AUTO`, worth that a token of the cloud costs; 0: none.
+        alone_worth: with `AUTO`, worth of a long answer or a plan of the edge alone, beside 1 with
+            help.
         opening_tokens: most tokens of the edge's own beginning once a sketch is there.
         part_tokens: most tokens of the expansion of one part.
         lead_s: a part is expanded beside the one before while the listener has words for less time
@@ -27,6 +30,8 @@ class HelpSettings:
             its next step is expanded, seconds.
         most_parallel: most texts of one answer, the opening included, that the edge writes at a
             time.
+        plan_candidates: most plans that the edge makes of a sketch's steps, while it has room; from
+            2 on a dry run decides between them.
         never_for: agents; nothing of their requests leaves the edge.
         pause_s: after a failure of the cloud, `AUTO` does without it for this time, seconds.
     """
@@ -37,11 +42,14 @@ class HelpSettings:
     auto_tokens: int = 200
     auto_words: int = 16
     auto_requests: int = 4
+    token_price: float = 0.0
+    alone_worth: float = 0.9
     opening_tokens: int = 48
     part_tokens: int = 128
     lead_s: float = 0.3
     plan_lead_s: float = 1.0
     most_parallel: int = 2
+    plan_candidates: int = 1
     never_for: Collection[str] = ()
     pause_s: float = 30.0
 

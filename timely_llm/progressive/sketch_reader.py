@@ -43,7 +43,8 @@ class SketchReader:
 
     A sketch is a list of one part a line, numbered or with bullets. Text that is no list is read
     sentence by sentence, until a list begins. A line "Length: 120 words" is the expected length of
-    the whole answer. Introductions that end with a colon are left out. How the text was cut into
+    the whole answer. Introductions that end with a colon, and lines without a letter or a digit,
+    are left out. How the text was cut into
     pieces changes nothing.
 
     A part is one line. It has no control characters and spells none of the common control tokens
@@ -120,7 +121,8 @@ class SketchReader:
             return
         self._list = self._list or item is not None
         introduces = text.endswith(":") or " " not in text
-        if not text or (item is None and (self._list or introduces)):
+        wordless = not any(map(str.isalnum, text))
+        if wordless or (item is None and (self._list or introduces)):
             return
         if len(self._parts) < self._most_parts:
             part = Part(len(self._parts), _clipped(text, self._most_characters))

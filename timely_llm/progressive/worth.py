@@ -60,9 +60,14 @@ def best_way(
 
 
 class KindLengths:
-    """Learns how long answers are, by the kind of their requests."""
+    """Learns how long answers are, by the kind of their requests.
 
-    def __init__(self) -> None:
+    Args:
+        first: tokens of an answer until one of any kind has come.
+    """
+
+    def __init__(self, first: float = FIRST_TOKENS) -> None:
+        self._first = first
         self._all: deque[float] = deque(maxlen=RECENT)
         self._of: dict[str, deque[float]] = {}
 
@@ -73,7 +78,7 @@ class KindLengths:
 
     def known(self, kind: str) -> list[float]:
         """Return the last lengths of a kind; those of all kinds until one of it has come."""
-        return list(self._of.get(kind) or self._all) or [FIRST_TOKENS]
+        return list(self._of.get(kind) or self._all) or [self._first]
 
     def mean(self, kind: str) -> float:
         """Return the mean of the last lengths of a kind, tokens."""

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from timely_llm.progressive.plan import grounded, guided_task
+from timely_llm.progressive.grounding import grounded
+from timely_llm.progressive.plan import guided_task
 from tools.tiny_planner import (
     arm_look_tasks,
     arm_tasks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ ODDS = (0.5, 0.3, 0.0, 0.2)
 def draw(sequences: list[SequenceState], odds: tuple[float, ...] = ODDS) -> list[int]:
     """Draw a token for each of the tracks."""
     logits = torch.tensor(odds).log().repeat(len(sequences), 1)
-    tokens, failures = Sampler(Grammars(None, frozenset(), 0)).choose(sequences, logits)
+    tokens, failures, _ = Sampler(Grammars(None, frozenset(), 0)).choose(sequences, logits)
     assert not failures
     return [tokens[sequence.key] for sequence in sequences]
 
@@ -129,6 +130,18 @@ def test_a_sequence_with_nan_logits_fails_alone() -> None:
     logits = torch.zeros(3, 4)
     logits[1, 2] = torch.nan
     sequences = [sequence(key, Decoding(1.0)) for key in "abc"]
-    tokens, failures = Sampler(Grammars(None, frozenset(), 0)).choose(sequences, logits)
+    tokens, failures, _ = Sampler(Grammars(None, frozenset(), 0)).choose(sequences, logits)
     assert set(tokens) == {"a", "c"}
     assert "nan" in failures["b"]
+
+
+def test_a_log_probability_is_that_of_the_model_at_any_temperature() -> None:
+    sequences = [
+        sequence(key, Decoding(t, seed=3, logprobs=key != "b"))
+        for key, t in (("a", 0.0), ("b", 0.0), ("c", 2.0))
+    ]
+    logits = torch.tensor(ODDS).log().repeat(3, 1)
+    tokens, _, logprobs = Sampler(Grammars(None, frozenset(), 0)).choose(sequences, logits)
+    assert logprobs.keys() == {"a", "c"}
+    for key, found in logprobs.items():
+        assert math.exp(found) == pytest.approx(ODDS[tokens[key]])

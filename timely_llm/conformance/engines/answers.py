@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf, isclose
 
 from hypothesis import strategies as st
 
 from timely_llm.conformance.cases import for_all
-from timely_llm.conformance.check import expect, expect_same
+from timely_llm.conformance.check import NotApplicable, expect, expect_same
 from timely_llm.conformance.engines.bench import ENGINE_CHECKS, EngineBench
 from timely_llm.conformance.engines.driver import ANSWER, FIXED, PROMPTS, TASKS, Flights
 from timely_llm.core.step import StepPlan
@@ -458,3 +459,30 @@ def all_take_turns(bench: EngineBench) -> None:
                 flights.step(dict.fromkeys(keys, 512))
         expect_same("the answers", {key: said[key][:ANSWER] for key in said}, answers)
         flights.collect_all()
+
+
+@check
+def log_probabilities(bench: EngineBench) -> None:
+    """Sequences that ask for it get a log-probability with each token, others none."""
+    answers = bench.answers
+    if not bench.gives_logprobs:
+        raise NotApplicable("the engine gives no log-probabilities")
+    alone: dict[str, list[float]] = {}
+    for keys in (*TASKS, "abcd"):
+        with bench.driver() as driver:
+            found: dict[str, list[float]] = {key: [] for key in keys}
+            for key in keys:
+                decoding = replace(bench.decodings[key], logprobs=key != "c")
+                driver.add(key, PROMPTS[key], decoding=decoding)
+            while any(len(driver.said[key]) < ANSWER for key in keys):
+                result = driver.step({key: max(driver.left[key], 1) for key in keys})
+                asking = result.tokens.keys() - {"c"}
+                expect_same("keys with log-probabilities", set(result.logprobs), asking)
+                for key, of in result.logprobs.items():
+                    expect_same(f"log-probabilities of {key}", len(of), len(result.tokens[key]))
+                    expect(all(-inf < one <= 0.0 for one in of), f"{key} has {of}")
+                    found[key] += of
+            for key in keys:
+                expect_same(f"the answer to {key}", driver.said[key][:ANSWER], answers[key])
+                both = zip(found[key], alone.setdefault(key, found[key]), strict=False)
+                expect(all(isclose(*two, abs_tol=0.01) for two in both), f"{key} has others alone")

@@ -9,6 +9,7 @@ from timely_llm.conformance.check import NotApplicable, Suite, expect, refused
 from timely_llm.conformance.engines.driver import (
     DECODINGS,
     GRAMMAR,
+    MOST_IDLE,
     PROMPTS,
     TASKS,
     Driver,
@@ -92,6 +93,17 @@ class EngineBench:
     def takes_grammars(self) -> bool:
         """Whether the engine takes a grammar."""
         return self.decodings["d"].grammar == GRAMMAR
+
+    @property
+    def gives_logprobs(self) -> bool:
+        """Whether the engine gives the log-probabilities of chosen tokens."""
+        driver = self.driver_of(self.engine)
+        driver.add("probe", "tc(30);", decoding=Decoding(logprobs=True))
+        try:
+            steps = (driver.step({"probe": 512}) for _ in range(MOST_IDLE))
+            return next((bool(one.logprobs) for one in steps if one.tokens), False)
+        finally:
+            driver.remove_all()
 
     @property
     def answers(self) -> dict[str, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,7 @@ from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.transformers.attention import PackedSequence, PackedStep
 from timely_llm.engines.transformers.kv_pool import KvPool, PrefixKv
 from timely_llm.engines.transformers.model import PackedModel, alike, check_model, choose_device
-from timely_llm.engines.transformers.sampling import Sampler
+from timely_llm.engines.transformers.sampling import ChosenTokens, Sampler
 
 _PREFIX = "\0prefix"  # no sequence has this key
 _NO_SLOTS = np.empty(0, dtype=np.int64)
@@ -156,10 +157,14 @@ class TransformersEngine:
         admitted = self._ledger.admit(plan)
         for sequence in admitted.evicted:
             self._free(sequence.key)
-        new_tokens, failures = self._compute(admitted.sequences)
-        admitted = admitted.without(failures)
+        chosen = self._compute(admitted.sequences)
+        admitted = admitted.without(chosen.failures)
         duration_s = time.perf_counter() - start_s
-        self._in_flight.add(self._ledger.commit(admitted, new_tokens, duration_s))
+        new_tokens = {key: (token_id,) for key, token_id in chosen.tokens.items()}
+        result = self._ledger.commit(admitted, new_tokens, duration_s)
+        if chosen.logprobs:
+            result = replace(result, logprobs={key: (of,) for key, of in chosen.logprobs.items()})
+        self._in_flight.add(result)
         return {}
 
     def collect(self) -> StepResult:
@@ -235,21 +240,19 @@ class TransformersEngine:
             for key in list(self._slots):
                 self._free(key)
 
-    def _compute(
-        self, parts: Sequence[AdmittedSequence]
-    ) -> tuple[dict[str, tuple[int]], dict[str, str]]:
-        """Compute parts; return new tokens and failures, by key. A failed part keeps no KV."""
+    def _compute(self, parts: Sequence[AdmittedSequence]) -> ChosenTokens:
+        """Compute parts and choose their next tokens. A failed part keeps no KV."""
         if not parts:
-            return {}, {}
+            return ChosenTokens({}, {}, {})
         logits = self._forward(parts)
         finished = [part.sequence for part in parts if part.finishes]
         try:
-            tokens, failures = self._sampler.choose(finished, logits[: len(finished)])
+            chosen = self._sampler.choose(finished, logits[: len(finished)])
         except Exception:
             self._take_back(parts)
             raise
-        self._take_back([part for part in parts if part.sequence.key in failures])
-        return {key: (token_id,) for key, token_id in tokens.items()}, failures
+        self._take_back([part for part in parts if part.sequence.key in chosen.failures])
+        return chosen
 
     def _forward(self, parts: Sequence[AdmittedSequence]) -> Tensor:
         """Compute parts; return the logits of parts that finish, of one token if none does."""

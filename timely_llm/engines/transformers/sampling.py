@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +29,20 @@ class SamplingParameters:
     def next_of(cls, sequence: SequenceState) -> SamplingParameters:
         """Return the parameters of a sequence's next token."""
         return cls(sequence.decoding.temperature, sequence.decoding.seed, len(sequence.token_ids))
+
+
+class ChosenTokens(NamedTuple):
+    """The next tokens of sequences.
+
+    Attributes:
+        tokens: by key.
+        failures: one sentence by each other key: why there is no token.
+        logprobs: as `StepResult.logprobs`, of one token a sequence.
+    """
+
+    tokens: dict[str, int]
+    failures: dict[str, str]
+    logprobs: dict[str, float]
 
 
 class Sampler:
@@ -78,17 +93,12 @@ class Sampler:
             self._matchers[key].replace(token_id, list(words))
 
     @torch.inference_mode()
-    def choose(
-        self, sequences: Sequence[SequenceState], logits: Tensor
-    ) -> tuple[dict[str, int], dict[str, str]]:
+    def choose(self, sequences: Sequence[SequenceState], logits: Tensor) -> ChosenTokens:
         """Choose a token for each sequence.
 
         Args:
             sequences: the sequences.
             logits: [sequences, vocabulary]; changed.
-
-        Returns:
-            The tokens by key, and for the other keys one sentence: why there is no token.
         """
         failures = self._apply_grammars(sequences, logits)
         best, token_ids = _most_likely(logits)
@@ -105,7 +115,14 @@ class Sampler:
             elif sequence.key not in failures:
                 self._take(sequence.key, token_id, failures)
                 tokens[sequence.key] = token_id
-        return {key: token for key, token in tokens.items() if key not in failures}, failures
+        tokens = {key: token for key, token in tokens.items() if key not in failures}
+        asking = [n for n, sequence in enumerate(sequences) if sequence.decoding.logprobs]
+        logprobs = {}
+        if asking:
+            found = log_probabilities(logits[asking], [token_ids[row] for row in asking])
+            made = ((sequences[row].key, of) for row, of in zip(asking, found, strict=True))
+            logprobs = {key: of for key, of in made if key in tokens}
+        return ChosenTokens(tokens, failures, logprobs)
 
     def _apply_grammars(self, sequences: Sequence[SequenceState], logits: Tensor) -> dict[str, str]:
         """Exclude forbidden tokens; return the sequences without a next token, and why."""
@@ -139,6 +156,18 @@ def _most_likely(logits: Tensor) -> tuple[Tensor, list[int]]:
         return logits.gather(-1, token_ids[:, None])[:, 0], token_ids.tolist()
     best, likely = logits.max(-1)
     return best, likely.tolist()
+
+
+def log_probabilities(logits: Tensor, token_ids: Sequence[int]) -> list[float]:
+    """Return the natural logarithm of the probability of a token in each row.
+
+    Args:
+        logits: [rows, vocabulary].
+        token_ids: a token of each row.
+    """
+    chosen = torch.tensor(token_ids, device=logits.device)[:, None]
+    found: list[float] = logits.float().log_softmax(-1).gather(-1, chosen)[:, 0].tolist()
+    return found
 
 
 def sample(parameters: Sequence[SamplingParameters], logits: Tensor, best: Tensor) -> list[int]:

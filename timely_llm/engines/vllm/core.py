@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
@@ -181,6 +181,18 @@ class VllmStepDriver:
             of.clear()
 
 
+class NewTokens(NamedTuple):
+    """New tokens of a pass.
+
+    Attributes:
+        tokens: by key: accepted speculative tokens and one more.
+        logprobs: as `StepResult.logprobs`.
+    """
+
+    tokens: dict[str, list[int]]
+    logprobs: dict[str, list[float]]
+
+
 class VllmCore:
     """vLLM's requests by the key of their sequence; a sequence with KV has one.
 
@@ -270,6 +282,7 @@ class VllmCore:
         request = make_request(
             self._core, request_id, token_ids, self._max_model_len, matcher,
             temperature=0.0, extra_args=decoding_params(decoding),
+            logprobs=0 if decoding.logprobs else None,
         )  # fmt: skip
         held = self._held.get(key) or (self._held[prefix] if prefix else None)
         if known:
@@ -380,23 +393,20 @@ class VllmCore:
             for key in self._held.keys() & tokens.keys():
                 self._release(key)
 
-    def collect(self) -> dict[str, list[int]]:
-        """Wait for the oldest pass in flight.
-
-        Returns:
-            The new tokens by key: accepted speculative tokens and one more. Sequences that ended
-            meanwhile are left out.
-        """
-        new_tokens = {}
+    def collect(self) -> NewTokens:
+        """Wait for the oldest pass in flight; sequences that ended meanwhile are left out."""
+        made = NewTokens({}, {})
         for output in self._driver.collect():
             key = output.request_id.partition("-")[2]
             if self._ids.get(key) != output.request_id:
                 continue
             if output.new_token_ids:
-                new_tokens[key] = output.new_token_ids
+                made.tokens[key] = output.new_token_ids
+                if output.new_logprobs is not None:  # the chosen token is in the first column
+                    made.logprobs[key] = output.new_logprobs.logprobs[:, 0].tolist()
             if output.finish_reason is not None:  # the sequence has the most tokens allowed
                 del self._ids[key]
-        return new_tokens
+        return made
 
     def stage_times(self, submitted_s: float) -> StageTimes | None:
         """Return the times of the last collected pass in each stage; None: not measured.

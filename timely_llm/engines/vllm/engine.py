@@ -233,9 +233,10 @@ class VllmEngine:
         """Wait for the oldest step; see `Engine.collect`."""
         admitted, speculative, submitted_s, keys = self._in_flight.oldest
         new_tokens: dict[str, list[int]] = {}
+        logprobs: dict[str, list[float]] = {}
         try:
             if admitted.sequences:
-                new_tokens = self._core.collect()
+                new_tokens, logprobs = self._core.collect()
         except Exception:
             self._give_up()
             raise
@@ -250,7 +251,9 @@ class VllmEngine:
         duration_s = self._ended_s - begun_s
         stages = self._core.stage_times(submitted_s) if admitted.sequences else None
         result = self._ledger.commit(admitted, new_tokens, duration_s, speculative, loaded, loading)
-        return replace(result, stages=stages) if stages is not None else result
+        if stages is None and not logprobs:
+            return result
+        return replace(result, stages=stages, logprobs=logprobs)
 
     def take_back(self, key: str, tokens: int) -> SequenceProgress:
         """Remove the newest tokens of a sequence; see `Engine.take_back`."""

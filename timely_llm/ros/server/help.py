@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from timely_llm.cloud.settings import MOST_QUESTIONS, CloudSettings, open_cloud
 from timely_llm.core.clock import Clock
 from timely_llm.core.request import MAX_TOKENS
 from timely_llm.ros.parameters import NodeParameter
@@ -31,7 +30,7 @@ CLOUD = (
               "longest time between two words of a sketch, seconds", 0.1, 3600.0),
     NodeParameter("cloud_connect_s", 3.0,
               "longest time to open a connection, seconds", 0.1, 3600.0),
-    NodeParameter("cloud_max_questions", 64, "most open questions to the cloud", 1, MOST_QUESTIONS),
+    NodeParameter("cloud_max_questions", 64, "most open questions to the cloud", 1, 1024),
     NodeParameter("cloud_never_for", [""],
               "agents; nothing of their requests is sent to the cloud, whatever the mode"),
     NodeParameter("cloud_sketch_tokens", 256, "most tokens of a sketch", 16, MAX_TOKENS),
@@ -42,6 +41,16 @@ CLOUD = (
     NodeParameter("cloud_auto_requests", 4,
               "AUTO: nothing gets help while this many requests are served, parts of others"
               " included", 1, 100_000),
+    NodeParameter("cloud_token_price", 0.0,
+              "AUTO: worth that a token of the cloud costs, beside 1 of an answer or plan with"
+              " help; 0: help costs nothing", 0.0, 1.0),
+    NodeParameter("cloud_alone_worth", 0.9,
+              "AUTO: worth of a plan, or of an answer of at least cloud_auto_tokens tokens, that"
+              " the server makes alone", 0.0, 1.0),
+    NodeParameter("cloud_plan_candidates", 1,
+              "plans that the edge makes of the cloud's steps while it serves fewer requests than"
+              " cloud_auto_requests; from 2 on, a dry run in simulated worlds decides between them",
+              1, 8),
 )  # fmt: skip
 """Parameters that are read once, at the start: any node can set a parameter of any other."""
 
@@ -62,8 +71,10 @@ def make_help(
     """
     if not values.get("cloud_url"):
         return None
-    from timely_llm.progressive.server import ProgressiveServer  # most servers have no cloud
+    from timely_llm.cloud.settings import CloudSettings, open_cloud  # most servers have no cloud
+    from timely_llm.progressive.server import ProgressiveServer
     from timely_llm.progressive.settings import HelpSettings
+    from timely_llm.robots.world import World
 
     settings = CloudSettings(
         values["cloud_url"], values["cloud_model"], values["cloud_key_variable"],
@@ -76,7 +87,11 @@ def make_help(
         auto_tokens=values["cloud_auto_tokens"],
         auto_words=values["cloud_auto_words"],
         auto_requests=values["cloud_auto_requests"],
+        token_price=values["cloud_token_price"],
+        alone_worth=values["cloud_alone_worth"],
+        plan_candidates=values["cloud_plan_candidates"],
         never_for=frozenset(filter(None, values["cloud_never_for"])),
     )
     cloud = open_cloud(settings, wake, clock)
-    return ProgressiveServer(cloud, sink, helps, clock, wake, values["max_conversations"])
+    most = values["max_conversations"]
+    return ProgressiveServer(cloud, sink, helps, clock, wake, most, World)

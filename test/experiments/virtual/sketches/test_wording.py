@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 
 from timely_llm.experiments.virtual.sketches.wording import SPEAKERS, spoken, wording
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 
 def likeness(model: str, sketch: int, category: str = "stem") -> float:

@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import Any
+
+import numpy as np
 
 from timely_llm.core.options import read_options
 from timely_llm.core.text import quoted
@@ -19,13 +22,20 @@ from timely_llm.experiments.virtual.sketches.score import DEFINITIONS, SketchOpt
 from timely_llm.experiments.virtual.sketches.setup import NOTES
 from timely_llm.experiments.virtual.sketches.wording import SPEAKERS, spoken, wording
 from timely_llm.experiments.virtual.stage import Progress
-from timely_llm.progressive.confidence import Candidate, Weights, confidence, most_confident
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.progressive.ensemble.confidence import (
+    Candidate,
+    Weights,
+    confidence,
+    most_confident,
+)
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 KEYS = ("category", "policy")
 ALL, CONFIDENCE, ORACLE = "all", "confidence", "oracle"
 SKETCH_SHARE, RPM = 0.2, 30.0
 _DRAW = 7919
+LENGTH_SPREAD = 0.2
+"""Standard deviation of the logarithm of an expansion's length over the cloud's own answer."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,10 @@ class EnsembleOptions(SketchOptions):
         f"{CONFIDENCE}:probability=0:length=1",
         f"{CONFIDENCE}:probability=0:length=0",
         f"{CONFIDENCE}:probability=0.3:length=0.2",
+        f"{CONFIDENCE}:norm=near",
+        f"{CONFIDENCE}:norm=open",
+        f"{CONFIDENCE}:norm=logarithmic",
+        f"{CONFIDENCE}:probability=0:length=1:norm=near",
         ORACLE,
     )
 
@@ -71,13 +85,9 @@ def pick(policy: str) -> Pick:
     if name != CONFIDENCE:
         allowed = ", ".join((*SPEAKERS, CONFIDENCE, ORACLE))
         raise ExperimentError(f"unknown rule {quoted(name)}: choose one of {allowed}")
-    known = asdict(Weights())
-    weights = Weights(**{**known, **_numbers(name, known, options)})
+    known: dict[str, Any] = asdict(Weights())
+    weights = Weights(**{**known, **read_options(name, known, options)})
     return lambda asked, made, sketch, whole: most_confident(made, sketch, asked.tokens, weights)
-
-
-def _numbers(name: str, known: dict[str, float], options: list[str]) -> dict[str, float]:
-    return {option: float(one) for option, one in read_options(name, known, options).items()}
 
 
 def run(options: EnsembleOptions, progress: Progress) -> RunDocument:
@@ -114,6 +124,8 @@ def run(options: EnsembleOptions, progress: Progress) -> RunDocument:
             "A model's ability is its MMLU of Table I, and 0.1 more in the categories in which it"
             " is taken to be best: these are this package's, since Figure 8 has no numbers."
             " Llama's probabilities are lower throughout, as §IV-C says, by 0.35 in the logarithm.",
+            f"Lengths of expansions differ from the cloud's own answer by {100 * LENGTH_SPREAD:g} %"
+            " (standard deviation): one that is too long repeats words of its own.",
         ),
     )
 
@@ -126,8 +138,10 @@ def score(case: EnsembleCase) -> list[Row]:
         sketched = round(SKETCH_SHARE * asked.tokens)
         whole = wording(asked.seed, asked.tokens, sketched, asked.category)
         made = [
-            spoken(whole, speaker, asked.category, asked.seed + _DRAW * place)
-            for place, speaker in enumerate(SPEAKERS.values())
+            _as_long(spoken(whole, speaker, asked.category, seed), seed)
+            for seed, speaker in (
+                (asked.seed + _DRAW * place, one) for place, one in enumerate(SPEAKERS.values())
+            )
         ]
         for policy, rule in rules.items():
             shown = rule(asked, made, whole.sketch, whole.text)
@@ -147,6 +161,16 @@ def score(case: EnsembleCase) -> list[Row]:
             )
         )  # fmt: skip
     return rows
+
+
+def _as_long(one: Candidate, seed: int) -> Candidate:
+    """Return an expansion of another length: cut, or with words of its own repeated at its end."""
+    words, rng = one.text.split(), np.random.default_rng((seed, 4))
+    tokens = max(round(len(words) * rng.lognormal(0.0, LENGTH_SPREAD)), 1)
+    places = [*range(len(words)), *rng.integers(0, len(words), max(tokens - len(words), 0))]
+    kept = places[:tokens]
+    text = " ".join(words[place] for place in kept)
+    return Candidate(one.model, text, [one.logprobs[place] for place in kept])
 
 
 EXPERIMENT = Experiment(

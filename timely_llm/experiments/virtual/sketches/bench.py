@@ -23,6 +23,24 @@ _BYTES_A_TOKEN = len(_WORD)
 _PATIENCE_S = 1e6
 
 
+class OpeningWords(Protocol):
+    """The beginning of an answer that an edge says before a sketch is expanded."""
+
+    @property
+    def model(self) -> str:
+        """Model that says it."""
+        ...
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it has so far."""
+        ...
+
+    def follow(self, now: float) -> None:
+        """Record that words of the answer itself are there: it ends with its sentence."""
+        ...
+
+
 @dataclass(eq=False)
 class ShownAnswer:
     """What one person gets.
@@ -34,6 +52,7 @@ class ShownAnswer:
         cloud_tokens, edge_tokens: made for it.
         sketch_tokens: of its sketch; 0: none.
         model: that wrote what was shown; empty: the cloud's.
+        opening: the edge's own beginning, the part before the first; None: there is none.
     """
 
     question: BenchQuestion
@@ -44,10 +63,18 @@ class ShownAnswer:
     sketch_tokens: int = 0
     model: str = ""
     parts: Assembly = field(default_factory=Assembly)
+    opening: OpeningWords | None = None
+
+    @property
+    def first_part(self) -> int:
+        """Number of the first part of the answer itself."""
+        return 0 if self.opening is None else 1
 
     def show(self, part: int, now: float) -> None:
-        """Take a word of a part."""
+        """Take a word of a part; with the first one of the answer itself the opening may end."""
         self._shown(self.parts.push(part, _WORD), now)
+        if part and self.opening is not None:
+            self.opening.follow(now)
 
     def end(self, part: int, now: float) -> None:
         """End a part; the answer ends with the last one."""
@@ -69,6 +96,9 @@ class SiteCall:
         prompt_tokens: that the site has no KV of.
         word: called with each token's number, from 1 on, and its time.
         end: called with the time of the end.
+        made: tokens so far.
+        key: of it at its site.
+        over: it was given up.
     """
 
     tokens: int
@@ -76,6 +106,13 @@ class SiteCall:
     word: Callable[[int, float], None]
     end: Callable[[float], None]
     made: int = 0
+    key: str = ""
+    over: bool = False
+
+    @property
+    def through(self) -> bool:
+        """Whether no token of it follows."""
+        return self.over or self.made >= self.tokens
 
 
 class DecodingSite:
@@ -119,18 +156,27 @@ class DecodingSite:
 
     def call(self, one: SiteCall, now: float) -> None:
         """Ask something of it."""
-        key = f"{self.name}-{next(self._number)}"
+        one.key = key = f"{self.name}-{next(self._number)}"
         self.calls[key] = one
         text = "w" * (_BYTES_A_TOKEN * one.prompt_tokens)
         message = (ChatMessage("user", text),)
         self.cloud.ask(CloudQuestion(key, message, one.tokens, _PATIENCE_S), now)
         self.next_s = self.cloud.next_s()
 
+    def give_up(self, one: SiteCall) -> None:
+        """Make no more of a call; its end is not called."""
+        one.over = True
+        if self.calls.pop(one.key, None) is not None:
+            self.cloud.cancel(one.key)
+            self.next_s = self.cloud.next_s() if self.calls else math.inf
+
     def poll(self, now: float) -> int:
         """Let its calls take what arrived; return the number of ended calls."""
         ended = 0
         for event in self.cloud.poll(now):
-            one = self.calls[event.key]
+            one = self.calls.get(event.key)
+            if one is None:
+                continue  # given up after an event of this poll
             match event:
                 case CloudWords(at_s=at_s):
                     one.made += 1

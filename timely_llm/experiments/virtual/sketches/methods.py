@@ -61,16 +61,17 @@ class CloudOnly:
 
     def direct(self, answer: ShownAnswer, now: float, before: int = 0) -> None:
         """Let the cloud write the whole answer, after some tokens that are not shown."""
-        answer.parts.expect(1)
+        part = answer.first_part
+        answer.parts.expect(part + 1)
 
         def word(number: int, at_s: float) -> None:
             answer.cloud_tokens += 1
             if number > before:
-                answer.show(0, at_s)
+                answer.show(part, at_s)
 
         tokens = before + answer.question.tokens
         self.cloud.call(
-            SiteCall(tokens, PROMPT_TOKENS, word, lambda at_s: answer.end(0, at_s)), now
+            SiteCall(tokens, PROMPT_TOKENS, word, lambda at_s: answer.end(part, at_s)), now
         )
 
 
@@ -93,8 +94,9 @@ def edge_call(answer: ShownAnswer, part: int, tokens: int, prompt_tokens: int) -
 
 def whole_answer(answer: ShownAnswer) -> SiteCall:
     """Return the call with which an edge answers a question without a sketch."""
-    answer.parts.expect(1)
-    return edge_call(answer, 0, answer.question.tokens, PROMPT_TOKENS)
+    part = answer.first_part
+    answer.parts.expect(part + 1)
+    return edge_call(answer, part, answer.question.tokens, PROMPT_TOKENS)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, edge_call, whole_answer
+from timely_llm.experiments.virtual.sketches.opening import Opening
 from timely_llm.experiments.virtual.sketches.quality import expected_quality
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, SENTENCE_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
@@ -35,6 +36,8 @@ class OursRules:
         pipelined: a part is expanded as soon as it is sketched; else after the whole sketch.
         alone: edges may answer without a sketch.
         rows: most rows of an edge's step.
+        opening: an edge says the beginning at once, before the answer itself.
+        reserved: rows of an edge's step that only openings get.
     """
 
     horizon_s: float = 180.0
@@ -43,6 +46,8 @@ class OursRules:
     pipelined: bool = True
     alone: bool = False
     rows: int = EDGE_ROWS
+    opening: bool = True
+    reserved: int = 2
 
 
 class Ours(CloudOnly):
@@ -59,12 +64,27 @@ class Ours(CloudOnly):
         self.rules = rules
         self.models = devices.far.small
         self.edges = [
-            ModelEdge(f"edge{place}", bench, devices, rules.rows)
+            ModelEdge(
+                f"edge{place}", bench, devices, rules.rows,
+                reserved=rules.reserved if rules.opening else 0,
+            )
             for place in range(devices.edges if self.models else 0)
-        ]
+        ]  # fmt: skip
         self.sites += [site for edge in self.edges for site in edge.sites]
         self.lengths = KindLengths()
         self.rng = np.random.default_rng(0)
+
+    def begin(self, answer: ShownAnswer, now: float) -> None:
+        """Let an edge say the opening, and the answer itself wait for a row of the cloud."""
+        if self.edges and self.rules.opening:
+            answer.opening = Opening(answer, self.edges, now)
+        super().begin(answer, now)
+
+    def turn(self, now: float) -> None:
+        """Give parts to the free rows of edges, and questions to those of the cloud."""
+        for edge in self.edges:
+            edge.turn(now)
+        super().turn(now)
 
     def dispatch(self, answer: ShownAnswer, now: float) -> None:
         """Begin a question by the way that is worth most."""
@@ -115,7 +135,7 @@ class Ours(CloudOnly):
 
     @staticmethod
     def _load(edge: ModelEdge) -> int:
-        return edge.held * edge.site.max_rows + edge.site.requests
+        return edge.held * edge.rows + edge.requests
 
     def _way(self, name: str, quality: float, edge: ModelEdge, model: int, share: float) -> Way:
         """Return a way with an edge; the sketch and all expansions but the last ones overlap."""
@@ -128,7 +148,7 @@ class Ours(CloudOnly):
                 return expansion_s(site, PROMPT_TOKENS, [tokens])
             sketch_s = self.cloud.cloud.answer_s(share * tokens)
             last = SENTENCE_TOKENS / share
-            busy_s = others * tokens * step_s / site.max_rows
+            busy_s = others * tokens * step_s / edge.rows
             return max(sketch_s, busy_s) + expansion_s(site, PROMPT_TOKENS, [last])
 
         return Way(name, quality, seconds, lambda tokens: share * tokens)
@@ -153,12 +173,13 @@ class Ours(CloudOnly):
             nonlocal begun
             while begun < len(parts) and number >= ends[begun]:
                 prompt = edge.prompt_tokens(question.key, ends[begun])
-                edge.call(edge_call(answer, begun, parts[begun][1], prompt), at_s)
+                part = answer.first_part + begun
+                edge.call(edge_call(answer, part, parts[begun][1], prompt), at_s)
                 begun += 1
 
         def end(at_s: float) -> None:
             expand(tokens, at_s)
-            answer.parts.expect(len(parts))
+            answer.parts.expect(answer.first_part + len(parts))
             edge.held -= 1
             self.lengths.learn(question.category, question.tokens)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, group_call
@@ -15,7 +16,7 @@ from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
 from timely_llm.progressive.choice import MOST_QUEUED, SmallModel, choose_model
 from timely_llm.progressive.lengths import SketchLevels, SketchTimes
-from timely_llm.progressive.lists import JobLists
+from timely_llm.progressive.lists import JobLists, ratio_lists
 from timely_llm.progressive.merging import PartGroup, merged, merged_in_time
 from timely_llm.progressive.sketch import Part
 
@@ -31,6 +32,7 @@ class PiceRules:
         margin_tokens: tokens by which a sketch may be too long.
         most_queued: most sketches that wait for an edge; with more the cloud answers itself.
         batch: most sketches of a batch.
+        list_ratio: longest over shortest length of a list of Algorithm 1, above 1; inf: one list.
         length_tokens: tokens with which the cloud's model says how long its answer will be.
         loaded: f is that of the current load; else that of an idle cloud, as the paper measures it.
         merge: sentences are merged while Eq. 2 holds; else each has a row.
@@ -46,6 +48,7 @@ class PiceRules:
     margin_tokens: float = 10.0
     most_queued: int = MOST_QUEUED
     batch: int = 2
+    list_ratio: float = 2.0
     length_tokens: int = 10
     loaded: bool = True
     merge: bool = True
@@ -53,6 +56,10 @@ class PiceRules:
     static: bool = False
     rows: int = EDGE_ROWS
     larger: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.list_ratio > 1.0:
+            raise ConfigurationError(f"list_ratio must be above 1, not {self.list_ratio:g}")
 
 
 class SketchJob(NamedTuple):
@@ -98,7 +105,7 @@ class Pice(CloudOnly):
             for place in range(devices.edges if self.models else 0)
         ]
         self.sites += [site for edge in self.edges for site in edge.sites]
-        self.jobs: JobLists[SketchJob] = JobLists()
+        self.jobs: JobLists[SketchJob] = JobLists(ratio_lists(rules.list_ratio))
         self.queued: list[SketchJob] = []
         self.sketching = 0
         self.rng = np.random.default_rng(0)

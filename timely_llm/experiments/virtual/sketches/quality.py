@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from timely_llm.experiments.virtual.sketches.questions import LENGTHS, BenchQuestion
 from timely_llm.experiments.virtual.sketches.wording import HARD, SPEAKERS, spoken, wording
-from timely_llm.progressive.rouge import rouge_1
+from timely_llm.progressive.ensemble.rouge import rouge_1
 
 _SAMPLES = 6
 
 
+class SaidOpening(NamedTuple):
+    """What an edge said before an answer.
+
+    Attributes:
+        model: that said it.
+        tokens: of it.
+    """
+
+    model: str
+    tokens: int
+
+
 @lru_cache(maxsize=100_000)
-def likeness(seed: int, tokens: int, sketch_tokens: int, category: str, model: str) -> float:
+def likeness(
+    seed: int, tokens: int, sketch_tokens: int, category: str, model: str,
+    opening: SaidOpening | None = None,
+) -> float:  # fmt: skip
     """Return the Rouge-1 F1 of a small model's answer and the cloud's direct one.
 
     Args:
@@ -21,11 +37,18 @@ def likeness(seed: int, tokens: int, sketch_tokens: int, category: str, model: s
         sketch_tokens: of the sketch that the model expands; 0: it answers alone.
         category: of the question.
         model: name; empty: the cloud's: an answer is like itself.
+        opening: words of a small model before the answer, written without a sketch; None: there
+            are none.
     """
-    if not model:
+    if not (model or opening):
         return 1.0
     made = wording(seed, tokens, sketch_tokens, category)
-    return rouge_1(spoken(made, SPEAKERS[model], category, seed).text, made.text).f1
+    text = spoken(made, SPEAKERS[model], category, seed).text if model else made.text
+    if opening is not None:
+        alone = wording(seed, tokens, 0, category)
+        said = spoken(alone, SPEAKERS[opening.model], category, seed).text.split()
+        text = " ".join([*said[: opening.tokens], text])
+    return rouge_1(text, made.text).f1
 
 
 def edge_quality(question: BenchQuestion, model: str) -> float:

@@ -13,7 +13,7 @@ from timely_llm.experiments.contract import SeedOptions
 from timely_llm.experiments.results.document import Value
 from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer
-from timely_llm.experiments.virtual.sketches.quality import likeness
+from timely_llm.experiments.virtual.sketches.quality import SaidOpening, likeness
 from timely_llm.experiments.virtual.sketches.questions import questions
 from timely_llm.experiments.virtual.sketches.registry import method
 from timely_llm.experiments.virtual.sketches.testbed import (
@@ -124,8 +124,11 @@ def measures(answers: Sequence[ShownAnswer]) -> Row:
 
 def rouge_of(answer: ShownAnswer) -> float:
     """Return the likeness of an answer and the cloud's own."""
-    asked = answer.question
-    return likeness(asked.seed, asked.tokens, answer.sketch_tokens, asked.category, answer.model)
+    asked, said = answer.question, answer.opening
+    opening = SaidOpening(said.model, said.tokens) if said else None
+    return likeness(
+        asked.seed, asked.tokens, answer.sketch_tokens, asked.category, answer.model, opening
+    )
 
 
 def stalled_s(answer: ShownAnswer) -> float:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from timely_llm.progressive.confidence import Candidate
+from timely_llm.progressive.ensemble.confidence import Candidate
 
 KEY_SHARE = 0.4
 """Share of key words in an answer: as long as the mean sketch of Figure 3."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
-from timely_llm.progressive.rouge import Rouge, rouge_1
+from timely_llm.progressive.ensemble.rouge import Rouge, rouge_1
 
 
 def test_a_word_counts_as_often_as_it_occurs() -> None:
