@@ -143,7 +143,7 @@ def parse(text: str) -> PolicySpec:
     if not _LEAST_RATIO <= step_times <= 1.0 / _LEAST_RATIO:
         limits = f"{_LEAST_RATIO:g} to {1.0 / _LEAST_RATIO:g}"
         raise ExperimentError(f"{name}:{STEP_TIMES} must be {limits}, not {step_times:g}")
-    micro_batches = Mode(conditions.get(MICRO_BATCHES, Mode.OFF))
+    micro_batches = Mode(str(conditions.get(MICRO_BATCHES, Mode.OFF)))
     spec = PolicySpec(
         text, name, values, frozenset([*words, *conditions]), micro_batches, step_times
     )

@@ -106,6 +106,27 @@ PAGES = (
         (Ranking("row-cost", PLANS_FRONT),),
     ),
     Page(
+        "urgent",
+        "Urgent plans at once",
+        (Command("urgent", "urgent", minutes=0.5),),
+        Picture(
+            "urgent",
+            ("utility", "plan_attainment"),
+            "Mean utility of urgent plans, and the share with a first action in time, over their"
+            " number",
+            where={"policy": ("stream", "prio:rows=8", "slice", "timely", UNBOUNDED, "deadline")},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "urgent",
+                ("utility", "utility_unclamped", "plan_attainment", "response_s",
+                 "longest_response_s", "waiting_s"),
+            ),
+        ),
+        (Ranking("urgent", {"utility": 1, "plan_attainment": 1, "waiting_s": -1}),),
+    ),
+    Page(
         "arms",
         "Robot arms with long plans",
         (Command("arms", "timelyllm-arm", minutes=4),),
