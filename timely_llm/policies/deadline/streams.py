@@ -18,16 +18,14 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
+from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.lengths import ENOUGH, AnswerLengths, DecayingMean, to_go
-
-if TYPE_CHECKING:
-    from timely_llm.policies.deadline.policy import Moment
 
 BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
