@@ -305,6 +305,19 @@ def machines(now: float, count: int = 4) -> list[StreamGeneration]:
     return made
 
 
+@pytest.mark.parametrize(("step_time", "begins"), [(SLOW, False), (FAST, True)])
+def test_a_new_answer_leaves_free_what_answers_with_deadlines_usually_take(
+    step_time: StepTime, begins: bool
+) -> None:
+    policy = Deadline()
+    for tenth in range(100):
+        policy.plan(0.1 * tenth, machines(0.1 * tenth), step_time, ROOMY)
+    asks = stream("s", 10.0)
+    asks.max_tokens = 100
+    policy.plan(10.0, [asks], step_time, ROOMY)
+    assert bool(policy.streams.states["s"].rate) is begins, "rows that cost nothing are shared"
+
+
 def test_a_plan_that_is_worth_less_than_promised_streams_waits_for_them() -> None:
     plan = running("p", arrival_s=9.0)
     assert "p" not in Deadline().plan(10.0, [plan, *machines(10.0)], SLOW, ROOMY).keys
