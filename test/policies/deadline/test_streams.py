@@ -236,16 +236,52 @@ def test_where_rows_cost_nothing_late_streams_go_on_at_once() -> None:
     assert Deadline().plan(10.0, [*late, *crowd], FAST, ROOMY).keys >= {"w0", "w1", "w2"}
 
 
-def test_the_room_that_urgent_plans_need_is_no_obstacle_where_rows_cost_nothing() -> None:
-    policy = Deadline()
+def promised(
+    people: float, busy: int, plans: int, asked: int, step_time: StepTime
+) -> tuple[set[str], set[str]]:
+    """Return the new answers with a promise, beside plans and without any, after a busy time.
+
+    Args:
+        people: the option.
+        busy: urgent plans in each of a hundred steps of ten seconds before.
+        plans: those that are there when the answers are asked for.
+        asked: number of the new answers.
+        step_time: of the engine.
+    """
+    policy = Deadline(people=people)
     talker = talking("t", tokens=20, first_s=-1.9)
     talker.max_tokens = 100
-    for turn in range(100):
-        urgent = [running(f"u{i}", arrival_s=0.1 * turn - 0.4, utility=URGENT) for i in range(25)]
-        policy.plan(0.1 * turn, [talker, *urgent], FAST, ROOMY)
-    asks = stream("s", 10.0)
-    asks.max_tokens = 100
-    assert "s" in policy.plan(10.0, [talker, asks], FAST, ROOMY).keys
+    for tenth in range(100):
+        before = [
+            running(f"b{i}", arrival_s=0.1 * tenth - 0.4, utility=URGENT) for i in range(busy)
+        ]
+        policy.plan(0.1 * tenth, [talker, *before], step_time, ROOMY)
+    urgent = [running(f"u{i}", arrival_s=9.9, utility=URGENT) for i in range(plans)]
+    new = [stream(f"s{i}", 10.0) for i in range(asked)]
+    for made in new:
+        made.max_tokens = 100
+    found = []
+    for beside in (urgent, []):
+        policy.plan(10.0, [talker, *beside, *new], step_time, ROOMY)
+        states = policy.streams.states
+        found.append({made.key for made in new if states[made.key].rate})
+    return found[0], found[1]
+
+
+few = st.integers(0, 4)
+
+
+@given(st.integers(0, 12), few, st.integers(1, 4), st.sampled_from([FAST, SLOW, DEAR]))
+@examples(20)
+def test_the_more_people_are_worth_the_more_answers_are_promised_their_rate(
+    busy: int, plans: int, asked: int, step_time: StepTime
+) -> None:
+    of_price = [promised(p, busy, plans, asked, step_time) for p in (0.5, 1.0, 2.0, 1e6)]
+    counts = [len(beside) for beside, _ in of_price]
+    assert counts == sorted(counts)
+    beside, alone = of_price[-1]
+    assert beside == alone, "people who are worth more than any plan do not notice the plans"
+    assert len(alone) == asked, "plans that came before keep no answer waiting"
 
 
 def test_a_bound_says_nothing_of_how_short_an_answer_is() -> None:
@@ -267,6 +303,19 @@ def machines(now: float, count: int = 4) -> list[StreamGeneration]:
     for one in made:
         one.max_tokens = 18
     return made
+
+
+@pytest.mark.parametrize(("step_time", "begins"), [(SLOW, False), (FAST, True)])
+def test_a_new_answer_leaves_free_what_answers_with_deadlines_usually_take(
+    step_time: StepTime, begins: bool
+) -> None:
+    policy = Deadline()
+    for tenth in range(100):
+        policy.plan(0.1 * tenth, machines(0.1 * tenth), step_time, ROOMY)
+    asks = stream("s", 10.0)
+    asks.max_tokens = 100
+    policy.plan(10.0, [asks], step_time, ROOMY)
+    assert bool(policy.streams.states["s"].rate) is begins, "rows that cost nothing are shared"
 
 
 def test_a_plan_that_is_worth_less_than_promised_streams_waits_for_them() -> None:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
+from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.lengths import (
@@ -32,9 +33,6 @@ from timely_llm.policies.lengths import (
     task_type,
     to_go,
 )
-
-if TYPE_CHECKING:
-    from timely_llm.policies.deadline.policy import Moment
 
 BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
@@ -49,7 +47,7 @@ _UTIL = 0.95  # largest share of the engine's time that may be promised
 _SPARE = 0.2  # largest share with which a late answer begins
 _ROOM = 0.02  # a row that takes less than this share counts as free
 _KEEP = 1.5  # worth of an answer that has begun, relative to a new one
-_WINDOW_S = 20.0  # averaging window of the urgent load
+_WINDOW_S = 20.0  # averaging window of the load of answers with deadlines
 _ALONE_S = 0.15  # longest step of streams without any promise
 _START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
 _CATCH_UP_S = 1.0  # time in which a lag is made up
@@ -276,7 +274,6 @@ class Streams:
         self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._promised: list[StreamState] = []  # the most urgent first
         self._urgent = DecayingMean(_WINDOW_S)
-        self._plans = DecayingMean(_WINDOW_S)
 
     def promise(
         self, moment: Moment, streams: Sequence[StreamGeneration], line: Sequence[Deliverable]
@@ -300,8 +297,7 @@ class Streams:
         row_s = two_s - one_s
         states = self._look(now, streams, share)
         shortest_s = one_s * (1.0 + AHEAD)
-        needs = {one: 1.0 / max(one.own_step_s(now), shortest_s) for one in line}
-        kept_free = self._kept_free(now, states, needs, share)
+        kept_free = self._kept_free(now, states, share)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
             *[(state.density, state) for state in states if state.begun or not state.late],
@@ -311,13 +307,14 @@ class Streams:
         for _, one in offers:
             if isinstance(one, Deliverable):
                 # Plans that are worth more than all streams take what they need.
-                if not share.offer(needs[one], most if promised else math.inf):
+                need = 1.0 / max(one.own_step_s(now), shortest_s)
+                if not share.offer(need, most if promised else math.inf):
                     if one.idle_s(now) < PATIENCE_S:
                         held.add(one)
                 elif share.used > most - _ROOM:
                     most = share.used + _ROOM
                 continue
-            # Urgent work would share its steps with a row that is cheap.
+            # An answer with a deadline shares its steps with a row that is cheap.
             waits = not (one.real_time or one.begun) and one.need * row_s > _ROOM
             if not one.late and share.offer(one.need, most - kept_free if waits else most):
                 one.promise(one.need)
@@ -329,28 +326,11 @@ class Streams:
         self._promised = sorted([one for one in states if one.rate], key=attrgetter("urgency"))
         return held
 
-    def _kept_free(
-        self,
-        now: float,
-        states: Sequence[StreamState],
-        plans: Mapping[Deliverable, float],
-        share: EngineShare,
-    ) -> float:
-        """Return the share of the engine that new answers leave to usual urgent work.
-
-        Args:
-            now: the time, seconds.
-            states: all streams.
-            plans: needs of plans, tokens a second.
-            share: returns what rates take.
-        """
-        real_time = [state.need for state in states if state.real_time and not state.late]
-        streams = share.of(real_time)
-        first = share.of(need for one, need in plans.items() if one.generation.first)
-        self._urgent.saw(streams, now)
-        self._plans.saw(first, now)
-        usual = self._urgent.mean + self._urgent.deviation + self._plans.mean
-        return max(usual - streams - first, 0.0)
+    def _kept_free(self, now: float, states: Sequence[StreamState], share: EngineShare) -> float:
+        """Return the share of the engine that new answers leave to usual answers with deadlines."""
+        present = share.of(state.need for state in states if state.real_time and not state.late)
+        self._urgent.saw(present, now)
+        return max(self._urgent.mean + self._urgent.deviation - present, 0.0)
 
     @staticmethod
     def _begin_late(
