@@ -16,7 +16,7 @@ CLOUD = ("timely_llm.cloud", "timely_llm.progressive", "httpx2")
 def of_network(event: str, arguments: tuple[Any, ...]) -> bool:
     """Return whether an event is about a socket, and not about one of this machine's files."""
     if event == "socket.__new__":
-        return arguments[1] != socket.AF_UNIX
+        return bool(arguments[1] != socket.AF_UNIX)
     if event in ("socket.bind", "socket.connect"):
         return not isinstance(arguments[1], str | bytes)
     return event.startswith("socket.")

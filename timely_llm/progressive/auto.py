@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from timely_llm.core.request import ErrorCode, PlanRequest, PlanResult, Request, Result
+from timely_llm.core.request import (
+    ErrorCode,
+    PlanRequest,
+    PlanResult,
+    Request,
+    Result,
+    StreamResult,
+)
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.progressive.worth import KindLengths, Way, best_way
 
@@ -27,6 +34,8 @@ class AutoHelp:
 
     def learn(self, result: Result) -> None:
         """Take how a request ended; one that failed says nothing."""
+        if not isinstance(result, PlanResult | StreamResult):
+            return
         if result.error_code is ErrorCode.NONE:
             kind = _PLAN if isinstance(result, PlanResult) else _ANSWER
             self._made.learn(kind, result.generated_tokens)

@@ -10,6 +10,11 @@ _COLUMNS = (
 )  # fmt: skip
 _SHORT = ("throughput", "latency_s", "first_words_s", "rouge_1", "cloud_tokens", "sketched")
 _LARGE = ("qwen2.5-72b", "llama3-70b", "qwen2.5-32b")
+_MORE = ",".join((
+    "sketches:opening=on", "pice:capable_share=0.1", "pice:capable_share=0.4",
+    "pice:list_ratio=1.2", "pice:list_ratio=4", "pice:list_ratio=inf",
+    "pice:batch=8:list_ratio=1.2", "pice:batch=8:list_ratio=4", "pice:batch=8:list_ratio=inf",
+))  # fmt: skip
 _DRAWN = ("cloud-only", "speculative", "pice", "pice:merge=off", "sketches")
 
 PAGES = (
@@ -106,14 +111,25 @@ PAGES = (
     Page(
         "pice_load",
         "Questions to a cloud and edges come faster",
-        (Command("pice-load", "pice-load", seeds=3, minutes=2),),
+        (
+            Command("pice-load", "pice-load", seeds=3, minutes=2),
+            Command(
+                "pice-load-opening", "pice-load --policies sketches:opening=on", seeds=3,
+                minutes=0.4,
+            ),
+        ),
         Picture(
             "pice-load",
             ("throughput", "latency_s", "first_words_s"),
             "Throughput, latency and the time to the first words over questions a minute",
             where={"policy": ("cloud-only", "routing", "pice", "pice:merge=off", "sketches")},
         ),
-        (PageTable("pice-load", (*_SHORT, "stalled_s")),),
+        (
+            PageTable("pice-load", (*_SHORT, "stalled_s"), "By method"),
+            PageTable(
+                "pice-load-opening", (*_SHORT, "stalled_s"), "`sketches`, with the edge's opening"
+            ),
+        ),
     ),
     Page(
         "pice_queue",
@@ -141,12 +157,26 @@ PAGES = (
     Page(
         "pice_options",
         "What depends on numbers that the paper on sketches leaves open",
-        (Command("pice-options", "pice-options", seeds=3, minutes=1),),
+        (
+            Command("pice-options", "pice-options", seeds=3, minutes=1),
+            Command(
+                "pice-options-more", f"pice-options --policies {_MORE}", seeds=3, minutes=0.4
+            ),
+        ),
         Picture(
             "pice-options",
             ("latency_s",),
             "Latency of PICE and of this package's sketches, each with one option changed",
         ),
-        (PageTable("pice-options", ("throughput", "steady_throughput", *_SHORT[1:])),),
+        (
+            PageTable(
+                "pice-options", ("throughput", "steady_throughput", *_SHORT[1:]),
+                "Levels, batches, rows, and this package's rules",
+            ),
+            PageTable(
+                "pice-options-more", ("throughput", "steady_throughput", *_SHORT[1:]),
+                "Shares of capable models, boundaries of Algorithm 1, and an opening",
+            ),
+        ),
     ),
 )  # fmt: skip

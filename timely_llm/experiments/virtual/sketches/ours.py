@@ -36,7 +36,8 @@ class OursRules:
         pipelined: a part is expanded as soon as it is sketched; else after the whole sketch.
         alone: edges may answer without a sketch.
         rows: most rows of an edge's step.
-        opening: an edge says the beginning at once, before the answer itself.
+        opening: an edge says the beginning at once, before the answer itself, as a live server
+            does.
         reserved: rows of an edge's step that only openings get.
     """
 
@@ -46,7 +47,7 @@ class OursRules:
     pipelined: bool = True
     alone: bool = False
     rows: int = EDGE_ROWS
-    opening: bool = True
+    opening: bool = False
     reserved: int = 2
 
 
