@@ -28,8 +28,8 @@ GENERATED_FOR := timely_llm/msg/.ros-wheels
 SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test test-fast test-faults test-simulate test-long test-ros test-launch test-colcon test-vllm \
-	test-vllm-ray test-ray \
+.PHONY: demo test test-fast test-faults test-simulate test-fuzz test-long test-ros test-launch test-colcon \
+	test-vllm test-vllm-ray test-ray \
 	check-vllm test-lowest wheels footprint release-check audit sbom lint same no-base clean install switch
 
 demo: install
@@ -54,6 +54,12 @@ test-faults: install
 test-simulate: SEED ?= $(shell date +%s)
 test-simulate: install
 	timely-llm simulate --first-seed $(SEED) --minutes 3 --jobs 2
+
+# Random inputs for all readers of files, recordings, messages, HTTP and plans. N=1000000 tries more.
+test-fuzz: N ?= 100000
+test-fuzz: SEED ?= $(shell date +%s)
+test-fuzz: install
+	python -m tools.fuzz --inputs $(N) --first-seed $(SEED)
 
 # What depends on the distribution.
 test-ros: install

@@ -353,6 +353,32 @@ def test_a_new_relay_goes_on_with_the_requests_of_the_one_before() -> None:
         assert isinstance(result, PlanResult) and result.plan == LOOKS
 
 
+def test_a_new_relay_goes_on_with_the_newest_run_of_a_plan() -> None:
+    with servers("a", "b", script=lambda key, prompt: LOOKS) as made:
+        made.relay.submit(request("r", closed_loop=True))
+        made.until(lambda: len(made.clients.segments) >= 3)
+        old = made.at("r")
+        old.frozen = True
+        made.relay.lost(old.name, "it is silent")
+        made.until(lambda: made.relay.server_of("r") not in (None, old.name))
+        new = made.at("r")
+        made.new_relay()
+        old.frozen = False
+        made.relay.joined(old.name, old)
+        made.until(lambda: made.relay.server_of("r") == old.name)
+        made.relay.joined(new.name, new)
+        made.until(lambda: made.relay.server_of("r") == new.name)
+        made.until(lambda: not old.server.serves("r"))
+        assert new.server.serves("r")
+        made.until(lambda: made.clients.segments[-1].epoch == 1)
+        made.until(lambda: made.clients.segments[-1].final)
+        for segment in [one for one in made.clients.segments if one.epoch == 1]:
+            finish(made, segment)
+        result = made.result("r")
+        assert isinstance(result, PlanResult) and result.epoch == 1
+        assert result.plan == made.clients.text("r", 1)
+
+
 class Asked(LocalServer):
     """A server that answers late what it serves."""
 
@@ -374,11 +400,12 @@ def test_what_a_server_delivers_before_a_new_relay_knows_its_requests_is_not_los
         made.until(lambda: not one.server.serves("p"))
         assert len(made.clients.chunks) == before, "the relay does not know the request"
         one.late.pop()()
+        known = made.value(made.relay.segments("", "r"))  # its robot asks for them
         made.result("p")
         indices = [chunk.index for chunk in made.clients.chunks]
         assert indices == sorted(set(indices)), "no token is missing, none comes twice"
         made.until(lambda: any(segment.final for segment in made.clients.segments))
-        places = [segment.index for segment in made.clients.segments]
+        places = [segment.index for segment in (*known, *made.clients.segments)]
         assert sorted(set(places)) == list(range(max(places) + 1))
         finish(made, made.clients.segments[-1])
         made.result("r")

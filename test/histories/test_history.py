@@ -26,9 +26,20 @@ def test_histories_of_new_seeds_break_no_invariant() -> None:
         assert not outcome.broken, f"seed {seed}: {outcome.broken}: {outcome.detail}"
 
 
-@pytest.mark.parametrize("seed", [3, 5])  # a timeout was spent before the next look at it
-def test_a_seed_that_broke_an_invariant_breaks_none_any_more(seed: int) -> None:
-    assert not simulate(seed, draw(seed)).broken
+def test_a_plan_goes_on_where_a_dispatcher_that_died_had_moved_it() -> None:
+    hangs = InjectedFault(0, "engine hangs", 3.31, 10026, 0.603)
+    dies = InjectedFault(1, "dispatcher dies", 6.67, 0, 0.515)
+    outcome = simulate(9022, [hangs, dies])
+    assert not outcome.broken
+    assert outcome.fired == {"engine hangs": 1, "dispatcher dies": 1}
+
+
+@pytest.mark.parametrize("kind", ["dispatcher dies", "other release", "memory exhausted"])
+def test_a_history_goes_on_after_faults_of_one_kind(kind: str) -> None:
+    faults = [InjectedFault(n, kind, 3.0 + 5.0 * n, n, 0.1 + 0.2 * n) for n in range(4)]
+    outcome = simulate(0, faults)
+    assert not outcome.broken, outcome.detail
+    assert outcome.fired == {kind: 4}
 
 
 @pytest.mark.parametrize("kind", sorted(OF_JOURNALS))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from timely_llm.core.request import ExecutionReport, Request, Result
+from timely_llm.core.request import ExecutionReport, PlanRequest, Request, Result, StreamRequest
 from timely_llm.core.segment import Segment
 
 
@@ -25,6 +25,18 @@ class Found:
     segments: Sequence[Segment] = ()
     text: str = ""
     tokens: int = 0
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch of a plan; 0 for an answer."""
+        if self.segments:
+            return self.segments[-1].epoch
+        return self.request.epoch if isinstance(self.request, PlanRequest) else 0
+
+    @property
+    def first_token(self) -> int:
+        """Index of the first token of an answer; 0 for a plan."""
+        return self.request.first_token if isinstance(self.request, StreamRequest) else 0
 
 
 class Link(Protocol):

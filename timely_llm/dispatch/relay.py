@@ -474,17 +474,17 @@ class Relay(RelayQuestions):
         if server is None or server.life != life or not server.shown:
             return
         taken = []
-        deliveries, ended = self._unclaimed.end(name)
+        deliveries, over = self._unclaimed.end(name)
         for one in found:
-            request = one.request
-            if request.request_id in ended or self._front.serves(name, request.request_id):
+            key, old = one.request.request_id, self._front.delivered(one.request.request_id)
+            if key in over or self._front.serves(name, key):
                 continue  # it was sent, or has ended, while the answer was on its way
-            if request.request_id in self._gate:
-                self._front.has_wrongly(name, request.request_id, now)
+            if old is not None and not old.is_behind(one):
+                self._front.has_wrongly(name, key, now)
                 continue
-            self._gate.enter(request, must=True)
-            self._front.adopted(name, self._waiting(request, now), one, now)
-            taken.append(request.request_id)
+            self._gate.enter(one.request, must=True)
+            self._act(self._front.adopted(name, self._waiting(one.request, now), one, now))
+            taken.append(key)
         if taken:
             what = f"requests of an earlier dispatcher: {listed(taken, 4)}"
             self._say(f"server {name} goes on with {what}")

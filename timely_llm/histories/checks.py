@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from timely_llm.core.request import ErrorCode, PlanResult, Request, Result, StreamChunk
+from timely_llm.core.request import (
+    ErrorCode,
+    PlanRequest,
+    PlanResult,
+    Request,
+    Result,
+    StreamChunk,
+    StreamResult,
+)
 from timely_llm.core.segment import Segment
+from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
+from timely_llm.dispatch.front.delivered.plan import DeliveredPlan
 from timely_llm.dispatch.relay import Relay
 from timely_llm.histories.engine import FailingEngine
 from timely_llm.histories.turned_server import TurnedServer
@@ -20,6 +31,10 @@ CANCEL_S = 12.0
 
 CALM_CANCEL_S = 0.5
 """The same where nothing happens to servers and their network, seconds."""
+
+SILENT_S = 5.5
+"""The answer of a client that died ends at the latest after this time where nothing happens to
+servers, seconds: `client_timeout_s`, and the time of messages."""
 
 
 class BrokenError(BaseException):
@@ -47,16 +62,29 @@ def ensure(holds: bool, invariant: str, detail: str) -> None:
 
 @dataclass
 class Story:
-    """What the client of a request got."""
+    """What the client of a request got.
+
+    Attributes:
+        orphaned: its dispatcher died, and the next one does not know the request yet.
+        lost: its client has given it up since no dispatcher knew it.
+        heard: its client has shown since its beginning that it lives.
+        behind: a new dispatcher goes on with an old run of it, for now.
+        again: segments that a new dispatcher may deliver once more, by epoch and index.
+    """
 
     request: Request
     at_s: float
     texts: dict[tuple[int, int], str] = field(default_factory=dict)
     whole: set[int] = field(default_factory=set)
     epoch: int = 0
-    tokens: int = 0
+    tokens: list[str] = field(default_factory=list)
     canceled_s: float | None = None
     result: Result | None = None
+    orphaned: bool = False
+    lost: bool = False
+    heard: bool = False
+    behind: bool = False
+    again: set[tuple[int, int]] = field(default_factory=set)
 
 
 class Checks:
@@ -67,7 +95,10 @@ class Checks:
     """
 
     def __init__(self, calm: bool) -> None:
+        self._calm = calm
         self._cancel_s = CALM_CANCEL_S if calm else CANCEL_S
+        self._died_s: dict[str, float] = {}
+        self._unwanted: set[str] = set()  # served though their clients are gone
         self.stories: dict[str, Story] = {}
         self._executed: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
         self._failed: dict[str, int] = {}
@@ -75,8 +106,8 @@ class Checks:
 
     @property
     def open(self) -> list[Story]:
-        """The requests that have not ended."""
-        return [one for one in self.stories.values() if one.result is None]
+        """The requests that have neither ended nor been given up."""
+        return [one for one in self.stories.values() if one.result is None and not one.lost]
 
     # What clients get.
 
@@ -88,11 +119,16 @@ class Checks:
 
     def segment(self, segment: Segment) -> None:
         """Take a segment on its way to its robot."""
+        if segment.request_id in self._unwanted:
+            return
         story = self._story(segment.request_id, "a segment")
+        place = segment.epoch, segment.index
+        if place in story.again or (story.behind and segment.epoch < story.epoch):
+            story.again.discard(place)  # a new dispatcher delivers it again, or an old run
+            return
         what = f"segment {segment.epoch}/{segment.index} of {segment.request_id}"
         ensure(segment.epoch >= story.epoch, "epochs only grow", f"{what} follows {story.epoch}")
         story.epoch = segment.epoch
-        place = segment.epoch, segment.index
         if place in story.texts:
             again = segment.final and segment.epoch not in story.whole
             ensure(
@@ -109,24 +145,39 @@ class Checks:
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Take a token on its way to its listener."""
+        if chunk.request_id in self._unwanted:
+            return
         story = self._story(chunk.request_id, "a token")
         ensure(
-            chunk.index == story.tokens,
+            chunk.index == len(story.tokens),
             "tokens come once and in order",
-            f"token {chunk.index} of {chunk.request_id} follows {story.tokens} tokens",
+            f"token {chunk.index} of {chunk.request_id} follows {len(story.tokens)} tokens",
         )
-        story.tokens += 1
+        story.tokens.append(chunk.text)
 
     def ended(self, result: Result) -> None:
         """Take the result of a request."""
+        if result.request_id in self._unwanted:
+            self._unwanted.remove(result.request_id)
+            return
         story = self._story(result.request_id, "a result")
         story.result = result
+        if story.behind:
+            return
         if isinstance(result, PlanResult) and result.error_code is ErrorCode.NONE:
             last = [text for (epoch, _), text in story.texts.items() if epoch == result.epoch]
             ensure(
                 "".join(last) == result.plan,
                 "no segment is lost",
                 f"{result.request_id} ended with {result.plan!r}, delivered {last}",
+            )
+        if isinstance(result, StreamResult) and result.error_code is ErrorCode.NONE:
+            text = "".join(story.tokens)
+            ensure(
+                text == result.text,
+                "no token is lost",
+                f"{result.request_id} ended with {len(result.text)} characters, delivered were"
+                f" {len(text)}",
             )
 
     def executed(self, request_id: str, epoch: int, index: int) -> None:
@@ -147,6 +198,81 @@ class Checks:
     def failed(self, request_id: str, epoch: int) -> None:
         """Take a segment that a robot fails to execute."""
         self._failed[request_id] = epoch
+
+    # A dispatcher that dies, and clients that do.
+
+    def orphan(self) -> None:
+        """Take that the dispatcher died, and with it the cancels that it got."""
+        for story in self.open:
+            story.orphaned, story.canceled_s = True, None
+
+    def adopted(self, request: Request, delivered: DeliveredPlan | DeliveredAnswer) -> None:
+        """Take a request that a new dispatcher goes on with, and what it counts as delivered."""
+        story = self.stories[request.request_id]
+        story.orphaned = False
+        if story.lost or story.result is not None:
+            self._unwanted.add(request.request_id)  # its client is gone; no dispatcher knows that
+        elif isinstance(delivered, DeliveredAnswer):
+            self._adopted_answer(story, delivered)
+        else:
+            self._adopted_plan(story, delivered.waiting.plan, delivered.segments)
+
+    def _adopted_answer(self, story: Story, delivered: DeliveredAnswer) -> None:
+        first, known = delivered.waiting.stream.first_token, len(story.tokens)
+        ensure(
+            known <= first + delivered.count,
+            "a new dispatcher knows what was delivered",
+            f"{delivered.waiting.key} has {delivered.count} tokens from {first} on, delivered were"
+            f" {known}",
+        )
+        story.tokens[first:] = [delivered.text, *[""] * (delivered.count - 1)][: delivered.count]
+
+    def _adopted_plan(self, story: Story, plan: PlanRequest, segments: Sequence[Segment]) -> None:
+        epoch = segments[-1].epoch if segments else plan.epoch
+        key, texts = plan.request_id, {(one.epoch, one.index): one.text for one in segments}
+        story.behind = epoch < story.epoch  # the server with the newer epoch may answer yet
+        story.again = set(texts)
+        delivered = {place: text for place, text in story.texts.items() if place[0] == epoch}
+        ensure(
+            all(texts.get(place, "").startswith(text) for place, text in delivered.items()),
+            "a new dispatcher knows what was delivered",
+            f"{key} has {texts}, delivered were {delivered}",
+        )
+        story.epoch = max(epoch, story.epoch)
+        story.texts |= texts
+        story.whole |= {one.epoch for one in segments if one.final}
+
+    def fetched(self, result: Result) -> None:
+        """Take a result for which a client has asked a new dispatcher."""
+        story = self.stories.get(result.request_id)
+        if story is not None and story.result is None:
+            story.result, story.orphaned = result, False
+
+    def lost(self, request: Request, served_by: Sequence[str]) -> None:
+        """Take that a client gives a request up.
+
+        Args:
+            request: the request.
+            served_by: servers that serve it, and that the dispatcher has asked for requests.
+        """
+        ensure(
+            not served_by,
+            "a new dispatcher goes on with the requests of servers",
+            f"{request.request_id} is lost for its client, and served by {served_by}",
+        )
+        story = self.stories.get(request.request_id)
+        if story is not None:
+            story.lost = True
+            self._unwanted.add(request.request_id)
+
+    def alive(self, agent: str) -> None:
+        """Take a client's sign of life."""
+        for story in self.open:
+            story.heard |= story.request.agent == agent
+
+    def died(self, agent: str, now: float) -> None:
+        """Take the death of a client."""
+        self._died_s[agent] = now
 
     def _story(self, request_id: str, what: str) -> Story:
         story = self.stories.get(request_id)
@@ -199,14 +325,14 @@ class Checks:
         """Check the dispatcher after an event."""
         front = relay._front
         gate = {request.request_id for request in relay._gate.requests}
-        known = {one.request.request_id for one in self.open}
+        known = {one.request.request_id for one in self.open if not one.orphaned}
         ensure(
             gate == set(front.open),
             "gates add up",
             f"the dispatcher lets in {sorted(gate)}, and serves {sorted(front.open)}",
         )
         ensure(
-            gate == known,
+            gate - self._unwanted == known,
             "every accepted request has one result or is served",
             f"the dispatcher serves {sorted(gate)}, without result are {sorted(known)}",
         )
@@ -221,5 +347,17 @@ class Checks:
         for story in self.open:
             key, age_s = story.request.request_id, now - story.at_s
             ensure(age_s < LONGEST_S, "every request ends", f"{key} is served for {age_s:.0f} s")
+            self._check_silence(story, now)
             ended = story.canceled_s is None or now < story.canceled_s + self._cancel_s
             ensure(ended, "a canceled request ends", f"{key} goes on after its cancel")
+
+    def _check_silence(self, story: Story, now: float) -> None:
+        """Check that the answer of a client that died ends; a plan may be in a simulator's time."""
+        died_s = self._died_s.get(story.request.agent)
+        if died_s is None or not (self._calm and story.heard):
+            return
+        ensure(
+            now < died_s + SILENT_S or isinstance(story.request, PlanRequest),
+            "nothing is made for a client that died",
+            f"{story.request.request_id} is served {now - died_s:.2f} s after the client's end",
+        )

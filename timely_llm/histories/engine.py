@@ -10,6 +10,8 @@ from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep
 from timely_llm.engines.simulated import Profile, Script, SimulatedEngine
 
 Breaks = Callable[[], None]
+SPARE_TOKENS = 60
+"""Free tokens of KV of an engine without memory: a prompt has more."""
 
 
 class FailingEngine(SimulatedEngine):
@@ -26,6 +28,16 @@ class FailingEngine(SimulatedEngine):
         self.failure: EngineError | None = None
         self.hang: Breaks | None = None
         self.lose: int | None = None
+
+    def take_kv(self) -> int:
+        """Take all free KV but a few tokens away; return how much was taken."""
+        taken = max(self._sequences.free_tokens - SPARE_TOKENS, 0)
+        self._sequences._pinned_tokens += taken
+        return taken
+
+    def give_kv(self, taken: int) -> None:
+        """Give KV back that was taken."""
+        self._sequences._pinned_tokens -= taken
 
     @property
     def keys(self) -> list[str]:

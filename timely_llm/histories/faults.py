@@ -24,6 +24,10 @@ KINDS = {
     "partition": "no message passes between the dispatcher and a server for seconds",
     "robot dies": "a robot is silent for ever, and does nothing any more",
     "robot restarts": "a robot forgets its plan, and asks for another one under its name",
+    "dispatcher dies": "the dispatcher's process is killed; a new one comes seconds later",
+    "other release": "a server of another release takes the place of one for seconds",
+    "memory exhausted": "an engine has almost no free KV for seconds",
+    "person dies": "the client of a person is silent for ever, and takes nothing any more",
     "clock jump": "the simulator's clock, which is robots' time, leaps ahead or back",
     "cancel": "a client cancels its request",
     "duplicate id": "a client sends the id of a request that is being served",
@@ -35,6 +39,7 @@ OF_SERVERS = frozenset(
     {
         "engine raises", "engine hangs", "engine loses sequence", "engine ends", "server dies",
         "server dies at record", "record torn", "disk full", "disk slow", "partition",
+        "dispatcher dies", "other release",
     }
 )  # fmt: skip
 """Kinds that hit servers or their network."""

@@ -6,15 +6,12 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timely_llm.core.clock import Clock
 from timely_llm.core.errors import EngineError, EngineLost, RequestError
 from timely_llm.core.request import (
     ErrorCode,
@@ -23,35 +20,26 @@ from timely_llm.core.request import (
     Rejected,
     ReportState,
     Request,
-    Result,
-    StreamChunk,
 )
-from timely_llm.core.segment import Segment
-from timely_llm.core.step import StepResult
-from timely_llm.dispatch.assign.registry import make_dispatcher
-from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import BrokenError, Checks, ensure
-from timely_llm.histories.clients import Client, HistoryPerson, HistoryRobot
+from timely_llm.histories.clients import Answer, Client, HistoryPerson, HistoryRobot
+from timely_llm.histories.dispatcher import DispatcherMachine
 from timely_llm.histories.faults import FAULTS_S, OF_JOURNALS, OF_SERVERS, InjectedFault
-from timely_llm.histories.host import LONGEST_WAY_S, Host
+from timely_llm.histories.host import NAME, Host
 from timely_llm.histories.schedule import Schedule
 from timely_llm.resources import resource
 from timely_llm.robots.people import people
 from timely_llm.robots.questions import QuestionSet, load_question_set
 from timely_llm.robots.tasks import TaskSet, load_task_set
 from timely_llm.serving.limits import RequestLimits
-from timely_llm.serving.server.registration import Reading
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
-NAME = "/dispatcher"
 SERVERS, ROBOTS, PEOPLE = 2, 3, 2
 QUIET_S = 400.0
 """Time after the last fault in which everything ends, seconds."""
 SILENCE_S = 2.0
 """Silence after which the dispatcher counts a server as lost, seconds."""
-LOOK_S = 0.1
-"""Seconds between two looks of the dispatcher at its timeouts."""
 MOST_EVENTS = 60_000
 """Events after which a history counts as endless."""
 
@@ -89,29 +77,8 @@ def _shipped() -> tuple[SkillSet, str, TaskSet, QuestionSet]:
     return parse_skill_set(text), text, tasks, questions
 
 
-class _ReadingAtOnce(Reading):
-    """Reads skill sets in the caller's thread."""
-
-    def begin(self, read: Callable[[], SkillSet], done: Callable[[Future[SkillSet]], None]) -> None:
-        """Read now."""
-        outcome: Future[SkillSet] = Future()
-        outcome.set_result(read())
-        done(outcome)
-
-
-class _Now(Clock):
-    """The dispatcher's clock: the time of the newest event."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-
-    def now(self) -> float:
-        """Return virtual seconds."""
-        return self._schedule.now
-
-
 class FaultHistory:
-    """A world and its faults.
+    """A world and its faults; it is its clients' way to the dispatcher.
 
     Args:
         seed: of all randomness but that of the faults.
@@ -125,11 +92,8 @@ class FaultHistory:
         self.schedule = Schedule()
         self.checks = Checks(not any(fault.kind in OF_SERVERS for fault in faults))
         self.fired: Counter[str] = Counter()
-        self._digest = sha256()
         self._reports: dict[str, list[tuple[str, float]]] = {}
         self._held: dict[str, list[ExecutionReport]] = {}
-        self._arrives_s: dict[tuple[str, str], float] = {}
-        self._wakes_s = float("inf")
         self.skill_set, text, tasks, questions = _shipped()
         clock_jumps = any(fault.kind == "clock jump" for fault in faults)
         source = self._source
@@ -143,42 +107,30 @@ class FaultHistory:
         )
         rule = source.choice(("round-robin", "most-worth"))
         journals = source.random() < 0.7
-        self.relay = Relay(
-            make_dispatcher(rule),
-            self,
-            _Now(self.schedule),
-            settings,
-            lambda text, what: self.skill_set,
-            lambda said: None,
-            lambda: None,
+        self.dispatcher = DispatcherMachine(
+            self.schedule, source, self.checks, settings, rule, self.skill_set
         )
-        self.relay.skill_sets._of_servers = _ReadingAtOnce()
         self.hosts = [
             Host(
                 f"server_{place}",
                 self.schedule,
                 source,
-                self.relay,
+                self.dispatcher,
                 self.checks,
-                NAME,
                 self.skill_set,
                 text,
                 clock_jumps,
-                self._changed,
                 folder / f"server_{place}" if journals else None,
                 self._fired,
             )
             for place in range(SERVERS)
         ]
-        for host in self.hosts:
-            self.relay.joined(host.name, host)
         self.robots = [
             HistoryRobot(
                 f"robot_{place}",
                 self.schedule,
                 source,
-                self._ask,
-                self._say,
+                self,
                 FAULTS_S,
                 self.skill_set,
                 tasks,
@@ -187,13 +139,13 @@ class FaultHistory:
             for place in range(ROBOTS)
         ]
         self.people = [
-            HistoryPerson(person, self.schedule, source, self._ask, self._say, FAULTS_S)
+            HistoryPerson(person, self.schedule, source, self, FAULTS_S)
             for person in people(PEOPLE, questions, seed, 1.0, 0.0)
         ]
-        self.clients: dict[str, Client] = {c.agent: c for c in (*self.robots, *self.people)}
+        clients: dict[str, Client] = {c.agent: c for c in (*self.robots, *self.people)}
+        self.dispatcher.begin({host.name: host for host in self.hosts}, clients, self.lose)
         for fault in faults:
             self.schedule.at(fault.at_s, partial(self._fault, fault))
-        self._look()
 
     def run(self) -> HistoryOutcome:
         """Let everything happen; return what came of it."""
@@ -210,7 +162,7 @@ class FaultHistory:
             self.schedule.happened,
             self.fired,
             len(self.checks.stories),
-            self._digest.hexdigest(),
+            self.dispatcher.digest,
             broken,
             detail,
             self.schedule.now,
@@ -225,6 +177,9 @@ class FaultHistory:
                 self._left(),
             )
             schedule.next()
+        for host in self.hosts:
+            if host.alive:
+                host.check_books()
 
     def _over(self) -> bool:
         served = any(host.alive and host.server.serving for host in self.hosts)
@@ -235,118 +190,56 @@ class FaultHistory:
         served = {host.name: sorted(host.server.request_ids) for host in self.hosts if host.alive}
         return f"{open_ids} have no result, servers serve {served}"
 
-    # The dispatcher's sink.
+    # The clients' way to the dispatcher.
 
-    def accepted(self, request: Request) -> None:
-        """Take a request that the dispatcher accepted."""
-        self._note("accepted", request.request_id)
-        self.checks.accepted(request, self.schedule.now)
+    @property
+    def ready(self) -> bool:
+        """Whether clients find a dispatcher."""
+        return self.dispatcher.ready
 
-    def segment(self, segment: Segment) -> None:
-        """Send a segment to its robot."""
-        self._note("segment", segment.request_id, segment.epoch, segment.index, segment.text)
-        self.checks.segment(segment)
-        robot = self.clients[segment.agent]
-        assert isinstance(robot, HistoryRobot)
-        self._tell("deliveries", segment.agent, lambda: robot.take(segment))
-
-    def chunk(self, chunk: StreamChunk) -> None:
-        """Send a token to its listener."""
-        self._note("token", chunk.request_id, chunk.index, chunk.text)
-        self.checks.chunk(chunk)
-        person = self.clients[chunk.agent]
-        assert isinstance(person, HistoryPerson)
-        self._tell("deliveries", chunk.agent, lambda: person.take(chunk))
-
-    def ended(self, result: Result) -> None:
-        """Send a result to its client."""
-        self._note("ended", result.request_id, result.error_code.name)
-        self.checks.ended(result)
-        self._finish(result)
-
-    def stepped(self, result: StepResult) -> None:
-        """Take a step: a dispatcher has none."""
-
-    def _finish(self, result: Result) -> None:
-        client = self.clients[result.agent]
-        assert isinstance(client, HistoryRobot | HistoryPerson)
-        self._tell("results", result.agent, lambda: client.finish(result))
-
-    def _tell(self, topic: str, agent: str, arrive: Callable[[], None]) -> None:
-        self.schedule.at(self._arrival_s(topic, agent), arrive)
-
-    def _arrival_s(self, topic: str, agent: str) -> float:
-        way = topic, agent
-        at_s = self.schedule.now + self._source.uniform(0.0005, LONGEST_WAY_S)
-        self._arrives_s[way] = max(at_s, self._arrives_s.get(way, 0.0))
-        return self._arrives_s[way]
-
-    def _note(self, *words: object) -> None:
-        self._digest.update(f"{self.schedule.now!r} {words!r}\n".encode())
-
-    # The dispatcher's turns.
-
-    def _look(self) -> None:
-        self.relay.tick()
-        self._changed()
-        self.schedule.at(self.schedule.now + LOOK_S, self._look)
-
-    def _changed(self) -> None:
-        """Check the dispatcher after an event, and wake it when it wants that."""
-        self.checks.relay(self.relay, self.schedule.now)
-        wakes_s = self.relay.wake_s()
-        if wakes_s < self._wakes_s or self._wakes_s < self.schedule.now:
-            self._wakes_s = wakes_s
-            if wakes_s < float("inf"):
-                self.schedule.at(wakes_s, self._tick)
-
-    def _tick(self) -> None:
-        self._wakes_s = float("inf")
-        self.relay.tick()
-        self._changed()
-
-    # Clients.
-
-    def _ask(self, request: Request) -> None:
+    def ask(self, request: Request) -> None:
         """Send a request to the dispatcher."""
+        self.dispatcher.ask(request)
 
-        def arrive() -> None:
-            try:
-                self.relay.submit(request)
-            except RequestError as error:
-                code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
-                self._finish(request.refused(code, str(error)))
-            self._changed()
+    def find(self, request: Request, answered: Callable[[Answer], None]) -> None:
+        """Ask the dispatcher what became of a request."""
 
-        self.schedule.at(self._arrival_s("requests", request.agent), arrive)
+        def take(answer: Answer) -> None:
+            if answer.result is not None:
+                self.checks.fetched(answer.result)
+            answered(answer)
 
-    def _say(self, report: ExecutionReport) -> None:
+        self.dispatcher.find(request, take)
+
+    def lose(self, request: Request, unknown: bool) -> None:
+        """Record that a client gives a request up."""
+        there = self.dispatcher.relay.servers if unknown else ()
+        key = request.request_id
+        served_by = [one.name for one in self.hosts if one.name in there and one.serves(key)]
+        self.checks.lost(request, served_by)
+
+    def say(self, report: ExecutionReport) -> None:
         """Send a report to the dispatcher, if no fault hits it."""
         agent = report.agent
-        waiting = self._reports.get(agent) if report.state is not ReportState.ALIVE else None
-        if not waiting:
-            self._report(report)
+        if report.state is ReportState.ALIVE:
+            self.checks.alive(agent)
+            self.dispatcher.report(report)
+            return
+        if not (waiting := self._reports.get(agent)):
+            self.dispatcher.report(report)
         else:
             kind, size = waiting.pop(0)
             self.fired[kind] += 1
             if kind == "report late":
-                self._report(report, 1.0 + 8.0 * size)
+                self.dispatcher.report(report, 1.0 + 8.0 * size)
             elif kind == "report doubled":
-                self._report(report)
-                self._report(report, 2.0 * size)
+                self.dispatcher.report(report)
+                self.dispatcher.report(report, 2.0 * size)
             elif kind == "report reordered":
                 self._held.setdefault(agent, []).append(report)
                 return
-        if report.state is not ReportState.ALIVE:
-            for held in self._held.pop(agent, ()):
-                self._report(held, 0.001)
-
-    def _report(self, report: ExecutionReport, late_s: float = 0.0) -> None:
-        def arrive() -> None:
-            self.relay.report(report)
-            self._changed()
-
-        self.schedule.at(self._arrival_s("reports", report.agent) + late_s, arrive)
+        for held in self._held.pop(agent, ()):
+            self.dispatcher.report(held, 0.001)
 
     # Faults.
 
@@ -379,12 +272,28 @@ class FaultHistory:
             case "server dies":
                 host.die()
                 self.schedule.at(now + 0.2 + 5.0 * size, host.begin)
+            case "dispatcher dies":
+                if not self.dispatcher.alive:
+                    return
+                self.dispatcher.die()
+                self.schedule.at(now + 0.2 + 5.0 * size, self.dispatcher.restart)
+            case "other release":
+                host.exchange()
+                self.schedule.at(now + 1.0 + 7.0 * size, host.exchange)
+            case "memory exhausted":
+                if not host.alive:
+                    return
+                host.exhaust(6.0 * size)
+            case "person dies":
+                person = self.people[place % PEOPLE]
+                person.alive = False
+                self.checks.died(person.agent, now)
             case "partition":
                 host.apart_s = max(host.apart_s, now + 6.0 * size)
             case "robot dies":
                 robot.alive = False
             case "robot restarts":
-                robot.restart()
+                robot.forget()
             case "clock jump":
                 for one in self.hosts:
                     one.leap((size - 0.5) * 4000.0)
@@ -405,7 +314,7 @@ class FaultHistory:
         index, epoch = (10_000, 0) if size < 0.25 else (0, 77)
         agent = "stranger" if 0.5 < size < 0.75 else robot.agent
         state = states[int(1e6 * size) % 3] if size >= 0.25 else ReportState.FINISHED
-        self._report(ExecutionReport(key, agent, state, index, epoch=epoch))
+        self.dispatcher.report(ExecutionReport(key, agent, state, index, epoch=epoch))
 
     def _cancel(self, place: int) -> bool:
         stories = [one for one in self.checks.open if one.canceled_s is None]
@@ -413,22 +322,20 @@ class FaultHistory:
             return False
         story = stories[place % len(stories)]
 
-        def arrive() -> None:
+        def arrives() -> None:
             if story.result is None:
                 story.canceled_s = self.schedule.now
-            self.relay.cancel(story.request.request_id)
-            self._changed()
 
-        self.schedule.at(self._arrival_s("requests", story.request.agent), arrive)
+        self.dispatcher.cancel(story.request, arrives)
         return True
 
     def _duplicate(self, place: int) -> bool:
-        stories = self.checks.open
-        if not stories:
+        stories = [one for one in self.checks.open if not one.orphaned]
+        if not stories or not self.dispatcher.alive:
             return False
         request = replace(stories[place % len(stories)].request, dispatcher="")
         try:
-            self.relay.submit(request)
+            self.dispatcher.relay.submit(request)
         except Rejected as error:
             codes = ErrorCode.DUPLICATE_REQUEST, ErrorCode.INACTIVE
             ensure(error.code in codes, "an id is served once", f"{error}")
@@ -436,14 +343,14 @@ class FaultHistory:
             pass  # a later turn of a conversation that the dispatcher does not know
         else:
             ensure(False, "an id is served once", f"{request.request_id} was accepted twice")
-        self._changed()
+        self.dispatcher.changed()
         return True
 
     def _refused(self, robot: HistoryRobot) -> None:
         request = PlanRequest(
             f"{robot.agent}-refused-{self.schedule.happened}", robot.agent, "submarine", "dive"
         )
-        self._ask(request)
+        self.ask(request)
 
 
 @contextmanager

@@ -15,13 +15,14 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.dispatch.link import Found
 from timely_llm.dispatch.load import Load
-from timely_llm.dispatch.relay import Relay
-from timely_llm.engines.example_script import ExampleScript
+from timely_llm.engines.example_script import NO_MODEL, ExampleScript
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
+from timely_llm.histories.books import Books
 from timely_llm.histories.checks import Checks
+from timely_llm.histories.dispatcher import DispatcherMachine
 from timely_llm.histories.engine import FailingEngine
 from timely_llm.histories.journal import HostJournal, Killed
-from timely_llm.histories.schedule import Schedule
+from timely_llm.histories.schedule import LONGEST_WAY_S, Schedule
 from timely_llm.histories.turned_server import TurnedServer
 from timely_llm.policies.registry import make_policy
 from timely_llm.serving.conversations import RetentionLimits
@@ -35,13 +36,22 @@ from timely_llm.skills.skill_set import SkillSet
 TIMEOUTS = Timeouts(client_timeout_s=5.0, answer_timeout_s=10.0, queue_timeout_s=20.0)
 STEP_TIMEOUT_S = 5.0
 """A step that takes longer ends its server, seconds."""
+NAME = "/dispatcher"
+"""Name by which servers know the dispatcher's requests."""
 PUBLISH_S = 0.1
 """Seconds between two views of a server."""
-LONGEST_WAY_S = 0.03
-"""Longest time of a message without a fault, seconds."""
-TOPICS = ("deliveries", "results", "answers")
+LONG_ANSWER = " ".join([NO_MODEL] * 30)
 CLOCK_S = 0.1
 """Seconds between two messages of the simulator's clock."""
+
+
+class _Script(ExampleScript):
+    """Plans of examples, and long answers."""
+
+    def __call__(self, key: str, prompt: str) -> str:
+        """Return the next part of a plan, or all of an answer that has no part yet."""
+        said = super().__call__(key, prompt)
+        return LONG_ANSWER if said == NO_MODEL else said
 
 
 class Host:
@@ -54,42 +64,43 @@ class Host:
         name: the server's.
         schedule: what will happen.
         source: randomness of the network.
-        relay: the dispatcher.
+        dispatcher: the dispatcher.
         checks: what must hold.
-        dispatcher: the dispatcher's name.
         skill_set: what robots can do.
         text: the skill set as YAML.
         simulated_time: robots' time is a simulator's.
-        changed: called after the dispatcher took a message.
         journal: file of the recovery journal; None: there is none.
         fired: takes the kind of a fault that waited for a record of the journal.
     """
 
     def __init__(
-        self, name: str, schedule: Schedule, source: random.Random, relay: Relay, checks: Checks,
-        dispatcher: str, skill_set: SkillSet, text: str, simulated_time: bool,
-        changed: Callable[[], None], journal: Path | None, fired: Callable[[str], None],
+        self, name: str, schedule: Schedule, source: random.Random, dispatcher: DispatcherMachine,
+        checks: Checks, skill_set: SkillSet, text: str, simulated_time: bool, journal: Path | None,
+        fired: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.name = name
         self._schedule = schedule
         self._source = source
-        self._relay = relay
         self._checks = checks
         self._dispatcher = dispatcher
         self._skill_set = skill_set
         self._text = text
-        self._changed = changed
         self._simulated_time = simulated_time
         self._leap_s = 0.0
         self._lives = 0
         self._arrives_s: dict[str, float] = {}
         self.apart_s = 0.0  # end of a partition
         self.alive = False
-        self.hung = False
+        self.foreign = False
         self.journal: HostJournal | None = None
         if journal is not None:
             self.journal = HostJournal(journal, lambda pause_s: self.clock.advance(pause_s), fired)
         self.begin()
+
+    def serves(self, request_id: str) -> bool:
+        """Return whether a request is served here, and the dispatcher has asked for such ones."""
+        asked = self.alive and self._dispatcher.knows(self.name, self.life)
+        return asked and self.server.serves(request_id)
 
     @property
     def life(self) -> str:
@@ -110,7 +121,7 @@ class Host:
         self._inbox: list[Callable[[], object]] = []
         self._turns = 0
         self._publish_s = self.clock.now()
-        script = ExampleScript(lambda: [self._skill_set])
+        script = _Script(lambda: [self._skill_set])
         self.engine = FailingEngine(PROFILES[DEFAULT_PROFILE], script, self.clock)
         loop = Loop(
             self.engine, make_policy("deadline"), self.clock, timeouts=TIMEOUTS,
@@ -119,8 +130,9 @@ class Host:
         sink = None
         if self.journal is not None:
             sink = JournalSink(self.journal.open(), self, self.journal)
+        self._books = Books(sink or self)
         self.server = TurnedServer(
-            lambda: loop, sink or self, self.clock, RequestLimits(), self._skill_set, self._text,
+            lambda: loop, self._books, self.clock, RequestLimits(), self._skill_set, self._text,
             sink,
         )  # fmt: skip
         self._load = Load(loop, self.name)
@@ -129,6 +141,20 @@ class Host:
         self._wake(0.0)
         if self.robot_clock is not None:
             self._tick_clock(self._lives)
+
+    def exchange(self) -> None:
+        """Replace the server by one of another release, or the other way round."""
+        self.die()
+        self.foreign = not self.foreign
+        if self.journal is not None:
+            self.journal.exchange()
+        self.begin()
+
+    def exhaust(self, seconds: float) -> None:
+        """Leave the engine almost no free KV for some seconds."""
+        engine = self.engine
+        taken = engine.take_kv()
+        self._schedule.at(self._schedule.now + seconds, lambda: engine.give_kv(taken))
 
     def die(self) -> None:
         """End the process at once; what is on its way to it or waits in it is lost."""
@@ -191,8 +217,13 @@ class Host:
         self._checks.server(self.name, self.server, self.engine, began_s)
         if self.clock.now() >= self._publish_s:
             self._publish_s = self.clock.now() + PUBLISH_S
+            self.check_books()
             self._publish()
         self._wake(wait_s if self.server.rests else min(wait_s, PUBLISH_S))
+
+    def check_books(self) -> None:
+        """Compare the statistics of the server with what its sink got."""
+        self._books.check(self.name, self.server)
 
     def hang(self, seconds: float) -> None:
         """Let a step take longer; its watchdog ends the server if it takes too long."""
@@ -218,18 +249,18 @@ class Host:
         """Send a segment."""
         if self.journal is not None:
             self.journal.segment(segment)
-        self._tell("deliveries", lambda: self._relay.segment(self.name, segment))
+        self._tell("deliveries", lambda: self._dispatcher.relay.segment(self.name, segment))
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Send a token."""
-        self._tell("deliveries", lambda: self._relay.chunk(self.name, chunk))
+        self._tell("deliveries", lambda: self._dispatcher.relay.chunk(self.name, chunk))
 
     def ended(self, result: Result) -> None:
         """Send a result, and keep it."""
         if self.journal is not None:
             self.journal.ended(result.request_id)
         self._results.put(result.request_id, result, size_of(result), self.clock.now())
-        self._tell("results", lambda: self._relay.ended(self.name, result))
+        self._tell("results", lambda: self._dispatcher.relay.ended(self.name, result))
 
     def _publish(self) -> None:
         now, life = self.clock.now(), self.life
@@ -239,23 +270,25 @@ class Host:
 
         def heard() -> None:
             age_s = max(self._schedule.now - now, 0.0)
-            self._relay.heard(replace(view, age_s=age_s), life)
+            self._dispatcher.relay.heard(replace(view, age_s=age_s), life)
 
         self._tell("views", heard)
 
     def _tell(self, topic: str, tell: Callable[[], None]) -> None:
-        """Let a message of this life arrive at the dispatcher."""
-        life = self._lives
+        """Let a message of this life arrive at this life of the dispatcher."""
+        life, dispatcher = self._lives, self._dispatcher.life
 
         def arrive() -> None:
-            if life != self._lives or not self.alive:
+            if life != self._lives or not self.alive or self.foreign:
+                return
+            if dispatcher != self._dispatcher.life or not self._dispatcher.alive:
                 return
             if self._schedule.now < self.apart_s:
                 if topic != "views":
                     self._schedule.at(self.apart_s, arrive)
                 return
             tell()
-            self._changed()
+            self._dispatcher.changed()
 
         self._schedule.at(self._arrival_s(topic, self.clock.now()), arrive)
 
@@ -313,7 +346,7 @@ class Host:
 
         def work(loop: Loop) -> list[Found]:
             gate = self.server._gate.requests
-            sent = [one for one in gate if one.dispatcher == self._dispatcher]
+            sent = [one for one in gate if one.dispatcher == NAME]
             return [
                 Found(
                     one.request, segments_of(loop.generations, "", one.request.request_id),
@@ -322,13 +355,17 @@ class Host:
                 for one in running(sent, loop.generations)
             ]  # fmt: skip
 
+        life = self.life
+
+        def say(found: Sequence[Found]) -> None:
+            answered(found)
+            self._dispatcher.asked(self.name, life)
+
         def do() -> None:
             asked = self.server.call(work)
             asked.add_done_callback(
                 lambda done: (
-                    None
-                    if done.exception()
-                    else self._tell("answers", lambda: answered(done.result()))
+                    None if done.exception() else self._tell("answers", lambda: say(done.result()))
                 )
             )
 
@@ -359,11 +396,13 @@ class Host:
 
     def _ask(self, topic: str, do: Callable[[], object]) -> None:
         """Let a message of the dispatcher arrive at this life of the server."""
-        life = self._lives
+        life, dispatcher = self._lives, self._dispatcher.life
 
         def arrive() -> None:
-            if life != self._lives or not self.alive:
+            if life != self._lives or not self.alive or self.foreign:
                 return
+            if self._schedule.now < self.apart_s and dispatcher != self._dispatcher.life:
+                return  # nothing repeats it any more
             if self._schedule.now < self.apart_s:
                 self._schedule.at(self.apart_s, arrive)
                 return

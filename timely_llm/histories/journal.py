@@ -36,10 +36,10 @@ class _FailingFile(JournalFile):
         killed: the process has ended: nothing is written any more.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, release: str) -> None:
         self.faults: list[_Fault] = []
         self.failed = self.killed = False
-        super().__init__(path, "a history")
+        super().__init__(path, release)
 
     def _append(self, line: bytes) -> int:
         if self.killed:
@@ -87,6 +87,7 @@ class HostJournal:
         self._issued: dict[str, _Issued] = {}
         self._again: set[str] = set()
         self._file: _FailingFile | None = None
+        self._foreign = self._exchanged = False
         self.pause_s = 0.0
 
     @property
@@ -133,11 +134,22 @@ class HostJournal:
                 f"{self._path.name} would begin again",
             )
             self._issued = {}
-        self._file = _FailingFile(self._path)
+        self._file = _FailingFile(self._path, "another release" if self._foreign else "a history")
+        if self._exchanged:
+            ensure(
+                not self._file.saved,
+                "the journal of another release is set aside",
+                f"{sorted(self._file.saved)} of {self._path.name} would go on",
+            )
+            self._issued, self._exchanged = {}, False
         self._file.faults = self._faults  # those of the next records, in whichever life
         self._check(self._file.saved)
         self._again = set(self._file.saved)
         return self._file
+
+    def exchange(self) -> None:
+        """Let the next life be one of another release, or of the first one again."""
+        self._foreign, self._exchanged = not self._foreign, True
 
     def end(self) -> None:
         """End a life at once."""

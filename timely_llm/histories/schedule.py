@@ -6,6 +6,9 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+LONGEST_WAY_S = 0.03
+"""Longest time of a message without a fault, seconds."""
+
 
 class Schedule:
     """Events by their time; those of one time happen in the order in which they were added.

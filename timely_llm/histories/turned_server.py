@@ -112,6 +112,11 @@ class TurnedServer(Server):
         """The ids of the requests that were let in and have not left."""
         return {request.request_id for request in self._gate.requests}
 
+    @property
+    def failed(self) -> bool:
+        """Whether the loop, or work for it, has failed: requests may have ended without it."""
+        return bool(self._failures.last or self._work_failures.last)
+
     def turn(self) -> float:
         """Do what the server's thread does between two looks into its inbox.
 

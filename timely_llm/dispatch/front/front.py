@@ -125,21 +125,21 @@ class Front:
         self._unsent.gather(waiting, now)
         return []
 
-    def adopted(self, server: str, waiting: Waiting, found: Found, now: float) -> None:
+    def adopted(self, server: str, waiting: Waiting, found: Found, now: float) -> list[Action]:
         """Take a request that a server serves already.
 
-        Raises:
-            Rejected: a request with its id is being served already.
+        An old run that was taken before ends: the dispatcher before this one had moved the request.
+        The robot may have asked for segments meanwhile: it gets them now.
         """
+        ended = self.end(waiting.key, ErrorCode.CANCELED, "", now)
         delivered = self._begin(waiting)
         self._leftovers.drop(server, waiting.key)
         self._ledger.send(waiting, server, now)
-        if isinstance(delivered, DeliveredPlan):
-            delivered.adopt(found.segments, now)
-        else:
-            delivered.adopt(found.text, found.tokens, now)
+        delivered.adopt(found, now)
         if delivered.begun:
             self._ledger.delivered(waiting.key)
+        cancels = [one for one in ended if isinstance(one, Cancel)]
+        return [*cancels, *map(Deliver, found.segments)] if cancels else []
 
     def report(self, report: ExecutionReport, now: float) -> list[Action]:
         """Take a robot's report about a request."""

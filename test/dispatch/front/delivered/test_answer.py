@@ -10,6 +10,7 @@ from test.dispatch.front.fronts import Words
 from test.dispatch.views import question
 from timely_llm.core.request import ErrorCode, StreamChunk, StreamResult
 from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
+from timely_llm.dispatch.link import Found
 
 
 def chunk(index: int, text: str = " so", final: bool = False) -> StreamChunk:
@@ -33,7 +34,7 @@ def test_the_rest_begins_with_the_token_after_the_last() -> None:
 def test_an_answer_that_another_dispatcher_continued_goes_on_from_there() -> None:
     asked = replace(question("p"), request=replace(question("p").stream, first_token=4))
     made = DeliveredAnswer(asked, 0.0)
-    made.adopt(" a b", 2, 1.0)
+    made.adopt(Found(made.waiting.request, text=" a b", tokens=2), 1.0)
     assert not made.take(chunk(2), 1.1) and made.take(chunk(6), 1.1)
     assert made.rest(Words(), 2.0).stream.first_token == 7
 

@@ -9,6 +9,7 @@ from timely_llm.core.request import ErrorCode, Result, StreamChunk, StreamResult
 from timely_llm.core.slo import Listener
 from timely_llm.dispatch.contract import Waiting
 from timely_llm.dispatch.front.delivered.recovery import Recovery
+from timely_llm.dispatch.link import Found
 
 
 @dataclass(eq=False)
@@ -73,10 +74,15 @@ class DeliveredAnswer:
         self.whole = chunk.final
         return True
 
-    def adopt(self, text: str, tokens: int, now: float) -> None:
+    def adopt(self, found: Found, now: float) -> None:
         """Record what was delivered before, as one text."""
-        self._texts = [text, *[""] * (tokens - 1)] if tokens else []
+        tokens = found.tokens
+        self._texts = [found.text, *[""] * (tokens - 1)] if tokens else []
         self._first_s = self._last_s = now if tokens else math.nan
+
+    def is_behind(self, found: Found) -> bool:
+        """Return whether a server goes on with the answer from a later token on."""
+        return found.first_token > self.waiting.stream.first_token
 
     def has_come(self, result: Result) -> bool:
         """Return whether all tokens of the present server have come."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from timely_llm.core.request import ExecutionReport, PlanResult, ReportState, Result
@@ -11,6 +10,7 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import URGENT
 from timely_llm.dispatch.contract import Waiting
 from timely_llm.dispatch.front.delivered.recovery import LOST, Recovery
+from timely_llm.dispatch.link import Found
 
 ANSWER_S = 60.0
 """Seconds in which a robot has to report what it executed: from its predicted end, and its last
@@ -90,12 +90,15 @@ class DeliveredPlan:
             return False
         return self.waiting.plan.closed_loop if self.whole else self.segments[-1].blocking
 
-    def adopt(self, segments: Sequence[Segment], now: float) -> None:
+    def adopt(self, found: Found, now: float) -> None:
         """Record what was delivered before, of the newest epoch."""
-        self.epoch = self.waiting.plan.epoch
-        for segment in segments:
-            self.epoch = segment.epoch
+        self.epoch = found.epoch
+        for segment in found.segments:
             self._show(segment, now)
+
+    def is_behind(self, found: Found) -> bool:
+        """Return whether a server goes on with a later epoch of the plan."""
+        return found.epoch > self.epoch
 
     def is_free(self, now: float) -> bool:
         """Return whether the robot has executed what it has."""

@@ -1,0 +1,341 @@
+"""The dispatcher's machine: its lives, and the messages between it and clients."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from timely_llm.core.clock import Clock
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import (
+    ErrorCode,
+    ExecutionReport,
+    Rejected,
+    Request,
+    Result,
+    StreamChunk,
+)
+from timely_llm.core.segment import Segment
+from timely_llm.core.step import StepResult
+from timely_llm.dispatch.assign.registry import make_dispatcher
+from timely_llm.dispatch.contract import Waiting
+from timely_llm.dispatch.front.actions import Action
+from timely_llm.dispatch.link import Found, Link
+from timely_llm.dispatch.relay import Relay
+from timely_llm.dispatch.settings import DispatchSettings
+from timely_llm.histories.checks import Checks
+from timely_llm.histories.clients import Answer, Client
+from timely_llm.histories.schedule import LONGEST_WAY_S, Schedule
+from timely_llm.serving.server.registration import Reading
+from timely_llm.skills.skill_set import SkillSet
+
+LOOK_S = 0.1
+"""Seconds between two looks of the dispatcher at its timeouts."""
+FIRST_SERVER_S = 5.0
+"""Longest wait of a new dispatcher for a server before clients find it, seconds."""
+UNCLAIMED_S = 12.0
+"""Seconds in which a new dispatcher and clients find each other's requests."""
+DISCOVERY_S = 0.5
+"""Longest time in which a new dispatcher finds a server, or a client finds it, seconds."""
+
+Lose = Callable[[Request, bool], None]
+
+
+class _ReadingAtOnce(Reading):
+    """Reads skill sets in the caller's thread."""
+
+    def begin(self, read: Callable[[], SkillSet], done: Callable[[Future[SkillSet]], None]) -> None:
+        """Read now."""
+        outcome: Future[SkillSet] = Future()
+        outcome.set_result(read())
+        done(outcome)
+
+
+class _Now(Clock):
+    """The dispatcher's clock: the time of the newest event."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+
+    def now(self) -> float:
+        """Return virtual seconds."""
+        return self._schedule.now
+
+
+class DispatcherMachine:
+    """One dispatcher and its clients' way to it; it is the dispatcher's sink.
+
+    Messages of a topic arrive in order, those of several topics do not. Those of an earlier life of
+    the dispatcher do not arrive.
+
+    Args:
+        schedule: what will happen.
+        source: randomness of the network.
+        checks: what must hold.
+        settings: how the dispatcher serves.
+        rule: name of the rule that assigns requests.
+        skill_set: what robots can do.
+
+    Attributes:
+        relay: the dispatcher of the present life, or of the last one.
+        life: number of its starts.
+        alive: its process is there.
+        ready: clients find it.
+    """
+
+    def __init__(
+        self, schedule: Schedule, source: random.Random, checks: Checks,
+        settings: DispatchSettings, rule: str, skill_set: SkillSet,
+    ) -> None:  # fmt: skip
+        self._schedule = schedule
+        self._source = source
+        self._checks = checks
+        self._settings = settings
+        self._rule = rule
+        self._skill_set = skill_set
+        self._links: Mapping[str, Link] = {}
+        self._clients: Mapping[str, Client] = {}
+        self._digest = sha256()
+        self._arrives_s: dict[tuple[str, str], float] = {}
+        self._wakes_s = float("inf")
+        self._died_s = 0.0
+        self._asked: dict[str, str] = {}  # lives of servers that were asked for requests, by name
+        self.life = 0
+        self.alive = self.ready = False
+
+    @property
+    def digest(self) -> str:
+        """Hash of all that clients got."""
+        return self._digest.hexdigest()
+
+    # Its life.
+
+    def begin(self, links: Mapping[str, Link], clients: Mapping[str, Client], lose: Lose) -> None:
+        """Start the first dispatcher.
+
+        Args:
+            links: to all servers, by name.
+            clients: robots and people, by name.
+            lose: takes a request that no dispatcher knows, and true.
+        """
+        self._links, self._clients, self._lose = links, clients, lose
+        self._start()
+        self.ready = True
+        for name, link in links.items():
+            self.relay.joined(name, link)
+
+    def die(self) -> None:
+        """End the process at once; what is on its way to it or from it is lost."""
+        self.alive = self.ready = False
+        self._died_s = self._schedule.now
+        self._checks.orphan()
+
+    def restart(self) -> None:
+        """Start a new dispatcher, unless there is one; it finds the servers one by one."""
+        if self.alive:
+            return
+        self._start()
+        life, began_s = self.life, self._schedule.now
+
+        def join(name: str, link: Link) -> None:
+            if life == self.life and self.alive:
+                self.relay.joined(name, link)
+
+        for name, link in self._links.items():
+            at_s = began_s + self._source.uniform(0.0, DISCOVERY_S)
+            self._schedule.at(at_s, partial(join, name, link))
+
+        def find() -> None:
+            if life != self.life or not self.alive:
+                return
+            if not self.relay.servers and self._schedule.now < began_s + FIRST_SERVER_S:
+                self._schedule.at(self._schedule.now + LOOK_S, find)
+                return
+            self.ready = True
+            away_s = self._schedule.now - self._died_s
+            for client in self._clients.values():
+                way_s = self._source.uniform(0.0, DISCOVERY_S)
+                self._schedule.at(self._schedule.now + way_s, partial(client.reconnect, away_s))
+            self._schedule.at(self._schedule.now + UNCLAIMED_S, give_up)
+
+        def give_up() -> None:
+            """Give up the requests of clients that are gone."""
+            if life == self.life and self.alive:
+                for story in self._checks.open:
+                    request = story.request
+                    there = self._clients[request.agent].waits_for(request.request_id)
+                    if story.orphaned and not there:
+                        self._lose(request, True)
+
+        find()
+
+    def _start(self) -> None:
+        self.life += 1
+        self.alive = True
+        self._asked.clear()
+        self._wakes_s = float("inf")
+        self.relay = Relay(
+            make_dispatcher(self._rule), self, _Now(self._schedule), self._settings,
+            lambda text, what: self._skill_set, lambda said: None, lambda: None,
+        )  # fmt: skip
+        self.relay.skill_sets._of_servers = _ReadingAtOnce()
+        front = self.relay._front
+        adopt = front.adopted
+
+        def adopted(server: str, waiting: Waiting, found: Found, now: float) -> list[Action]:
+            actions = adopt(server, waiting, found, now)
+            delivered = front.delivered(waiting.key)
+            assert delivered is not None
+            self._checks.adopted(found.request, delivered)
+            return actions
+
+        front.adopted = adopted  # type: ignore[method-assign]
+        self._look(self.life)
+
+    # Its turns.
+
+    def _look(self, life: int) -> None:
+        if life == self.life and self.alive:
+            self.relay.tick()
+            self.changed()
+            self._schedule.at(self._schedule.now + LOOK_S, lambda: self._look(life))
+
+    def changed(self) -> None:
+        """Check the dispatcher after an event, and wake it when it wants that."""
+        self._checks.relay(self.relay, self._schedule.now)
+        wakes_s = self.relay.wake_s()
+        if wakes_s < self._wakes_s or self._wakes_s < self._schedule.now:
+            self._wakes_s = wakes_s
+            if wakes_s < float("inf"):
+                life = self.life
+                self._schedule.at(wakes_s, lambda: self._tick(life))
+
+    def _tick(self, life: int) -> None:
+        if life == self.life and self.alive:
+            self._wakes_s = float("inf")
+            self.relay.tick()
+            self.changed()
+
+    # Its sink.
+
+    def accepted(self, request: Request) -> None:
+        """Take a request that the dispatcher accepted."""
+        self._note("accepted", request.request_id)
+        self._checks.accepted(request, self._schedule.now)
+
+    def segment(self, segment: Segment) -> None:
+        """Send a segment to its robot."""
+        self._note("segment", segment.request_id, segment.epoch, segment.index, segment.text)
+        self._checks.segment(segment)
+        robot: Any = self._clients[segment.agent]
+        self._tell("deliveries", segment.agent, lambda: robot.take(segment))
+
+    def chunk(self, chunk: StreamChunk) -> None:
+        """Send a token to its listener."""
+        self._note("token", chunk.request_id, chunk.index, chunk.text)
+        self._checks.chunk(chunk)
+        person: Any = self._clients[chunk.agent]
+        self._tell("deliveries", chunk.agent, lambda: person.take(chunk))
+
+    def ended(self, result: Result) -> None:
+        """Send a result to its client."""
+        self._note("ended", result.request_id, result.error_code.name)
+        self._checks.ended(result)
+        self._finish(result)
+
+    def stepped(self, result: StepResult) -> None:
+        """Take a step: a dispatcher has none."""
+
+    def _finish(self, result: Result) -> None:
+        client: Any = self._clients[result.agent]
+        self._tell("results", result.agent, lambda: client.finish(result))
+
+    def _note(self, *words: object) -> None:
+        self._digest.update(f"{self._schedule.now!r} {words!r}\n".encode())
+
+    # Clients.
+
+    def ask(self, request: Request) -> None:
+        """Let a request arrive."""
+
+        def arrive() -> None:
+            try:
+                self.relay.submit(request)
+            except RequestError as error:
+                code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+                self._finish(request.refused(code, str(error)))
+
+        self._take("requests", request.agent, arrive)
+
+    def report(self, report: ExecutionReport, late_s: float = 0.0) -> None:
+        """Let a report arrive, some seconds late."""
+        self._take("reports", report.agent, lambda: self.relay.report(report), late_s)
+
+    def cancel(self, request: Request, arrives: Callable[[], None]) -> None:
+        """Let a client's cancel arrive; `arrives` is called just before."""
+
+        def arrive() -> None:
+            arrives()
+            self.relay.cancel(request.request_id)
+
+        self._take("requests", request.agent, arrive)
+
+    def find(self, request: Request, answered: Callable[[Answer], None]) -> None:
+        """Let a client ask what became of its request, as after a loss of its server."""
+        key, agent = request.request_id, request.agent
+
+        def tell(answer: Answer) -> None:
+            self._tell("answers", agent, lambda: answered(answer))
+
+        def arrive() -> None:
+            if self.relay.serves(key):
+                plans = self.relay.segments(agent)
+                segments = tuple(one for one in plans.result() if one.request_id == key)
+                tell(Answer(True, segments))
+                return
+            asked = self.relay.result(key)
+            asked.add_done_callback(lambda done: tell(Answer(False, result=done.result())))
+
+        self._take("requests", agent, arrive)
+
+    def _take(
+        self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
+    ) -> None:
+        """Let a message of a client arrive at this life of the dispatcher."""
+
+        def arrives() -> None:
+            arrive()
+            self.changed()
+
+        self._send(topic, agent, arrives, late_s)
+
+    def _tell(self, topic: str, agent: str, arrive: Callable[[], None]) -> None:
+        """Let a message of this life of the dispatcher arrive at a client."""
+        self._send(topic, agent, arrive)
+
+    def _send(
+        self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
+    ) -> None:
+        life, way = self.life, (topic, agent)
+        at_s = self._schedule.now + self._source.uniform(0.0005, LONGEST_WAY_S)
+        self._arrives_s[way] = max(at_s, self._arrives_s.get(way, 0.0))
+
+        def happen() -> None:
+            if life == self.life and self.alive:
+                arrive()
+
+        self._schedule.at(self._arrives_s[way] + late_s, happen)
+
+    # Servers.
+
+    def asked(self, server: str, life: str) -> None:
+        """Record that a life of a server has said which requests it serves."""
+        self._asked[server] = life
+
+    def knows(self, server: str, life: str) -> bool:
+        """Return whether a life of a server has said which requests it serves."""
+        return self.alive and self._asked.get(server) == life
