@@ -10,7 +10,16 @@ PAGES = (
     Page(
         "servers_scale",
         "More servers and as many more robots",
-        (Command("servers-scale", "servers-scale", seeds=1, minutes=8),),
+        (
+            Command("servers-scale", "servers-scale", seeds=1, minutes=8),
+            Command(
+                "servers-figure-11",
+                "servers-scale --policies fcfs,annealing,annealing:reset=on:lengths=quantile:static"
+                "=off,deadline --dispatchers largest-memory --servers 1,2,3,4",
+                seeds=1,
+                minutes=3,
+            ),
+        ),
         Picture(
             "servers-scale",
             ("utility_vs_one", "plan_attainment"),
@@ -26,6 +35,11 @@ PAGES = (
                     "utility", "utility_vs_one", "urgent_utility", "plan_attainment", "goodput",
                     "waiting_s",
                 ),
+            ),
+            PageTable(
+                "servers-figure-11",
+                ("goodput", "goodput_vs_fcfs", "plan_attainment", "utility", "waiting_s"),
+                "The system of Huang et al. 2025 (Figure 11)",
             ),
         ),
     ),

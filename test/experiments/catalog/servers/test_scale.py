@@ -40,6 +40,15 @@ def test_a_request_is_worth_as_much_at_more_servers() -> None:
     assert "servers-scale" in render([LoadedRun.of(made)])
 
 
+def test_g_stands_beside_that_of_fcfs() -> None:
+    made = run(servers=(1,), policies=("fcfs", "annealing"), dispatchers=("largest-memory",))
+    assert "goodput_vs_fcfs" in made.measures and "goodput_vs_fcfs" in made.definitions
+    for fcfs, annealing in zip(made.rows[::2], made.rows[1::2], strict=True):
+        assert fcfs["goodput_vs_fcfs"] == 1.0
+        ratio = float(str(annealing["goodput"])) / float(str(fcfs["goodput"]))
+        assert annealing["goodput_vs_fcfs"] == ratio
+
+
 def test_too_many_servers_are_refused() -> None:
     with pytest.raises(ExperimentError, match="65 servers are too many: at most 64"):
         run(servers=(65,))

@@ -30,6 +30,7 @@ from timely_llm.policies.registry import DEFAULT_POLICY
 
 COPIES, GROUPS = "copies", "groups"
 MOST_SERVERS = 64
+BASELINE = "fcfs"
 KEYS = ("robots", "servers", "policy", "dispatcher")
 MEASURES = (
     "utility",
@@ -37,6 +38,7 @@ MEASURES = (
     "urgent_utility",
     "plan_attainment",
     "goodput",
+    f"goodput_vs_{BASELINE}",
     "waiting_s",
     "share_finished",
 )
@@ -95,6 +97,7 @@ def run(options: ScaleOptions, progress: Progress) -> RunDocument:
         for seed in options.each_seed
     ]
     rows = run_all(score, cases, options.jobs, progress)
+    rows = [plain(row) for row in metrics.relative(rows, KEYS, "goodput", BASELINE)]
     known = {
         **metrics.DEFINITIONS,
         **DEFINITIONS,
@@ -102,6 +105,8 @@ def run(options: ScaleOptions, progress: Progress) -> RunDocument:
         + "; ".join(f"`{name}`: {meaning}" for name, meaning in ROBOTS_ARE.items()),
         "utility_vs_one": "utility over that of the same requests at one server for each copy, or"
         " for each group of robots",
+        f"goodput_vs_{BASELINE}": f"goodput over that of the policy {BASELINE} in the same setting,"
+        " with the same seed",
     }
     return EXPERIMENT.document(
         options.profile,
@@ -115,7 +120,7 @@ def run(options: ScaleOptions, progress: Progress) -> RunDocument:
             "network, each way (s)": options.network_s,
         },
         keys=KEYS,
-        measures=MEASURES,
+        measures=tuple(name for name in MEASURES if name in rows[0]),
         definitions={name: meaning for name, meaning in known.items() if name in rows[0]},
         rows=tuple(rows),
         notes=(
