@@ -31,6 +31,7 @@ def worth(rule: str) -> dict[tuple[Value, Value], float]:
     return {(row["servers"], row["dies"]): float(str(row["utility"])) for row in rows}
 
 
+@pytest.mark.timeout(400)  # the first one plays two rules
 @pytest.mark.parametrize(
     ("rule", "gain"),
     [("round-robin", 1.05), ("least-outstanding", 1.0), ("two-choices", 1.0),
