@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from timely_llm.experiments.catalog.timelyllm.arm import ALL
 from timely_llm.experiments.policy_spec import FIXED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking, Timelines
-from tools.results.pages.measures import PLANS_FRONT
+from tools.results.pages.measures import BOTH, BOTH_FRONT, PLANS_FRONT, SLOW
 
 _PREDICTED = "timely,timely:lead_s=0.5,timely:lead_s=0.5:open-loop,deadline"
+
+_MISJUDGED = ("timely+slice", "slice", "deadline")
+_RATIOS = (0.7, 1.4)
+"""Predicted over true step times."""
+
+
+def _ratios(policies: Sequence[str]) -> str:
+    """Return policies with right and with wrong step times."""
+    return ",".join(
+        text for one in policies for text in (one, *(f"{one}:step-times={r}" for r in _RATIOS))
+    )
+
 
 PAGES = (
     Page(
@@ -97,6 +111,26 @@ PAGES = (
                 ("noisy", "true times with a random error"), ("model", "the server's model")
             )
         ),
+    ),
+    Page(
+        "step_times",
+        "Wrong step times",
+        (
+            Command(
+                "wrong-slow",
+                f"mixed --profile {SLOW} --load 1 --rates 0.3 --policies"
+                f" stream,{_ratios(_MISJUDGED)}",
+                minutes=1.2,
+            ),
+        ),
+        Picture(
+            "wrong-slow",
+            ("utility", "attainment", "stalled_s"),
+            "Mean utility of plans, share of conversations that met their service level, and mean"
+            " stall, on a slow device, with right and with wrong step times",
+        ),
+        (PageTable("wrong-slow", BOTH),),
+        (Ranking("wrong-slow", BOTH_FRONT),),
     ),
     Page(
         "optimal",
