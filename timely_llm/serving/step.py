@@ -16,7 +16,7 @@ from timely_llm.core.events.schema import KvWaitEvent, StepEvent, StepPlanEvent
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.reason import Reasons
 from timely_llm.core.request import ErrorCode
-from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
+from timely_llm.core.step import Capacity, SequenceProgress, StepContent, StepPlan, StepResult
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
@@ -77,14 +77,11 @@ class InFlightStep:
         self._planned = plan.entries
 
     @property
-    def rows(self) -> int:
-        """Sequences that decode."""
-        return sum(tokens == 1 for _, tokens in self._planned)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens that the others may compute."""
-        return sum(tokens for _, tokens in self._planned if tokens > 1)
+    def content(self) -> StepContent:
+        """What it computes, as planned."""
+        tokens = [number for _, number in self._planned]
+        rows = tokens.count(1)
+        return StepContent(rows, len(tokens) - rows, sum(tokens) - rows, self.context_tokens)
 
 
 class Stepper:
@@ -136,13 +133,9 @@ class Stepper:
 
     def with_flights(self, capacity: Capacity) -> Capacity:
         """Return limits of the next step with what is in flight."""
-        flights = self._in_flight
-        return replace(
-            capacity,
-            steps_in_flight=len(flights),
-            rows_in_flight=sum(step.rows for step in flights),
-            prompt_tokens_in_flight=sum(step.prompt_tokens for step in flights),
-        )
+        if not self._in_flight:
+            return capacity
+        return replace(capacity, in_flight=tuple([step.content for step in self._in_flight]))
 
     def note_plan(self, reasons: Reasons, now: float) -> None:
         """Enter the reasons of a plan."""

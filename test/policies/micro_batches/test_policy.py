@@ -13,7 +13,7 @@ from timely_llm.conformance.check import Check
 from timely_llm.conformance.policies import POLICY_CHECKS, PolicyBench
 from timely_llm.core.generation import Generation, StreamGeneration
 from timely_llm.core.reason import Cause
-from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.core.step import Capacity, StepContent, StepPlan
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.micro_batches.count import shortest_cycle, smallest_gap
@@ -27,6 +27,7 @@ from timely_llm.policies.step_time import StepTime
 DUE = [Mode.CYCLE_DUE, Mode.CYCLE_OWN]
 MODES = [mode for mode in Mode if mode not in (Mode.AUTO, Mode.OFF, *DUE)]
 ROOMY = Capacity(1_000_000, 256, 2048, stages=4, micro_batches=8)
+FLIGHTS = (StepContent(rows=1),) * 8
 DECISIONS = [
     check
     for check in POLICY_CHECKS
@@ -87,7 +88,7 @@ class Pipe:
         self.flights: list[StepPlan] = []
 
     def plan(self) -> StepPlan:
-        capacity = replace(self.capacity, steps_in_flight=len(self.flights))
+        capacity = replace(self.capacity, in_flight=FLIGHTS[: len(self.flights)])
         return self.policy.plan(0.0, self.pool, self.time, capacity)
 
     def step(self) -> StepPlan:
@@ -156,7 +157,7 @@ def test_an_engine_of_one_stage_gets_the_plans_of_the_policy(mode: Mode) -> None
 def test_in_one_stage_the_policy_sees_none_that_waits_for_a_step(mode: Mode) -> None:
     pool = pool_of(3)
     pool[1].to_compute, pool[1].pending_tokens = 0, 1
-    one_stage = replace(ROOMY, stages=1, micro_batches=3, steps_in_flight=1)
+    one_stage = replace(ROOMY, stages=1, micro_batches=3, in_flight=FLIGHTS[:1])
     plan = MicroBatches(Stream(), mode).plan(0.0, pool, StepTime(), one_stage)
     assert plan.keys == {"r0", "r2"}
 
@@ -202,9 +203,9 @@ def test_the_number_of_micro_batches_is_that_of_the_mode(
 @pytest.mark.parametrize("mode", MODES)
 def test_without_known_times_of_stages_there_are_as_many_as_stages(mode: Mode) -> None:
     policy = MicroBatches(Stream(), mode)
-    capacity = replace(ROOMY, steps_in_flight=3)
+    capacity = replace(ROOMY, in_flight=FLIGHTS[:3])
     assert policy.plan(0.0, pool_of(8), StepTime(), capacity)
-    assert not policy.plan(0.0, pool_of(8), StepTime(), replace(capacity, steps_in_flight=4))
+    assert not policy.plan(0.0, pool_of(8), StepTime(), replace(capacity, in_flight=FLIGHTS[:4]))
 
 
 def prompts_in(steps: Sequence[StepPlan]) -> list[list[int]]:
