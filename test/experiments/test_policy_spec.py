@@ -97,8 +97,8 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         (
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
-            " micro-batches=auto|off|budget-only|paper|throttle|cycle|cycle-due|cycle-own,"
-            " rows=...",
+            " micro-batches=auto|off|budget-only|paper|throttle|fixed-chunk|cycle"
+            "|cycle-due|cycle-own, rows=...",
         ),
         (
             "deadline:harness",

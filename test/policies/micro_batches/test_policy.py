@@ -169,7 +169,7 @@ def test_decoding_sequences_are_spread_evenly(mode: Mode) -> None:
     assert sum(sizes) == 64
     number = len(sizes)
     assert sizes[0] == -(-64 // number)
-    if mode in (Mode.BUDGET_ONLY, Mode.THROTTLE):
+    if mode in (Mode.BUDGET_ONLY, Mode.THROTTLE, Mode.FIXED_CHUNK):
         assert sizes == [16] * 4
     else:
         assert pipe.time.micro_batches == number
@@ -192,6 +192,7 @@ def test_the_number_of_micro_batches_is_that_of_the_mode(
         Mode.CYCLE: shortest_cycle(shop.rounded(), 48, 8),
         Mode.BUDGET_ONLY: 4,
         Mode.THROTTLE: 4,
+        Mode.FIXED_CHUNK: 4,
     }
     for mode, number in chosen.items():
         pipe = Pipe(MicroBatches(Stream(), mode), pool_of(48))
@@ -268,6 +269,15 @@ def test_what_a_chunk_would_make_late_has_a_micro_batch_without_one() -> None:
     beside = [prompts_beside(due_s / 20, Mode.CYCLE_OWN) for due_s in range(1, 10)]
     assert any(not all(chunks) for chunks in beside)
     assert all(any(chunks) for chunks in beside), "prompts go on in the others"
+
+
+def test_a_fixed_chunk_has_decoding_sequences_first_and_prompts_in_the_rest() -> None:
+    capacity = replace(ROOMY, max_step_tokens=100)
+    pipe = Pipe(MicroBatches(Stream(), Mode.FIXED_CHUNK), pool_of(64, 250, 300), capacity)
+    steps = pipe.fill()
+    assert [len(step.entries) for step in steps] == [17, 17, 18, 17]
+    # A row of the last one is kept for the first prompt, which will decode.
+    assert prompts_in(steps) == [[84], [84], [82, 2], [83]]
 
 
 def test_throttling_follows_the_released_rule() -> None:
