@@ -121,6 +121,7 @@ class Loop:
         self._busy = busy
         self._policy = policy
         self._cycles = engine.in_flight > 1 and getattr(policy, "sees_flights", False)
+        self._beside = engine.capacity.stages > 1 and not self._cycles
         self._clock = clock
         self._robot_clock = robot_clock
         self._explain = explain
@@ -468,7 +469,7 @@ class Loop:
             policy.explain = self._explain
             ready = [generation for generation in ready if generation.to_compute > 0]
         capacity = self._stepper.with_flights(self._engine.capacity)
-        step_time = self.step_time if self._cycles else of_next_step(self.step_time, capacity)
+        step_time = of_next_step(self.step_time, capacity) if self._beside else self.step_time
         if not (blocked or self.conversations.kept):
             return policy.plan(now, ready, step_time, capacity)
         lent = sum(g.kv_tokens for g in blocked) + self.conversations.kv_tokens
