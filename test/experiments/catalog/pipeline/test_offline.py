@@ -47,7 +47,8 @@ def test_static_budgets_are_tried_with_rules_that_have_none_of_their_own() -> No
     assert [(row["budget"], row["policy"]) for row in made.rows] == [
         (2048, STOCK), (2048, ARMS[-1]), (2048, chunks), (64, STOCK), (64, chunks),
     ]  # fmt: skip
-    assert made.rows[-1]["steps"] > made.rows[2]["steps"], "prompts pass in chunks of 64"
+    few, many = (int(str(made.rows[place]["steps"])) for place in (2, -1))
+    assert few < many, "prompts pass in chunks of 64"
     assert made.rows[0]["completion_vs_stock"] == 1.0
 
 
