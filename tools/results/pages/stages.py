@@ -7,7 +7,6 @@ from tools.results.page import Command, Comparison, Page, PageTable, Picture, Ti
 
 _STOCK = AHN_STOCK
 _BUDGET, _PAPER, _THROTTLE, _CYCLE = map(in_stages, ("budget-only", "paper", "throttle", "cycle"))
-_CHUNKS = in_stages("fixed-chunk")
 _OTHERS = {_STOCK: "stock", _BUDGET: "budget", _PAPER: "paper", _THROTTLE: "throttle"}
 _CELLS = "--links blocking,overlapping --bandwidths 100,1000,10000 --kv limited,unlimited"
 _STAGES = ("completion_s", "idle_share", "idle_1", "idle_2", "idle_3", "idle_4", "steps")
@@ -99,11 +98,10 @@ PAGES = (
             ),
             Command(
                 "pipeline-budgets",
-                f"pipeline-offline --policies {_STOCK},{_CHUNKS} --workloads 64/256/256"
-                " --links blocking,overlapping --bandwidths 100,1000 --budgets"
+                f"pipeline-offline --policies {_STOCK} --workloads 64/256/256 --budgets"
                 " 2048,256,512,1024,4096,8192",
                 seeds=0,
-                minutes=3,
+                minutes=0.5,
             ),
         ),
         Picture(
@@ -129,8 +127,8 @@ PAGES = (
             ),
             PageTable(
                 "pipeline-budgets",
-                ("completion_s", "completion_vs_stock", "idle_share", "recomputed_tokens"),
-                "Static budgets and fixed chunks, 64/256/256",
+                ("completion_s", "idle_share", "recomputed_tokens"),
+                "Static budgets, 64/256/256",
                 papers=False,
             ),
         ),
@@ -264,7 +262,7 @@ PAGES = (
     Page(
         "pipeline_plans",
         "Robots and people at a model in stages",
-        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=7),),
+        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),),
         Picture(
             "pipeline-plans",
             ("utility", "urgent_response_s", "ttft_p95_s"),
