@@ -69,15 +69,10 @@ def test_layers_are_split_by_what_boxes_and_links_take() -> None:
             (0.004, True, [(16, 16)]),
         )
     ]
-    assert [(now.layers, now.bottleneck_s) for now, _ in made] == [
-        ((16, 16), pytest.approx(seconds)) for seconds in (0.048, 0.048, 0.048, 0.048)
-    ]
-    assert [(best.layers, best.bottleneck_s) for _, best in made] == [
-        ((24, 8), pytest.approx(0.024)),
-        ((20, 12), pytest.approx(0.036)),
-        ((30, 2), pytest.approx(0.0305)),
-        ((23, 9), pytest.approx(0.027)),
-    ]
+    assert {now.layers for now, _ in made} == {(16, 16)}
+    assert [now.bottleneck_s for now, _ in made] == pytest.approx([0.048] * 4)
+    assert [best.layers for _, best in made] == [(24, 8), (20, 12), (30, 2), (23, 9)]
+    assert [best.bottleneck_s for _, best in made] == pytest.approx([0.024, 0.036, 0.0305, 0.027])
 
 
 @pytest.mark.parametrize(("layers", "most"), [((16,), ()), ((16, 16), (20,)), ((16, 0), ())])
