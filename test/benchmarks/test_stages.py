@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from timely_llm.benchmarks.stages import AlikeRequests, rows
+from timely_llm.benchmarks.stages import STOCK, AlikeRequests, rows, stock_rows
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Engine
@@ -36,6 +36,14 @@ def test_a_row_for_each_rule_and_run() -> None:
         assert other["seconds_ratio"] == other["seconds"] / first["seconds"]
         more = sum(other[name] - first[name] for name in ("idle_1", "idle_2")) / 2
         assert other["idle_more"] == pytest.approx(more)
+
+
+def test_stock_steps_have_rows_of_the_same_columns() -> None:
+    asked = AlikeRequests(6, 8, 4)
+    (of_rule,) = rows(two_stages(), 100, [Mode.OFF], asked, repetitions=1)
+    found = stock_rows(two_stages(), 100, asked, repetitions=2)
+    assert [(row["micro_batching"], row["seed"]) for row in found] == [(STOCK, 1), (STOCK, 2)]
+    assert all(row.keys() == of_rule.keys() for row in found)
 
 
 def test_one_stage_is_refused() -> None:

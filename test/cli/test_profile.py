@@ -147,9 +147,11 @@ def test_an_engine_in_stages_gets_a_profile_of_each_stage_and_link(
     file, plot, steps = (tmp_path / name for name in ("two.yaml", "two.png", "steps.json"))
     assert run(
         monkeypatch, "--engine", "simulated", "--pace", "two-boxes", "--output", str(file),
-        "--plot", str(plot), "--json", str(steps),
+        "--plot", str(plot), "--json", str(steps), "--layers", "16,16", "--most-layers", "12,32",
     ) == 0  # fmt: skip
     shown = capsys.readouterr().out
+    assert "Layers as measured, 16,16: a step of 16 rows keeps the busiest stage or link" in shown
+    assert "VLLM_PP_LAYER_PARTITION=12,20: a step" in shown
     assert ["link", "1", "0.2", "131", "131", "0.0%", "0.0%"] in map(str.split, shown.splitlines())
     assert "A transfer keeps both its stages from computing." in shown
     profile = pace_profile(f"measured:{file}")
@@ -173,6 +175,8 @@ def test_an_engine_in_stages_gets_a_profile_of_each_stage_and_link(
         ("FILE --engine --output x.yaml", "takes no FILE and no --skill-set"),
         ("FILE --skill-set SKILLS --threads 2", "--threads is for --engine only"),
         ("FILE --skill-set SKILLS --model x", "--model is for --engine only"),
+        ("FILE --skill-set SKILLS --layers 8,8", "--layers is for --engine only"),
+        ("--engine --output x.yaml --layers 8,x", "'8,x' is not like 16,16: whole numbers"),
         ("FILE --skill-set SKILLS --dtype float16", "--dtype is for --engine only"),
         ("--engine --output no/folder/x.yaml", "no/folder is not a folder"),
     ],

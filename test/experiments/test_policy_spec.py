@@ -115,8 +115,8 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         (
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
-            " micro-batches=auto|off|budget-only|paper|throttle|cycle|cycle-due|cycle-own,"
-            " step-times=..., rows=...",
+            " micro-batches=auto|off|budget-only|paper|throttle|fixed-chunk|cycle"
+            "|cycle-due|cycle-own, step-times=..., rows=...",
         ),
         (
             "deadline:harness",

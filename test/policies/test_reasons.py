@@ -94,10 +94,8 @@ def test_a_policy_asked_in_the_middle_explains_its_next_plan(name: str) -> None:
     reasons(policy, pool, 0.04)
 
 
-def tight(**limits: int) -> Capacity:
-    return Capacity(
-        **({"free_tokens": 1_000_000, "max_rows": 256, "max_step_tokens": 512} | limits)
-    )
+def tight(free_tokens: int = 1_000_000, max_step_tokens: int = 512) -> Capacity:
+    return Capacity(free_tokens, 256, max_step_tokens)
 
 
 def test_fcfs_counts_those_before_and_names_the_limit() -> None:

@@ -14,7 +14,14 @@ from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, Stage
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import Profile
 from timely_llm.profiling.engine_steps import KV_TOKENS, MOST_ROWS, MeasuredStep, measure
-from timely_llm.profiling.step_profile import WHOLE, fit_pipeline, parts, write_profile
+from timely_llm.profiling.step_profile import (
+    WHOLE,
+    fit_pipeline,
+    layer_splits,
+    parts,
+    split_sentences,
+    write_profile,
+)
 
 STAGES = (
     Profile("fast", "", 0.004, 0.0002, 0.00002, 0.0000001),
@@ -48,6 +55,38 @@ def test_each_stage_and_link_is_found_again(blocking: bool, tmp_path: Path) -> N
 
     write_profile(found, tmp_path / "three.yaml")
     assert pace_profile(f"measured:{tmp_path / 'three.yaml'}") == found
+
+
+def test_layers_are_split_by_what_boxes_and_links_take() -> None:
+    """A layer takes 1 ms on the first box and 3 ms on the second."""
+    boxes = Profile("fast", "", 0.016, 0.0, 0.0), Profile("slow", "", 0.048, 0.0, 0.0)
+    made = [
+        layer_splits(PipelineProfile("two", "", boxes, (StageLink(send_s, 0.0),), blocks), *given)
+        for send_s, blocks, given in (
+            (0.002, False, [(16, 16)]),
+            (0.002, False, [(16, 16), (20, 32)]),
+            (0.0305, False, [(16, 16)]),
+            (0.004, True, [(16, 16)]),
+        )
+    ]
+    assert {now.layers for now, _ in made} == {(16, 16)}
+    assert [now.bottleneck_s for now, _ in made] == pytest.approx([0.048] * 4)
+    assert [best.layers for _, best in made] == [(24, 8), (20, 12), (30, 2), (23, 9)]
+    assert [best.bottleneck_s for _, best in made] == pytest.approx([0.024, 0.036, 0.0305, 0.027])
+
+
+@pytest.mark.parametrize(("layers", "most"), [((16,), ()), ((16, 16), (20,)), ((16, 0), ())])
+def test_numbers_of_layers_that_do_not_fit_the_stages_are_refused(
+    layers: tuple[int, ...], most: tuple[int, ...]
+) -> None:
+    two = PipelineProfile("two", "", (Profile("", "", 0.1, 0.0, 0.0),) * 2, (StageLink(0.0, 0.0),))
+    with pytest.raises(ConfigurationError, match="2 stages need 2 numbers of layers"):
+        layer_splits(two, layers, most)
+
+
+def test_one_stage_has_no_layers_to_split() -> None:
+    with pytest.raises(ConfigurationError, match="for an engine with known times of its stages"):
+        split_sentences(STAGES[0], (32,))
 
 
 def test_what_stage_times_leave_out_shows_in_the_whole_step() -> None:

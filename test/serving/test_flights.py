@@ -262,6 +262,7 @@ class Sees(Stream):
         super().__init__()
         self.sees_flights = sees_flights
         self.shown: list[tuple[set[str], Capacity]] = []
+        self.step_times: list[StepTime] = []
 
     def plan(
         self,
@@ -271,6 +272,7 @@ class Sees(Stream):
         capacity: Capacity,
     ) -> StepPlan:
         self.shown.append(({one.key for one in generations}, capacity))
+        self.step_times.append(step_time)
         able = [one for one in generations if one.to_compute > 0]
         return super().plan(now, able, step_time, capacity)
 
@@ -286,10 +288,30 @@ def test_generations_in_flight_are_shown_to_policies_that_ask(sees_flights: bool
     shown, capacity = policy.shown[1]
     assert shown == ({"p", "q"} if sees_flights else {"q"})
     assert capacity.steps_in_flight == 1
-    assert (capacity.rows_in_flight, capacity.stages, capacity.micro_batches) == (0, 2, 2)
-    assert capacity.prompt_tokens_in_flight > 1
+    assert (capacity.stages, capacity.micro_batches) == (2, 2)
+    (flight,) = capacity.in_flight
+    assert (flight.rows, flight.prompts) == (0, 1)
+    assert flight.prompt_tokens > 1
+    assert flight.context_tokens == scene.prefix_tokens
     scene.run()
     assert [scene.sink.results[key].plan for key in "pq"] == [PLAN, PLAN]
+
+
+@pytest.mark.parametrize("sees_flights", [True, False])
+def test_policies_that_see_one_step_get_its_seconds_beside_those_in_flight(
+    sees_flights: bool,
+) -> None:
+    policy = Sees(sees_flights)
+    scene = Scene({"p": PLAN, "q": PLAN}, policy, engine=PIPELINE)
+    for key in "pq":
+        scene.loop.admit(request(key))
+        scene.loop.turn()
+    assert all((one is scene.loop.step_time) is sees_flights for one in policy.step_times)
+    if not sees_flights:
+        at_start, in_flight = PipelineTime.unknown(2), policy.shown[1][1].in_flight
+        alone_s, beside_s = [one.first_s(8, 40, 900) for one in policy.step_times[:2]]
+        assert alone_s == at_start.latency_s(8, 40, 900)
+        assert alone_s < beside_s == at_start.beside(in_flight).first_s(8, 40, 900)
 
 
 @pytest.mark.parametrize("sees_flights", [True, False])
@@ -300,6 +322,7 @@ def test_one_stage_is_asked_as_before(sees_flights: bool) -> None:
     scene.run()
     assert all(shown == {"p"} for shown, _ in policy.shown)
     assert {capacity.steps_in_flight for _, capacity in policy.shown} == {0}
+    assert all(shown is scene.loop.step_time for shown in policy.step_times)
 
 
 def test_a_server_that_drains_plans_nothing_that_waits_for_a_step() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -19,6 +19,9 @@ from timely_llm.policies.micro_batches.policy import Mode, in_micro_batches
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.registry import make_policy
 from timely_llm.serving.loop import Loop
+
+STOCK = "stock"
+"""Name of stock vLLM's own scheduler beside the rules of micro-batches."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +81,63 @@ def rows(
     stages = engine.capacity.stages
     if stages < 2:
         raise EngineError("the engine has one stage: this benchmark needs at least two")
+    scripted = _scripted(engine, vocabulary, requests)
+
+    def serving(mode: Mode) -> Callable[[], Loop]:
+        learned = PipelineTime.unknown(stages)
+        return lambda: Loop(
+            scripted, in_micro_batches(make_policy(policy), mode), WallClock(), learned
+        )
+
+    return _in_turns({mode.value: serving(mode) for mode in modes}, requests, repetitions, progress)
+
+
+def stock_rows(
+    engine: Engine,
+    vocabulary: int,
+    requests: AlikeRequests,
+    repetitions: int = 5,
+    progress: Callable[[float, float], None] = lambda done, total: None,
+) -> list[dict[str, Any]]:
+    """Serve the same requests by the scheduler of stock vLLM; see `rows`.
+
+    Args:
+        engine: stock vLLM in stages.
+        vocabulary: tokens of its model's vocabulary.
+        requests: what is served.
+        repetitions: runs that count.
+        progress: called with the ended and the total number of runs.
+
+    Raises:
+        EngineError: the times of the stages were not measured.
+    """
+    scripted = _scripted(engine, vocabulary, requests)
+    serving = {STOCK: lambda: Loop(scripted, make_policy("stream"), WallClock())}
+    return _in_turns(serving, requests, repetitions, progress)
+
+
+def _scripted(engine: Engine, vocabulary: int, requests: AlikeRequests) -> ScriptedEngine:
+    """Return an engine with answers of the wanted length."""
     words = ["so "] * requests.answer
-    scripted = ScriptedEngine(engine, vocabulary, lambda key: words, ScriptTokenizer())
-    learned = {mode: PipelineTime.unknown(stages) for mode in modes}
+    return ScriptedEngine(engine, vocabulary, lambda key: words, ScriptTokenizer())
+
+
+def _in_turns(
+    serving: Mapping[str, Callable[[], Loop]],
+    requests: AlikeRequests,
+    repetitions: int,
+    progress: Callable[[float, float], None],
+) -> list[dict[str, Any]]:
+    """Return the rows of `rows` for loops by name; each is made anew for each run."""
     found = []
     for turn in range(1 + repetitions):
         first: dict[str, float] = {}
-        for place, mode in enumerate(modes):
-            loop = Loop(
-                scripted, in_micro_batches(make_policy(policy), mode), WallClock(), learned[mode]
-            )
-            ran = _run(loop, requests)
+        for place, (name, loop) in enumerate(serving.items()):
+            ran = _run(loop(), requests)
             first = first or ran
             if turn:
-                found.append({"micro_batching": mode.value, "seed": turn, **_beside(ran, first)})
-            progress(turn * len(modes) + place + 1, (1 + repetitions) * len(modes))
+                found.append({"micro_batching": name, "seed": turn, **_beside(ran, first)})
+            progress(turn * len(serving) + place + 1, (1 + repetitions) * len(serving))
     return found
 
 

@@ -29,6 +29,7 @@ from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import EXECUTORS, executors, need
 from timely_llm.core.text import count_of
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
+from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import EXTRAS
 from timely_llm.policies.micro_batches.policy import Mode
 from timely_llm.policies.registry import DEFAULT_POLICY, POLICIES
@@ -124,33 +125,42 @@ def variants(
 @click.option("--policy", type=OwnOr(list(POLICIES)), metavar="POLICY", default="fcfs",
               help=f"Policy that plans the cycles. {POLICY_NAMES}")  # fmt: skip
 @click.option("--repetitions", type=click.IntRange(2, 100), default=5, help="Runs of each rule.")
+@click.option("--stock", is_flag=True,
+              help="Measure stock vLLM with its own scheduler in place of the rules.")  # fmt: skip
 @JSON
 def stages(
     model: str, engine_args: tuple[str, ...], number: int, micro_batches: int,
     modes: tuple[str, ...], requests: int, prompt: int, answer: int, policy: str,
-    repetitions: int, json_file: Path | None,
+    repetitions: int, stock: bool, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Measure how long the stages of the engine vllm are idle, for each rule of micro-batches.
 
     Means, and beside them (_ci) half the width of the 95 % confidence interval over the runs.
     seconds_ratio and idle_more compare with the first rule, run by run.
     """
-    from timely_llm.benchmarks.stages import AlikeRequests, rows
+    from timely_llm.benchmarks.stages import AlikeRequests, rows, stock_rows
     from timely_llm.engines.registry import make_engine, parse_engine_args
+    from timely_llm.engines.sequences import EngineLimits
     from timely_llm.engines.tokenizer import HubTokenizer
+    from timely_llm.experiments.realtime.engines import StockSpec
     from timely_llm.experiments.results.metrics import summary
     from timely_llm.resources import EMBEDDED_MODEL, resource
 
     asked = AlikeRequests(requests, prompt, answer)
     folder = model or resource(EMBEDDED_MODEL)
     options = {"pipeline_parallel_size": number, **parse_engine_args(engine_args)}
-    made = make_engine("vllm", model=folder, engine_args=options, micro_batches=micro_batches)
     rules, vocabulary = [Mode(mode) for mode in modes], len(HubTokenizer(folder))
+    made: Engine
+    if stock:
+        made = StockSpec("vllm-fcfs", "fcfs", EngineLimits()).engine(folder, options)
+        measure = partial(stock_rows, made, vocabulary, asked)
+    else:
+        made = make_engine("vllm", model=folder, engine_args=options, micro_batches=micro_batches)
+        measure = partial(rows, made, vocabulary, rules, asked, policy)
 
     def work(progress: Callable[[float, float], None]) -> Rows:
         try:
-            found = rows(made, vocabulary, rules, asked, policy, repetitions, progress)
-            return summary(found, ("micro_batching",))
+            return summary(measure(repetitions, progress), ("micro_batching",))
         finally:
             made.close()
 

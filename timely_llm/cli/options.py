@@ -91,6 +91,21 @@ class Pace(click.ParamType):  # type: ignore[type-arg] # older clicks have none
         return "PROFILE"
 
 
+class Layers(click.ParamType):  # type: ignore[type-arg] # older clicks have none
+    """Numbers of layers of stages, such as 16,16."""
+
+    name = "layers"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers."""
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(w.isascii() and w.isdecimal() and 1 <= int(w[:5]) <= 1000 for w in words):
+            self.fail(f"{value!r} is not like 16,16: whole numbers of 1 to 1000", param, ctx)
+        return tuple(map(int, words))
+
+
 class OwnOr(click.Choice):  # type: ignore[type-arg] # older clicks have none
     """One of some names, or something of a user's own, such as my_module:MyPolicy."""
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from timely_llm import __version__
 from timely_llm.cli import progress
-from timely_llm.cli.options import EXISTING_FILE, OutputFile, Pace
+from timely_llm.cli.options import EXISTING_FILE, Layers, OutputFile, Pace
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import PICTURE, YAML, write_json, write_text
@@ -47,6 +47,7 @@ from timely_llm.profiling.step_profile import (
     predicted_s,
     profile_values,
     relative_error,
+    split_sentences,
     write_profile,
 )
 from timely_llm.report.fitted_table import FittedTable
@@ -74,6 +75,11 @@ EXISTING = click.Path(exists=True, path_type=Path)
               " times.")  # fmt: skip
 @click.option("--pace", type=Pace(),
               help="With --engine simulated: the profile to measure.")  # fmt: skip
+@click.option("--layers", type=Layers(), metavar="16,16",
+              help="With --engine in stages: layers of each. Prints the split with which the"
+              " busiest stage or link takes least.")  # fmt: skip
+@click.option("--most-layers", type=Layers(), metavar="20,32",
+              help="With --layers: most layers that each box has memory for.")  # fmt: skip
 @click.option(
     "--output", type=OutputFile(YAML), help="Write the skill set, or the profile, to this file."
 )
@@ -86,7 +92,8 @@ EXISTING = click.Path(exists=True, path_type=Path)
 def profile(
     file: Path | None, skill_file: Path | None, engine: str | None, model: str | None,
     dtype: str | None, threads: int | None, engine_args: tuple[str, ...], pace: str | None,
-    output: Path | None, plot: Path | None, json_file: Path | None,
+    layers: tuple[int, ...] | None, most_layers: tuple[int, ...] | None, output: Path | None,
+    plot: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Fit the durations of skills to the executions in FILE, or measure an engine's steps.
 
@@ -118,13 +125,14 @@ def profile(
                 raise click.UsageError(f"{option} is for --engine {' or '.join(engines)} only")
         measured = Measured(
             engine, model or "", dtype or "float32", threads or 1, parse_engine_args(engine_args),
-            pace or DEFAULT_PROFILE,
+            pace or DEFAULT_PROFILE, layers or (), most_layers or (),
         )  # fmt: skip
         profile_engine(measured, output, plot, json_file)
         return
     for option, value in (
         ("--model", model), ("--dtype", dtype), ("--threads", threads),
-        ("--engine-arg", engine_args or None), ("--pace", pace),
+        ("--engine-arg", engine_args or None), ("--pace", pace), ("--layers", layers),
+        ("--most-layers", most_layers),
     ):  # fmt: skip
         if value is not None:
             raise click.UsageError(f"{option} is for --engine only")
@@ -235,6 +243,8 @@ class Measured:
         threads: of the CPU, for the engine transformers.
         engine_args: options of vLLM's own.
         pace: profile of the engine simulated.
+        layers: layers of each stage; empty: not known.
+        most_layers: most layers that each box has memory for; empty: any number.
     """
 
     engine: str
@@ -243,6 +253,8 @@ class Measured:
     threads: int
     engine_args: Mapping[str, Any]
     pace: str
+    layers: tuple[int, ...] = ()
+    most_layers: tuple[int, ...] = ()
 
     @property
     def simulated(self) -> bool:
@@ -326,6 +338,9 @@ def profile_engine(
             console.print(Text(f"Wrote {path}"), soft_wrap=True)
     hint = f"Use it wherever a profile is named: {MEASURED}{output}"
     console.print(Text(hint), soft_wrap=True)
+    if measured.layers:
+        for sentence in split_sentences(fit.profile, measured.layers, measured.most_layers):
+            console.print(Text(sentence), soft_wrap=True)
 
 
 def _run(measured: Measured) -> tuple[list[MeasuredStep], list[MeasuredPrompt], int]:

@@ -41,6 +41,22 @@ class SequenceProgress(NamedTuple):
         return self.context_tokens - self.shared_tokens
 
 
+class StepContent(NamedTuple):
+    """What one step computes.
+
+    Attributes:
+        rows: sequences that decode.
+        prompts: sequences that compute prompt tokens.
+        prompt_tokens: prompt tokens that they compute.
+        context_tokens: tokens that all sequences attend to.
+    """
+
+    rows: int = 0
+    prompts: int = 0
+    prompt_tokens: int = 0
+    context_tokens: int = 0
+
+
 @dataclass(frozen=True)
 class Capacity:
     """Limits of one step of an engine.
@@ -54,10 +70,7 @@ class Capacity:
             has room for them; 0: no speculative decoding.
         stages: pipeline stages of the engine.
         micro_batches: most steps in flight.
-        steps_in_flight: steps in flight. The engine leaves this and the next two to the serving
-            loop.
-        rows_in_flight: sequences that decode in them.
-        prompt_tokens_in_flight: prompt tokens that they compute.
+        in_flight: steps in flight, the oldest first. The engine leaves this to the serving loop.
     """
 
     free_tokens: int
@@ -67,9 +80,12 @@ class Capacity:
     speculative_tokens: int = 0
     stages: int = 1
     micro_batches: int = 1
-    steps_in_flight: int = 0
-    rows_in_flight: int = 0
-    prompt_tokens_in_flight: int = 0
+    in_flight: tuple[StepContent, ...] = ()
+
+    @property
+    def steps_in_flight(self) -> int:
+        """Number of steps in flight."""
+        return len(self.in_flight)
 
 
 @dataclass(frozen=True)

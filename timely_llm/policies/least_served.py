@@ -103,7 +103,7 @@ class FastServe(Explains):
     def _join_level(self, generation: Generation, step_time: StepTime) -> int:
         """Return the first level with a quantum of at least the first step."""
         prompt = generation.to_compute
-        first_s = step_time.predict_s(0, prompt) if prompt > 1 else step_time.predict_s(1)
+        first_s = step_time.first_s(0, prompt) if prompt > 1 else step_time.first_s(1)
         return max(math.ceil(math.log(first_s / self.quantum_s, _RATIO) - 1e-9), 0)
 
     def _charge(self, job: _QueueEntry, step_s: float, now: float) -> None:

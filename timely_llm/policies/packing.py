@@ -170,7 +170,7 @@ class Memory:
 
     def _segment_s(self, generation: Generation) -> float:
         """Return the seconds of its longest next segment, prefill included."""
-        prefill_s = self._step_time.predict_s(0, generation.to_compute)
+        prefill_s = self._step_time.first_s(0, generation.to_compute)
         return prefill_s + (self._segment_tokens - 1) * self._step_time.predict_s(1)
 
     @cached_property

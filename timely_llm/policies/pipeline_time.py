@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from timely_llm.core.step import StageTimes
+from timely_llm.core.step import Capacity, StageTimes, StepContent
 from timely_llm.policies.step_time import StepTime
 
 _FORGETTING = 0.98
@@ -97,6 +97,16 @@ class PipelineTime(StepTime):
         )
 
     @property
+    def latency(self) -> Coefficients:
+        """Seconds of a step through all stages and links."""
+        return self._latency
+
+    @property
+    def resources(self) -> Sequence[Coefficients]:
+        """Seconds of a step at each stage and link that can be the busiest one."""
+        return self._resources
+
+    @property
     def micro_batches(self) -> int:
         """Steps of a cycle."""
         return self._micro_batches
@@ -127,6 +137,22 @@ class PipelineTime(StepTime):
             if cycle_s > seconds:
                 seconds = cycle_s
         return max(seconds, 1e-6)
+
+    def first_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the most seconds until all sequences of a cycle have a token.
+
+        The last of its steps waits for the others at the busiest stage or link, and has the prompt
+        tokens. The arguments are those of `predict_s`.
+        """
+        number = self._micro_batches
+        share = rows / number, 0.0, context_tokens / number
+        others_s = (number - 1) * max(one.seconds(*share) for one in self._resources)
+        prompts_s = self._latency.prefill_token_s * prefill_tokens
+        return max(others_s + self._latency.seconds(*share) + prompts_s, 1e-6)
+
+    def beside(self, in_flight: Sequence[StepContent]) -> NextStepTime:
+        """Return the seconds of the next step, beside steps in flight."""
+        return NextStepTime(self, in_flight)
 
     def latency_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
         """Return the predicted seconds from a step's begin to its tokens, in an idle pipeline.
@@ -244,3 +270,68 @@ class PipelineTime(StepTime):
         first = latency.base_s + latency.row_s / number
         # A cycle of one row per step, and what the busiest resource has of each further one.
         self.coefficients = max(base, first - row), row, prefill, context
+
+
+class NextStepTime(StepTime):
+    """Predicted seconds of the next step of a pipeline, for policies that plan no cycles.
+
+    Such a policy sees the sequences of one step, and others are in flight. `predict_s` is the time
+    from one token of the step's sequences to the next, while all these steps go round: the latency
+    of the longest one, or the time of all of them at the busiest stage or link if that is longer.
+    `first_s` bounds the time to the step's own tokens, wherever the others are: each of them is in
+    front of it once, at the busiest stage or link, and is as large as the largest one.
+
+    It learns nothing, and is for one plan.
+
+    Args:
+        pipeline: seconds of stages and links.
+        in_flight: the steps in flight.
+
+    Attributes:
+        coefficients: those of the latency.
+    """
+
+    def __init__(self, pipeline: PipelineTime, in_flight: Sequence[StepContent]) -> None:
+        self.observations, self.grows = pipeline.observations, pipeline.grows
+        self.coefficients = self._latency = pipeline.latency
+        resources = pipeline.resources
+        now = [(one.rows, one.prompt_tokens, one.context_tokens) for one in in_flight]
+        later = [
+            (one.rows + one.prompts, 0, one.context_tokens + one.prompt_tokens) for one in in_flight
+        ]
+        self._busy = [(one, sum([one.seconds(*step) for step in later])) for one in resources]
+        self._longest_s = max([self._latency.seconds(*step) for step in later], default=0.0)
+        self._largest = [max(sizes) for sizes in zip((0, 0, 0), *now, strict=True)]
+        busy_s = max([one.seconds(*self._largest) for one in resources])
+        self._front_s = len(now) * busy_s
+
+    def predict_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the predicted seconds from one token of the step's sequences to the next.
+
+        Args:
+            rows: sequences of the step that decode one token each.
+            prefill_tokens: prompt tokens computed by the step.
+            context_tokens: tokens that the step's sequences attend to.
+        """
+        step = rows, prefill_tokens, context_tokens
+        seconds = max(self._latency.seconds(*step), self._longest_s, 1e-6)
+        for one, others_s in self._busy:
+            if (busy_s := others_s + one.seconds(*step)) > seconds:
+                seconds = busy_s
+        return seconds
+
+    def first_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the most seconds until the step brings its tokens, if it is submitted now."""
+        step = rows, prefill_tokens, context_tokens
+        largest = [max(sizes) for sizes in zip(step, self._largest, strict=True)]
+        return max(self._front_s + self._latency.seconds(*largest), 1e-6)
+
+
+def of_next_step(step_time: StepTime, capacity: Capacity) -> StepTime:
+    """Return the seconds of the next step, for a policy that plans no cycles.
+
+    Without stages this is the step time itself.
+    """
+    if capacity.stages > 1 and isinstance(step_time, PipelineTime):
+        return step_time.beside(capacity.in_flight)
+    return step_time

@@ -225,6 +225,13 @@ class StepTime:
         seconds = base + row * rows + prefill * prefill_tokens + context * context_tokens
         return max(seconds, 1e-6)
 
+    def first_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
+        """Return the most seconds until a step brings its tokens, if it is submitted now.
+
+        In a pipeline, other steps may be in front of it. The arguments are those of `predict_s`.
+        """
+        return self.predict_s(rows, prefill_tokens, context_tokens)
+
     def observe(
         self, seconds: float, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
     ) -> None:

@@ -93,7 +93,7 @@ class WorstCase:
         if math.isnan(later_s):
             context = self._context + candidate.context_tokens
             prefill = self._prefill + (candidate.to_compute if candidate.to_compute > 1 else 0)
-            first_s = self._step_time.predict_s(self._rows + 1, prefill, context)
+            first_s = self._step_time.first_s(self._rows + 1, prefill, context)
             later_s = self._step_time.predict_s(self._rows + 1, 0, context + prefill)
         # Seconds of a token are the same for all: if the least laxity suffices, all others do.
         return all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import YAML, write_text
 from timely_llm.core.step import StageTimes
+from timely_llm.engines.pipeline_profiles import LayerSplit, split_layers
 from timely_llm.engines.pipelined import PipelineProfile, StageLink
 from timely_llm.engines.simulated import LONG_PROMPT, MEASURED, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
@@ -29,6 +30,9 @@ _HUBER = 1.345
 
 WHOLE = "whole step"
 """Name of a step's way through all stages."""
+
+ROWS = 16
+"""Decoding sequences of the step for which layers are split."""
 
 _SHORTEST_S = 1e-9
 """Least seconds of a transfer, so that errors relative to it exist."""
@@ -284,6 +288,58 @@ def parts(profile: PipelineProfile, step: MeasuredStep) -> dict[str, tuple[float
         **{f"link {number}": pair for number, pair in enumerate(links, 1)},
         WHOLE: (step.seconds, sum(predicted for _, predicted in (*stages, *links))),
     }
+
+
+def layer_splits(
+    profile: PipelineProfile, layers: Sequence[int], most: Sequence[int] = ()
+) -> tuple[LayerSplit, LayerSplit]:
+    """Return the layers of the stages as they are, and the split with the least bottleneck.
+
+    Both are for a step of `ROWS` rows. A layer is taken to need its share of its stage's seconds,
+    the constant part included. A box that is left out passes hidden states on.
+
+    Args:
+        profile: seconds of stages and links.
+        layers: layers of each stage with which these were measured.
+        most: layers that the memory of each box can hold; empty: any number.
+
+    Raises:
+        ConfigurationError: the numbers do not fit the stages, or no split fits.
+    """
+    stages, whole = len(profile.stages), sum(layers)
+    if len(layers) != stages or len(most) not in (0, stages) or min(*layers, *most) < 1:
+        raise ConfigurationError(
+            f"{stages} stages need {stages} numbers of layers, each at least 1, not"
+            f" {','.join(map(str, layers))}{' and ' if most else ''}{','.join(map(str, most))}"
+        )
+    layers_s = [
+        [stage.step_s(ROWS) / number] * whole
+        for stage, number in zip(profile.stages, layers, strict=True)
+    ]
+    sent_s = [0.0, *accumulate(link.transfer_s(ROWS) for link in profile.links)]
+    links_s = [[after - before for after in sent_s] for before in sent_s]
+    return (
+        split_layers(layers_s, links_s, layers, profile.blocking),
+        split_layers(layers_s, links_s, most or None, profile.blocking),
+    )
+
+
+def split_sentences(
+    profile: Profile | PipelineProfile, layers: Sequence[int], most: Sequence[int] = ()
+) -> list[str]:
+    """Return what the measured split and the best one take, for users; see `layer_splits`.
+
+    Raises:
+        ConfigurationError: the profile has no stages, or as `layer_splits`.
+    """
+    if not isinstance(profile, PipelineProfile):
+        raise ConfigurationError("layers are split for an engine with known times of its stages")
+    now, best = layer_splits(profile, layers, most)
+    return [
+        f"{words}{','.join(map(str, split.layers))}: a step of {ROWS} rows keeps the busiest stage"
+        f" or link for {1e3 * split.bottleneck_s:.3g} ms, and takes {1e3 * split.latency_s:.3g} ms"
+        for words, split in (("Layers as measured, ", now), ("VLLM_PP_LAYER_PARTITION=", best))
+    ]
 
 
 def _tokens(step: MeasuredStep) -> int:

@@ -34,7 +34,7 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.contract import Policy, ask_for_reasons
 from timely_llm.policies.fcfs import Stream
-from timely_llm.policies.pipeline_time import PipelineTime
+from timely_llm.policies.pipeline_time import PipelineTime, of_next_step
 from timely_llm.policies.step_time import StepTime
 from timely_llm.serving.admission import Admission
 from timely_llm.serving.busy import BusyGate
@@ -121,6 +121,7 @@ class Loop:
         self._busy = busy
         self._policy = policy
         self._cycles = engine.in_flight > 1 and getattr(policy, "sees_flights", False)
+        self._beside = engine.capacity.stages > 1 and not self._cycles
         self._clock = clock
         self._robot_clock = robot_clock
         self._explain = explain
@@ -467,14 +468,13 @@ class Loop:
             policy = Stream()
             policy.explain = self._explain
             ready = [generation for generation in ready if generation.to_compute > 0]
-        capacity = self._engine.capacity
-        if self._stepper.busy:
-            capacity = self._stepper.with_flights(capacity)
+        capacity = self._stepper.with_flights(self._engine.capacity)
+        step_time = of_next_step(self.step_time, capacity) if self._beside else self.step_time
         if not (blocked or self.conversations.kept):
-            return policy.plan(now, ready, self.step_time, capacity)
+            return policy.plan(now, ready, step_time, capacity)
         lent = sum(g.kv_tokens for g in blocked) + self.conversations.kv_tokens
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
-        plan = policy.plan(now, ready, self.step_time, roomy)
+        plan = policy.plan(now, ready, step_time, roomy)
         lenders = sorted(blocked, key=lambda g: g.due_s, reverse=True)
         return replace(
             plan,

@@ -16,7 +16,7 @@ from timely_llm.core.events.schema import KvWaitEvent, StepEvent, StepPlanEvent
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.reason import Reasons
 from timely_llm.core.request import ErrorCode
-from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
+from timely_llm.core.step import Capacity, SequenceProgress, StepContent, StepPlan, StepResult
 from timely_llm.engines.contract import Engine
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
@@ -77,14 +77,11 @@ class InFlightStep:
         self._planned = plan.entries
 
     @property
-    def rows(self) -> int:
-        """Sequences that decode."""
-        return sum(tokens == 1 for _, tokens in self._planned)
-
-    @property
-    def prompt_tokens(self) -> int:
-        """Tokens that the others may compute."""
-        return sum(tokens for _, tokens in self._planned if tokens > 1)
+    def content(self) -> StepContent:
+        """What it computes, as planned."""
+        tokens = [number for _, number in self._planned]
+        rows = tokens.count(1)
+        return StepContent(rows, len(tokens) - rows, sum(tokens) - rows, self.context_tokens)
 
 
 class Stepper:
@@ -116,11 +113,12 @@ class Stepper:
         self._conversations = conversations
         self._events = events
         self._step_time = step_time
+        self._pipeline_time = step_time if isinstance(step_time, PipelineTime) else None
         self._clock = clock
         self._speculative_tokens = engine.capacity.speculative_tokens
         self._in_flight: deque[InFlightStep] = deque()
         self._running: set[str] = set()
-        self._ended_s = -math.inf  # when the last step was collected
+        self._ended_s = -math.inf  # when the last step of a pipeline was collected
         self.failures = Failures(log, "a step failed")
         self._undelivered = Failures(log, "the tokens of a request could not be delivered")
 
@@ -136,13 +134,9 @@ class Stepper:
 
     def with_flights(self, capacity: Capacity) -> Capacity:
         """Return limits of the next step with what is in flight."""
-        flights = self._in_flight
-        return replace(
-            capacity,
-            steps_in_flight=len(flights),
-            rows_in_flight=sum(step.rows for step in flights),
-            prompt_tokens_in_flight=sum(step.prompt_tokens for step in flights),
-        )
+        if not self._in_flight:
+            return capacity
+        return replace(capacity, in_flight=tuple([step.content for step in self._in_flight]))
 
     def note_plan(self, reasons: Reasons, now: float) -> None:
         """Enter the reasons of a plan."""
@@ -254,7 +248,6 @@ class Stepper:
 
     def _learn(self, step: InFlightStep, result: StepResult) -> None:
         now = self._clock.now()
-        before_s, self._ended_s = self._ended_s, now
         if result.only_waited:
             self._events.append(KvWaitEvent(now, result))
             return
@@ -263,22 +256,36 @@ class Stepper:
         planned = result.planned
         rows = planned.count(1)
         prefill = sum(planned) - rows
-        context = step.context_tokens
-        if not isinstance(self._step_time, PipelineTime):
-            self._step_time.observe(result.duration_s, rows, prefill, context)
-        elif result.stages is not None:
-            self._step_time.observe_stages(result.stages, rows, prefill, context)
+        stages = result.stages
+        if self._pipeline_time is None:
+            self._step_time.observe(result.duration_s, rows, prefill, step.context_tokens)
+        elif stages is not None:
+            self._pipeline_time.observe_stages(stages, rows, prefill, step.context_tokens)
         else:
-            whole_s = max(result.duration_s, now - step.submitted_s)
-            least_s = min(result.duration_s, now - max(step.submitted_s, before_s))
-            self._step_time.observe(whole_s, rows, prefill, context, least_s)
-        stages = result.stages.rounded if result.stages is not None else None
+            self._learn_whole(self._pipeline_time, step, result.duration_s, rows, prefill, now)
+        if stages is not None:
+            stages = stages.rounded
         self._events.append(
             StepEvent(
                 now - result.duration_s, round(result.duration_s, 6), tuple(result.computed),
                 stages, result,
             )
         )  # fmt: skip
+
+    def _learn_whole(
+        self,
+        pipeline_time: PipelineTime,
+        step: InFlightStep,
+        seconds: float,
+        rows: int,
+        prefill: int,
+        now: float,
+    ) -> None:
+        """Learn from a step of a pipeline without times of its stages."""
+        before_s, self._ended_s = self._ended_s, now
+        whole_s = max(seconds, now - step.submitted_s)
+        least_s = min(seconds, now - max(step.submitted_s, before_s))
+        pipeline_time.observe(whole_s, rows, prefill, step.context_tokens, least_s)
 
     def _update(self, progress: Mapping[str, SequenceProgress]) -> None:
         """Store the progress of sequences."""

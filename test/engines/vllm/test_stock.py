@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from timely_llm.core.errors import EngineError
-from timely_llm.core.step import StepPlan
+from timely_llm.core.step import StepPlan, StepResult
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.sequences import EngineLimits
 
@@ -16,6 +17,8 @@ pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`"
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
+from test.engines.conftest import INTERPRETED
+from test.engines.vllm_runner import ON_CPU, NoModel
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
 from timely_llm.engines.vllm.stock import StockEngine, StockVllm
 
@@ -140,3 +143,59 @@ def test_llm_engine_and_its_core_say_the_same(llama: Path, answers: dict[str, li
     assert stock.cached == (len(whole) - 1) // BLOCK_TOKENS * BLOCK_TOKENS
     stock.close()
     stock.close()
+
+
+def served(engine: StockEngine) -> tuple[dict[str, list[int]], list[StepResult], int]:
+    """Serve all prompts; return their tokens, the steps, and the most steps left in flight."""
+    for key, prompt in PROMPTS.items():
+        engine.add(key, prompt)
+    said: dict[str, list[int]] = {key: [] for key in PROMPTS}
+    left, steps, most = set(PROMPTS), [], 0
+    while left:
+        engine.submit(StepPlan(tuple((key, 1) for key in sorted(left))))
+        most = max(most, sum(step.tokens > 0 for step in engine._scheduled))
+        steps.append(engine.collect())
+        for key, made in steps[-1].tokens.items():
+            said[key] += made
+            if len(said[key]) == TOKENS:
+                engine.remove(key)
+                left.discard(key)
+    return said, steps, most
+
+
+def test_without_requests_a_step_is_empty(make: Callable[..., StockEngine]) -> None:
+    engine = make(max_rows=4)
+    for _ in range(2):
+        engine.submit(StepPlan((("a", 1),)))
+        assert not engine.collect().computed
+
+
+def test_in_stages_it_begins_the_next_step_while_one_is_in_flight(llama: Path) -> None:
+    """Prompts are too long for one step, so that the next one begins with what is left."""
+    found = {}
+    for stages in (1, 2):
+        args = {"pipeline_parallel_size": stages, "distributed_executor_backend": NoModel}
+        engine = StockEngine(llama, "float32", EngineLimits(max_step_tokens=80), "fcfs", args)
+        free = engine.capacity.free_tokens
+        said, steps, most = served(engine)
+        assert all(step.computed for step in steps)
+        assert most == stages - 1
+        assert engine.capacity.free_tokens == free
+        found[stages] = said
+        engine.close()
+    assert found[1] == found[2]
+
+
+@pytest.mark.skipif(INTERPRETED, reason="Model Runner V1 takes no interpreted Triton")
+def test_its_stages_in_two_processes_say_the_same(
+    llama: Path, answers: dict[str, list[int]]
+) -> None:
+    args = {"pipeline_parallel_size": 2, "model_runner": "v1"}
+    engine = StockEngine(llama, "float32", EngineLimits(max_step_tokens=80), "fcfs", args)
+    said, steps, _ = served(engine)
+    assert said == answers
+    times = [step.stages for step in steps if step.stages is not None]
+    assert bool(times) is ON_CPU
+    assert all(one.fit and min(one.stage_s) > 0 for one in times)
+    engine.close()
+    assert not multiprocessing.active_children()

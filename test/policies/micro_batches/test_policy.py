@@ -13,7 +13,7 @@ from timely_llm.conformance.check import Check
 from timely_llm.conformance.policies import POLICY_CHECKS, PolicyBench
 from timely_llm.core.generation import Generation, StreamGeneration
 from timely_llm.core.reason import Cause
-from timely_llm.core.step import Capacity, StepPlan
+from timely_llm.core.step import Capacity, StepContent, StepPlan
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.micro_batches.flow_shop import (
@@ -31,6 +31,7 @@ from timely_llm.policies.step_time import StepTime
 DUE = [Mode.CYCLE_DUE, Mode.CYCLE_OWN]
 MODES = [mode for mode in Mode if mode not in (Mode.AUTO, Mode.OFF, *DUE)]
 ROOMY = Capacity(1_000_000, 256, 2048, stages=4, micro_batches=8)
+FLIGHTS = (StepContent(rows=1),) * 8
 DECISIONS = [
     check
     for check in POLICY_CHECKS
@@ -91,7 +92,7 @@ class Pipe:
         self.flights: list[StepPlan] = []
 
     def plan(self) -> StepPlan:
-        capacity = replace(self.capacity, steps_in_flight=len(self.flights))
+        capacity = replace(self.capacity, in_flight=FLIGHTS[: len(self.flights)])
         return self.policy.plan(0.0, self.pool, self.time, capacity)
 
     def step(self) -> StepPlan:
@@ -160,7 +161,7 @@ def test_an_engine_of_one_stage_gets_the_plans_of_the_policy(mode: Mode) -> None
 def test_in_one_stage_the_policy_sees_none_that_waits_for_a_step(mode: Mode) -> None:
     pool = pool_of(3)
     pool[1].to_compute, pool[1].pending_tokens = 0, 1
-    one_stage = replace(ROOMY, stages=1, micro_batches=3, steps_in_flight=1)
+    one_stage = replace(ROOMY, stages=1, micro_batches=3, in_flight=FLIGHTS[:1])
     plan = MicroBatches(Stream(), mode).plan(0.0, pool, StepTime(), one_stage)
     assert plan.keys == {"r0", "r2"}
 
@@ -172,7 +173,7 @@ def test_decoding_sequences_are_spread_evenly(mode: Mode) -> None:
     assert sum(sizes) == 64
     number = len(sizes)
     assert sizes[0] == -(-64 // number)
-    if mode in (Mode.BUDGET_ONLY, Mode.THROTTLE):
+    if mode in (Mode.BUDGET_ONLY, Mode.THROTTLE, Mode.FIXED_CHUNK):
         assert sizes == [16] * 4
     else:
         assert pipe.time.micro_batches == number
@@ -195,6 +196,7 @@ def test_the_number_of_micro_batches_is_that_of_the_mode(
         Mode.CYCLE: shortest_cycle(shop.rounded(), 48, 8),
         Mode.BUDGET_ONLY: 4,
         Mode.THROTTLE: 4,
+        Mode.FIXED_CHUNK: 4,
     }
     for mode, number in chosen.items():
         pipe = Pipe(MicroBatches(Stream(), mode), pool_of(48))
@@ -206,9 +208,9 @@ def test_the_number_of_micro_batches_is_that_of_the_mode(
 @pytest.mark.parametrize("mode", MODES)
 def test_without_known_times_of_stages_there_are_as_many_as_stages(mode: Mode) -> None:
     policy = MicroBatches(Stream(), mode)
-    capacity = replace(ROOMY, steps_in_flight=3)
+    capacity = replace(ROOMY, in_flight=FLIGHTS[:3])
     assert policy.plan(0.0, pool_of(8), StepTime(), capacity)
-    assert not policy.plan(0.0, pool_of(8), StepTime(), replace(capacity, steps_in_flight=4))
+    assert not policy.plan(0.0, pool_of(8), StepTime(), replace(capacity, in_flight=FLIGHTS[:4]))
 
 
 def prompts_in(steps: Sequence[StepPlan]) -> list[list[int]]:
@@ -271,6 +273,15 @@ def test_what_a_chunk_would_make_late_has_a_micro_batch_without_one() -> None:
     beside = [prompts_beside(due_s / 20, Mode.CYCLE_OWN) for due_s in range(1, 10)]
     assert any(not all(chunks) for chunks in beside)
     assert all(any(chunks) for chunks in beside), "prompts go on in the others"
+
+
+def test_a_fixed_chunk_has_decoding_sequences_first_and_prompts_in_the_rest() -> None:
+    capacity = replace(ROOMY, max_step_tokens=100)
+    pipe = Pipe(MicroBatches(Stream(), Mode.FIXED_CHUNK), pool_of(64, 250, 300), capacity)
+    steps = pipe.fill()
+    assert [len(step.entries) for step in steps] == [17, 17, 18, 17]
+    # A row of the last one is kept for the first prompt, which will decode.
+    assert prompts_in(steps) == [[84], [84], [82, 2], [83]]
 
 
 def test_throttling_follows_the_released_rule() -> None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vllm.platforms import current_platform
 from vllm.sampling_params import SamplingParams, StructuredOutputsParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.core import EngineCore
@@ -23,9 +22,9 @@ from timely_llm.engines.sequences import AdmittedSequence, EngineLimits
 from timely_llm.engines.vllm.connectors import only_connector
 from timely_llm.engines.vllm.options import engine_config, steps_in_flight
 from timely_llm.engines.vllm.process_state import close_core, enter_core, replace_kernels
-from timely_llm.engines.vllm.runner import runner_of
+from timely_llm.engines.vllm.runner import prepare_workers, runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammar, SharedGrammars, decoding_params
-from timely_llm.engines.vllm.stage_times import StageRecords, StageTimeline
+from timely_llm.engines.vllm.stage_times import StageTimeline
 
 if TYPE_CHECKING:
     from timely_llm.engines.vllm.scheduler import PlannedScheduler
@@ -64,6 +63,16 @@ def make_request(
     if matcher:
         request.structured_output_request.grammar = SharedGrammar(matcher)
     return request
+
+
+def check_workers(core: EngineCore) -> None:
+    """Check that vLLM's worker processes are alive, if it has any.
+
+    Raises:
+        EngineLost: one has ended.
+    """
+    if getattr(core.model_executor, "is_failed", False):
+        raise EngineLost("a worker process of vLLM has ended, and vLLM ends with it")
 
 
 class VllmStepDriver:
@@ -139,8 +148,7 @@ class VllmStepDriver:
         Raises:
             EngineLost: one has ended.
         """
-        if getattr(self._core.model_executor, "is_failed", False):
-            raise EngineLost("a worker process of vLLM has ended, and vLLM ends with it")
+        check_workers(self._core)
 
     def _step(self, order: dict[str, int]) -> None:
         """Let vLLM schedule a step if there is an order, and wait for one if it must."""
@@ -230,15 +238,7 @@ class VllmCore:
             self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
         self._timeline = StageTimeline()
-        self._records: StageRecords | None = None
-        if self.stages > 1 and current_platform.is_cpu():
-            path, self._records = StageRecords.create(self.stages)
-            try:
-                self._core.model_executor.collective_rpc("prepare_worker", args=(str(path),))
-            finally:
-                path.unlink()
-        else:
-            self._core.model_executor.collective_rpc("prepare_worker")
+        self._records = prepare_workers(self._core.model_executor, self.stages)
         self.slots = runner.slots(config)
         self._scheduler: PlannedScheduler = self._core.scheduler
         self._max_model_len = limits.max_model_len

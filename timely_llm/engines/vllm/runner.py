@@ -17,6 +17,7 @@ from typing import Any
 
 from vllm import envs
 from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
 from timely_llm.core.errors import EngineError
@@ -148,6 +149,22 @@ def why_not(name: str) -> str | None:
 def runner_of(config: Any) -> ModelRunner:
     """Return the runner that was recorded in a configuration."""
     return ModelRunner(config.additional_config[_NOTE])
+
+
+def prepare_workers(executor: Any, stages: int) -> StageRecords | None:
+    """Prepare the workers of an engine; return the times that its stages record.
+
+    None: there is one stage, or this platform measures no times.
+    """
+    if stages < 2 or not current_platform.is_cpu():
+        executor.collective_rpc("prepare_worker")
+        return None
+    path, records = StageRecords.create(stages)
+    try:
+        executor.collective_rpc("prepare_worker", args=(str(path),))
+    finally:
+        path.unlink()
+    return records
 
 
 class WorkerExtension:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine.core import EngineCore
@@ -20,12 +21,13 @@ from timely_llm.engines.contract import GREEDY, Decoding, Prefix
 from timely_llm.engines.grammars import Grammars, Matcher
 from timely_llm.engines.sequences import EngineLimits, InFlightSteps
 from timely_llm.engines.tokenizer import HubTokenizer, most_positions
-from timely_llm.engines.vllm.core import make_request
+from timely_llm.engines.vllm.core import check_workers, make_request
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS
 from timely_llm.engines.vllm.options import engine_config
 from timely_llm.engines.vllm.process_state import close_core, enter_core
-from timely_llm.engines.vllm.runner import runner_of
+from timely_llm.engines.vllm.runner import prepare_workers, runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammars
+from timely_llm.engines.vllm.stage_times import StageTimeline
 from timely_llm.engines.vllm.version import reason
 
 
@@ -137,6 +139,26 @@ class StockVllm:
         close_core(self._core)
 
 
+class ScheduledStep(NamedTuple):
+    """A step that vLLM has begun.
+
+    Attributes:
+        output: what vLLM scheduled.
+        number: of the step, from 1 on.
+        submitted_s: when it was scheduled, on the monotonic clock, seconds.
+    """
+
+    output: Any
+    number: int
+    submitted_s: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it computes."""
+        scheduled: int = self.output.total_num_scheduled_tokens
+        return scheduled
+
+
 _PREFIX = "\0prefix"  # no sequence has this key
 
 
@@ -144,7 +166,9 @@ class StockEngine:
     """Runs vLLM's own steps: a baseline in the harness of the policies.
 
     A sequence becomes a request of vLLM in the first plan that names it. From then on vLLM decides
-    about its tokens in each step, its order and its KV. vLLM's prefix cache is on.
+    about its tokens in each step, its order and its KV. vLLM's prefix cache is on. In pipeline
+    stages vLLM has several steps in flight; a step here is then the oldest of them, and `submit`
+    lets vLLM begin others until that one has ended.
 
     Args:
         model: folder, or id on the Hugging Face hub.
@@ -180,6 +204,9 @@ class StockEngine:
             with runner_of(config).chosen():
                 self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
         enter_core(self._core)
+        stages = config.parallel_config.pipeline_parallel_size
+        self._records = prepare_workers(self._core.model_executor, stages)
+        self._timeline = StageTimeline()
         vocabulary = config.model_config.get_vocab_size()
         self._core.structured_output_manager.backend = SharedGrammars(
             config, tokenizer=None, vocab_size=vocabulary
@@ -189,7 +216,8 @@ class StockEngine:
         self._begun: set[str] = set()
         self._progress: dict[str, SequenceProgress] = {}
         self._in_flight = InFlightSteps[StepResult]()
-        self._output: Any = None
+        self._scheduled: deque[ScheduledStep] = deque()
+        self._steps = 0
         self._schedule = self._core.scheduler.schedule
         self._core.scheduler.schedule = self._watched
 
@@ -243,14 +271,7 @@ class StockEngine:
         start_s = time.perf_counter()
         for key in [key for key in self._waiting if key in plan.keys]:
             self._begin(key)
-        core_outputs, _ = self._core.step()
-        found = core_outputs[0].outputs if core_outputs else ()
-        result = StepResult(
-            tokens={o.request_id: tuple(o.new_token_ids) for o in found if o.new_token_ids},
-            computed=dict(self._output.num_scheduled_tokens),
-            duration_s=time.perf_counter() - start_s,
-            evicted=tuple(self._output.preempted_req_ids or ()),
-        )
+        result = self._next_step(start_s)
         self._in_flight.add(replace(result, progress=self._progress_after(result)))
         return {}
 
@@ -318,7 +339,49 @@ class StockEngine:
         touched = (*result.evicted, *result.computed)
         return {key: self._progress[key] for key in touched if key in self._progress}
 
+    def _next_step(self, start_s: float) -> StepResult:
+        """Let vLLM begin steps until one has ended; return its result.
+
+        Args:
+            start_s: when the wait began, seconds.
+
+        Raises:
+            EngineLost: a worker process has ended.
+        """
+        core = self._core
+        one_step = core.step if core.batch_queue is None else core.step_with_batch_queue
+        while core.scheduler.has_requests() or core.batch_queue:
+            try:
+                outputs, _ = one_step()
+            except Exception:
+                check_workers(core)  # an ended one is the cause
+                raise
+            if outputs is None:  # a step has begun, and none has ended
+                continue
+            step = self._scheduled.popleft()
+            # While all requests are in flight, vLLM begins empty steps.
+            if step.tokens or not any(one.tokens for one in self._scheduled):
+                return self._result(outputs, step, start_s)
+        return StepResult({}, {}, time.perf_counter() - start_s)
+
+    def _result(self, outputs: Any, step: ScheduledStep, start_s: float) -> StepResult:
+        """Return the result of an ended step."""
+        found = outputs[0].outputs if outputs else ()
+        times = None
+        if self._records is not None:
+            times = self._timeline.times(self._records.read(step.number), step.submitted_s)
+        return StepResult(
+            tokens={o.request_id: tuple(o.new_token_ids) for o in found if o.new_token_ids},
+            computed=dict(step.output.num_scheduled_tokens),
+            duration_s=time.perf_counter() - start_s,
+            evicted=tuple(step.output.preempted_req_ids or ()),
+            stages=times,
+        )
+
     def _watched(self, *args: Any, **kwargs: Any) -> Any:
         """Let vLLM schedule a step, and record it."""
-        self._output = self._schedule(*args, **kwargs)
-        return self._output
+        output = self._schedule(*args, **kwargs)
+        self._steps += 1
+        output.step_number = self._steps
+        self._scheduled.append(ScheduledStep(output, self._steps, time.monotonic()))
+        return output

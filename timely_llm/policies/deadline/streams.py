@@ -194,6 +194,7 @@ class SharedStep:
         self._free_tokens = moment.capacity.free_tokens - prompts - rows * LONGEST_SEGMENT
         self._chunked = False  # a prompt fills the rest of the step
         step_s = self._predict_s(rows, 0, context)
+        # The prompts lengthen this step alone; in a pipeline, what they add to a cycle counts.
         prompts_s = self._predict_s(rows, prompts, context) - step_s
         least_s = step_s * (1.0 + AHEAD)
         self._worth = [-one.density for one in wave]

@@ -22,7 +22,12 @@ from timely_llm.policies.micro_batches.flow_shop import (
     smallest_gap,
 )
 from timely_llm.policies.micro_batches.memory import MemoryPromises, Price
-from timely_llm.policies.micro_batches.token_budget import PrefillQueue, Throttle, TokenBudget
+from timely_llm.policies.micro_batches.token_budget import (
+    PrefillQueue,
+    Throttle,
+    TokenBudget,
+    fixed_chunk,
+)
 from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 
@@ -34,9 +39,11 @@ class Mode(StrEnum):
     would have to keep within the bound of one batch.
     `OFF`: each step takes all that it can, as in stock engines. `BUDGET_ONLY`: as many
     micro-batches as stages, with budgets by Algorithm 1 of Ahn et al. 2025. `PAPER`: their number
-    by Algorithm 2 as well. `THROTTLE`: token throttling (Guo et al. 2025). `CYCLE`, this package's:
-    the number with the shortest cycle, prompts in the chunks that pass soonest, and only where the
-    KV suffices for all that has begun, or where an eviction costs less than it gains.
+    by Algorithm 2 as well. `THROTTLE`: token throttling (Guo et al. 2025). `FIXED_CHUNK`: as many
+    micro-batches as stages, each with all tokens that a step may have, decoding sequences first
+    (Agrawal et al. 2024). `CYCLE`, this package's: the number with the shortest cycle, prompts in
+    the chunks that pass soonest, and only where the KV suffices for all that has begun, or where an
+    eviction costs less than it gains.
     `CYCLE_DUE`: as `CYCLE`, with chunks no longer than the tightest due time affords. `CYCLE_OWN`:
     as `CYCLE`, with a micro-batch without a prompt in each cycle for what a chunk would make late.
     """
@@ -46,12 +53,14 @@ class Mode(StrEnum):
     BUDGET_ONLY = "budget-only"
     PAPER = "paper"
     THROTTLE = "throttle"
+    FIXED_CHUNK = "fixed-chunk"
     CYCLE = "cycle"
     CYCLE_DUE = "cycle-due"
     CYCLE_OWN = "cycle-own"
 
 
 _OF_CYCLES = (Mode.CYCLE, Mode.CYCLE_DUE, Mode.CYCLE_OWN)
+_AS_MANY_AS_STAGES = (Mode.BUDGET_ONLY, Mode.THROTTLE, Mode.FIXED_CHUNK)
 
 
 class Work(NamedTuple):
@@ -183,6 +192,8 @@ class MicroBatches:
             if left:
                 return replace(self._cycle, entries=left)
         whole = replace(capacity, max_rows=capacity.max_rows * capacity.micro_batches)
+        if self.mode is Mode.FIXED_CHUNK:
+            whole = replace(whole, max_step_tokens=capacity.max_step_tokens * capacity.stages)
         cycle = self.policy.plan(now, generations, step_time, whole)
         if self.mode in _OF_CYCLES:
             cycle = self._promises.kept(cycle)
@@ -192,7 +203,7 @@ class MicroBatches:
     def _number(self, work: Work, shop: FlowShop | None, capacity: Capacity) -> int:
         """Return how many micro-batches a cycle has."""
         stages, most = capacity.stages, capacity.micro_batches
-        if shop is None or self.mode in (Mode.BUDGET_ONLY, Mode.THROTTLE):
+        if shop is None or self.mode in _AS_MANY_AS_STAGES:
             return stages
         tokens = work.decoding + work.prompts
         if self.mode in _OF_CYCLES:
@@ -209,8 +220,10 @@ class MicroBatches:
             return self._throttle.budget(
                 work.waiting, work.waiting_prompts, work.kv_free, work.decoding, capacity.stages
             )
+        decode = -(-work.decoding // number)
+        if self.mode is Mode.FIXED_CHUNK:
+            return fixed_chunk(capacity.max_step_tokens, decode)
         if self.mode in _OF_CYCLES:
-            decode = -(-work.decoding // number)
             prefill = -(-work.prompts // number)
             if work.prompts and shop is not None:
                 prefill = soonest_chunk(shop, work.prompts)

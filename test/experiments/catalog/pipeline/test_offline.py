@@ -8,7 +8,8 @@ from timely_llm.experiments.catalog.pipeline.offline import ARMS, STOCK, UNLIMIT
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.reported import AHN_TABLE_1
+from timely_llm.experiments.results.reported import AHN_TABLE_1, in_stages
+from timely_llm.policies.micro_batches.policy import Mode
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
 
@@ -40,11 +41,14 @@ def test_the_packages_rule_takes_no_longer_than_others(link: str) -> None:
     assert "pipeline-offline" in render([LoadedRun.of(made)])
 
 
-def test_static_budgets_are_tried_without_rules_only() -> None:
-    made = run(budgets=(2048, 64), policies=(STOCK, ARMS[-1]), workloads=("4/32/8",))
+def test_static_budgets_are_tried_with_rules_that_have_none_of_their_own() -> None:
+    chunks = in_stages(Mode.FIXED_CHUNK)
+    made = run(budgets=(2048, 64), policies=(STOCK, ARMS[-1], chunks), workloads=("4/32/8",))
     assert [(row["budget"], row["policy"]) for row in made.rows] == [
-        (2048, STOCK), (2048, ARMS[-1]), (64, STOCK),
+        (2048, STOCK), (2048, ARMS[-1]), (2048, chunks), (64, STOCK), (64, chunks),
     ]  # fmt: skip
+    few, many = (int(str(made.rows[place]["steps"])) for place in (2, -1))
+    assert few < many, "prompts pass in chunks of 64"
     assert made.rows[0]["completion_vs_stock"] == 1.0
 
 

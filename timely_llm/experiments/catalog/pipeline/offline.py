@@ -45,6 +45,9 @@ STOCK = AHN_STOCK
 ARMS = (STOCK, *map(in_stages, (Mode.BUDGET_ONLY, Mode.PAPER, Mode.THROTTLE, Mode.CYCLE)))
 """vLLM's own rule, both of the paper's, gLLM's, and this package's."""
 
+_WITH_BUDGETS = (Mode.OFF, Mode.FIXED_CHUNK)
+"""Rules without a token budget of their own."""
+
 KEYS = ("pipeline", "link", "mbit", "kv", "workload", "budget", "policy")
 MEASURES = (
     "completion_s",
@@ -68,7 +71,7 @@ class OfflineOptions(SimulationOptions):
         links: of `LINKS`.
         bandwidths: of each link, Mbit/s.
         kv: of `KV`: by the memory of the boxes, or without a limit.
-        budgets: most tokens of a step; rules of micro-batches have the first one only.
+        budgets: most tokens of a step; rules with budgets of their own have the first one only.
     """
 
     policies: tuple[str, ...] = ARMS
@@ -131,7 +134,8 @@ def answered(
             " newest one. Budgets of 256 and 512 are chunks as in Agrawal et al. 2024.",
             "`micro-batches` after a policy's name: `budget-only` is Algorithm 1 of Ahn et al."
             " 2025, `paper` also Algorithm 2, `throttle` the token throttling of Guo et al. 2025,"
-            " `cycle` this package's rule.",
+            " `fixed-chunk` spreads decoding sequences evenly and fills each micro-batch with"
+            " prompts up to the budget, `cycle` is this package's rule.",
         ),
     )
 
@@ -151,7 +155,7 @@ def cases_of(options: OfflineOptions) -> list[PipelineCase]:
         options.pipelines, options.links, options.bandwidths, options.kv, bursts, options.budgets,
         specs,
     ):  # fmt: skip
-        if budget != options.budgets[0] and spec.micro_batches is not Mode.OFF:
+        if budget != options.budgets[0] and spec.micro_batches not in _WITH_BUDGETS:
             continue
         trace = burst.trace()
         profile = pipeline_profile(name, mbit, link == BLOCKING, kv == LIMITED)
