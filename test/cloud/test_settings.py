@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from timely_llm.cloud.settings import CloudSettings, open_cloud
+from timely_llm.cloud.settings import MOST_QUESTIONS, CloudSettings, open_cloud
 from timely_llm.core import requirements
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.ros.server.help import CLOUD
 
 
 def settings(url: str = "https://api.example.com/v1", **more: Any) -> CloudSettings:
@@ -113,3 +114,9 @@ print(*sys.modules)
     loaded = set(done.stdout.split())
     assert {"timely_llm.progressive.sketch_reader", "timely_llm.cloud.settings"} <= loaded
     assert not {"timely_llm.cloud.openai", "httpx2", "httpcore2", "anyio", "asyncio"} & loaded
+
+
+def test_the_parameter_allows_as_many_questions_as_the_settings() -> None:
+    """A server without a cloud imports no settings, so its table has a number of its own."""
+    (most,) = (one for one in CLOUD if one.name == "cloud_max_questions")
+    assert most.high == MOST_QUESTIONS

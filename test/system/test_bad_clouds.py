@@ -38,13 +38,16 @@ class BadCloud:
 
 
 @pytest.fixture(scope="module")
-def cloud(start: Start) -> Iterator[BadCloud]:
+def cloud(start: Start, domain: int) -> Iterator[BadCloud]:
     bad = BadCloud()
     with BadServer(bad.answer) as server:
         process = start(
             "plan_server", engine="simulated", cloud_url=f"http://127.0.0.1:{server.port}/v1",
             cloud_model="m", cloud_timeout_s=TIMEOUT_S, pace="orin-llama3-8b",
         )  # fmt: skip
+        client = Client(domain)
+        client.wait_for_action()
+        client.close()
         yield bad
         process.interrupt()
         assert process.wait(60.0) == 0

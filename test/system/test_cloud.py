@@ -69,14 +69,17 @@ def serve(start: Start) -> Iterator[Start]:
 
 
 @pytest.fixture
-def audited(start: Start) -> Iterator[Start]:
-    """Start servers that print what Python does with sockets, and what of a cloud it imports."""
+def audited(start: Start, domain: int) -> Iterator[Start]:
+    """Start servers that print what Python does with sockets; wait until they serve."""
     made: list[Process] = []
 
     def begin(**parameters: Any) -> Process:
         known = {"engine": "simulated", "name_check_s": 0.0, **parameters}
         pairs = (word for name, value in known.items() for word in ("-p", f"{name}:={value}"))
         made.append(start("test/system/audited_server.py", "--ros-args", *pairs))
+        client = Client(domain)
+        client.wait_for_action()
+        client.close()
         return made[-1]
 
     yield begin
