@@ -18,7 +18,7 @@ from timely_llm.ros import qos
 
 pytestmark = pytest.mark.faults
 
-HUGE = "x" * 5_000_000
+HUGE = "x" * 10_000_000
 LARGE = "x" * 500_000
 FORGED = "eve\n[ERROR] [0.0] [plan_server]: forged\x1b[2J"
 REFUSALS = 400
@@ -72,7 +72,7 @@ def refused(client: Client, field: str, value: str) -> Any:
     return client.call(srv.SubmitPlan, "submit_plan", request=msg.PlanRequest(**fields))
 
 
-@pytest.mark.parametrize("value", [HUGE, FORGED], ids=["5 MB", "newline"])
+@pytest.mark.parametrize("value", [HUGE, FORGED], ids=["10 MB", "newline"])
 def test_every_text_of_a_refused_plan_is_clipped(
     client: Client, server: Process, value: str
 ) -> None:
@@ -101,7 +101,7 @@ def test_every_text_of_a_refused_plan_is_clipped(
     assert "\n[ERROR] [0.0] [plan_server]: forged" not in server.output
 
 
-@pytest.mark.parametrize("value", [HUGE, FORGED], ids=["5 MB", "newline"])
+@pytest.mark.parametrize("value", [HUGE, FORGED], ids=["10 MB", "newline"])
 def test_every_text_of_other_calls_is_clipped(client: Client, server: Process, value: str) -> None:
     canceled = client.call(srv.CancelRequest, "cancel_request", request_id=value)
     assert is_short(canceled.error_msg)

@@ -29,10 +29,10 @@ from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.serving.journal import file as under_test
 from timely_llm.serving.journal.file import JournalFile, line_of
-from timely_llm.serving.journal.saved import SavedConversation, report_fields, segment_fields
+from timely_llm.serving.journal.saved import SavedConversation, segment_record
 
 TALLY = PlanTally(segments=1, response_s=math.inf, waiting_s=-math.inf, utility=0.5)
-SEGMENT = segment_fields(Segment("r", "robot", 0, "é;"), [7], TALLY)
+SEGMENT = segment_record(Segment("r", "robot", 0, "é;"), [7], TALLY)
 REQUESTS = [
     request("plan", TimeUtility(2.0, -1.0, 3.0), closed_loop=True, epoch=4, seed=9),
     request("given", given_plan="mf(50);", mode=RequestMode.AUTO),
@@ -49,8 +49,8 @@ def write(path: Path) -> bytes:
         skill_set = ("drone", "a: text\n") if isinstance(one, PlanRequest) else None
         journal.accepted(one, skill_set)
     journal.write("plan", SEGMENT)
-    journal.write("plan", report_fields("started", 0))
-    journal.write("say", '"kind":"begun"')
+    journal.write("plan", {"kind": "report", "state": "started", "index": 0})
+    journal.write("say", {"kind": "begun"})
     journal.ended("given")
     journal.write("given", SEGMENT)  # has ended
     journal.accepted(REQUESTS[3])
@@ -254,9 +254,10 @@ def test_with_sync_each_record_is_on_the_disk_when_it_counts(
     journal = JournalFile(path, "model", sync=sync)
     assert len(flushed) == 2 * sync, "the new file, and its name"
     journal.accepted(request("r"))
-    for step in (lambda: journal.write("r", SEGMENT), lambda: journal.ended("r")):
-        step()
-        assert flushed[-1:] == [path.stat().st_size] * sync
+    journal.write("r", SEGMENT)
+    assert flushed[-1:] == [path.stat().st_size] * sync
+    journal.ended("r")
+    assert flushed[-1:] == [path.stat().st_size] * sync
     journal.close()
 
 

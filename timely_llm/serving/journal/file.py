@@ -11,7 +11,6 @@ import threading
 import time
 import zlib
 from collections.abc import Collection
-from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from timely_llm.core.request import ErrorCode, PlanRequest, Request, Result
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import in_words
 from timely_llm.serving.journal.saved import (
-    ENCODER,
     Record,
     SavedConversation,
     SavedRequest,
     accepted_record,
+    as_json,
     read_result,
     result_record,
 )
@@ -55,11 +54,7 @@ def _sync_folder(path: Path) -> None:
 
 def line_of(record: Record) -> bytes:
     """Return a record as a line: its CRC-32 in eight digits, a space, and JSON."""
-    return _line(ENCODER.encode(record))
-
-
-def _line(json_text: str) -> bytes:
-    text = json_text.encode()
+    text = as_json(record).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
@@ -258,17 +253,12 @@ class JournalFile:
             self._live_bytes += len(line)
             self._write(line)
 
-    def write(self, request_id: str, fields: str) -> None:
-        """Write what is about to be published of a request, or what was reported.
-
-        Args:
-            request_id: the request.
-            fields: of the record, as JSON.
-        """
+    def write(self, request_id: str, record: Record) -> None:
+        """Write what is about to be published of a request, or what was reported."""
         with self._thread_lock:
             if request_id not in self._lines:
                 return
-            line = _line(f'{{"id":{encode_basestring(request_id)},{fields}}}')
+            line = line_of({"id": request_id, **record})
             self._lines[request_id].append(line)
             self._live_bytes += len(line)
             self._write(line)

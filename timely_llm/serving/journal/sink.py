@@ -25,13 +25,7 @@ from timely_llm.core.step import StepResult
 from timely_llm.core.text import quoted
 from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.journal.file import JournalFile
-from timely_llm.serving.journal.saved import (
-    Record,
-    SavedRequest,
-    fields_of,
-    report_fields,
-    segment_fields,
-)
+from timely_llm.serving.journal.saved import SavedRequest, segment_record
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
@@ -173,14 +167,14 @@ class JournalSink:
             tokens = generation.token_ids[self._tokens.get(key, 0) :]
             self._tokens[key] = len(generation.token_ids)
             tally = generation.tally
-        self._journal.write(key, segment_fields(segment, tokens, tally))
+        self._journal.write(key, segment_record(segment, tokens, tally))
         self._sink.segment(segment)
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Pass a piece of an answer on."""
         if chunk.request_id not in self._begun:
             self._begun.add(chunk.request_id)
-            self._journal.write(chunk.request_id, '"kind":"begun"')
+            self._journal.write(chunk.request_id, {"kind": "begun"})
         self._sink.chunk(chunk)
 
     def ended(self, result: Result) -> None:
@@ -216,11 +210,12 @@ class JournalSink:
         """Write what robots reported, and pass the event on."""
         match event:
             case ReportEvent():
-                self._journal.write(event.id, report_fields(event.state, event.index))
+                record = {"kind": "report", "state": event.state, "index": event.index}
+                self._journal.write(event.id, record)
                 if event.id in self._saved:
-                    self._saved[event.id].reported(event.state, event.index)
+                    self._saved[event.id].take(record)
             case AnswerEvent():
-                self._journal.write(event.id, fields_of({"kind": "value", "value": event.value}))
+                self._journal.write(event.id, {"kind": "value", "value": event.value})
             case ReplanEvent():
                 self._write_epoch(event.id)
         self._event_log.write(event)
@@ -230,11 +225,13 @@ class JournalSink:
         self._saved.pop(request_id, None)
         generation = self._generation(request_id)
         if isinstance(generation, PlanGeneration):
-            epoch: Record = {
-                "kind": "epoch", "epoch": generation.epoch, "task": generation.request.task,
-                "history": generation.tally.history,
-            }  # fmt: skip
-            self._journal.write(request_id, fields_of(epoch))
+            self._journal.write(
+                request_id,
+                {
+                    "kind": "epoch", "epoch": generation.epoch, "task": generation.request.task,
+                    "history": generation.tally.history,
+                },
+            )  # fmt: skip
 
     def close(self) -> None:
         """Close the journal and the event log."""

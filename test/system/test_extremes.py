@@ -1,0 +1,95 @@
+"""Far more requests than a server is made for, and a model with a folder that disappears."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from test.system.conftest import Start
+from test.system.ros_client import FIND, LONG, Client, serving
+from timely_llm import msg, srv
+from timely_llm.core.request import ErrorCode
+from timely_llm.resources import EMBEDDED_MODEL, resource
+from timely_llm.ros import qos
+
+pytestmark = pytest.mark.faults
+WAIT_S = 60.0
+SERVED, ROBOTS = 4, 32
+"""Requests that the overloaded server takes at a time, and robots that ask it."""
+OVERLOAD_S, PERIOD_S = 60.0, 0.01
+"""Time of the overload, and between two requests in it, seconds: ten times what is served."""
+TOLD_WHY = {ErrorCode.QUEUE_FULL, ErrorCode.BUSY, ErrorCode.EXPIRED}
+
+
+def submitted(client: Client, request_id: str, task: str = FIND) -> ErrorCode:
+    """Ask for a plan; return the code of the answer."""
+    request = client.request(request_id, task)
+    return ErrorCode(client.call(srv.SubmitPlan, "submit_plan", request=request).error_code)
+
+
+def test_ten_times_the_requests_of_a_minute_each_have_one_result(start: Start, domain: int) -> None:
+    given = {"engine": "simulated", "max_requests": SERVED, "queue_timeout_s": 5.0}
+    with serving(start, Client, domain, **given, max_requests_per_agent=SERVED) as client:
+        results: dict[str, list[int]] = {}
+
+        def note(result: msg.PlanResult) -> None:
+            results.setdefault(result.request_id, []).append(result.error_code)
+
+        depth = round(2 * OVERLOAD_S / PERIOD_S)
+        heard = client.node.create_subscription(
+            msg.PlanResult, "plan_server/results", note, qos.reliable(depth)
+        )
+        sender = client.node.create_publisher(
+            msg.PlanRequest, "plan_server/plan_requests", qos.reliable(depth)
+        )
+        client.until(lambda: heard.get_publisher_count() == sender.get_subscription_count() == 1)
+        sent: list[str] = []
+        listed_s: list[float] = []
+        end_s = time.monotonic() + OVERLOAD_S
+        next_s, control_s = time.monotonic(), 0.0
+        while (now := time.monotonic()) < end_s:
+            if now >= control_s:
+                control_s = now + 0.5
+                client.listed()
+                listed_s.append(time.monotonic() - now)
+            while next_s <= now:
+                next_s += PERIOD_S
+                request = client.request(f"r{len(sent)}", LONG)
+                request.agent = f"robot-{len(sent) % ROBOTS}"
+                sender.publish(request)
+                sent.append(request.request_id)
+            wake_s = min(next_s, control_s, end_s)
+            client.until(lambda wake_s=wake_s: time.monotonic() >= wake_s)  # type: ignore[misc]
+        client.until(lambda: results.keys() >= set(sent))
+        assert all(len(codes) == 1 for codes in results.values()), "one result each"
+        codes = {ErrorCode(code) for one in results.values() for code in one}
+        assert ErrorCode.NONE in codes and codes - {ErrorCode.NONE}, "it was overloaded"
+        assert codes <= {ErrorCode.NONE, *TOLD_WHY}
+        client.until_listed({})
+        answered = sum(one == [0] for one in results.values())
+        control_s = sorted(listed_s)[len(listed_s) // 2]
+        print(f"{answered} of {len(sent)} answered; list_requests takes {control_s:.3f} s (median)")
+        assert submitted(client, "after") is ErrorCode.NONE
+
+
+def test_a_server_serves_on_when_the_folder_of_its_model_disappears(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(resource(EMBEDDED_MODEL), model)
+    with serving(start, Client, domain, engine="transformers", model=model) as client:
+        assert client.plan(client.goal(task=FIND))[1].error_code == ErrorCode.NONE
+        shutil.rmtree(model)
+        for task in (FIND, LONG):
+            assert client.plan(client.goal(task=task))[1].error_code == ErrorCode.NONE
+        yaml = resource("examples/amr.yaml").read_text(encoding="utf-8")
+        registered = client.call(srv.RegisterSkillSet, "register_skill_set", yaml=yaml)
+        assert (registered.name, registered.error_msg) == ("amr", "")
+        client.until_listed({})
+    again = start("plan_server", engine="transformers", model=model)
+    assert again.wait(WAIT_S) == os.EX_CONFIG, "a restart does not help"
+    assert str(model) in again.output and "Traceback" not in again.output
