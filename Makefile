@@ -1,5 +1,5 @@
-# make demo | test | test-fast | test-faults | test-simulate | test-long | test-ros | test-launch |
-#      test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
+# make demo | test | test-fast | test-faults | test-simulate | test-fuzz | test-long | test-ros |
+#      test-launch | test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
 #      footprint | release-check | audit | sbom | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.

@@ -251,6 +251,8 @@ BUGS = [
 SOONEST: dict[Plant, int] = {
     a_result_is_lost: 5, a_former_server_is_heard: 2, a_cancel_is_forgotten: 5,
     timeouts_never_expire: 1, a_robot_follows_void_epochs: 33,
+    a_segment_is_published_before_it_is_recorded: 23,
+    a_request_is_accepted_before_it_is_recorded: 9,
 }  # fmt: skip
 """First seeds that show a bug, found by a run from 0 on; 0 for the others."""
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from timely_llm.traces.model import TraceError
-from tools.fuzz.__main__ import Tally, corpus_of, fuzz, main, tried
+from tools.fuzz.__main__ import ReaderTally, corpus_of, fuzz, main, tried
 from tools.fuzz.mutations import MOST_BYTES, mutated
-from tools.fuzz.targets import CORPUS, TARGETS, Target, problem_of
+from tools.fuzz.targets import CORPUS, TARGETS, Reader, problem_of
 
 WRONG = CORPUS / "words" / "wrong"
 """The one input of the corpus that is refused."""
@@ -19,7 +19,7 @@ WRONG = CORPUS / "words" / "wrong"
 @pytest.mark.parametrize("name", TARGETS)
 def test_the_corpus_is_read(name: str) -> None:
     for path in sorted((CORPUS / name).iterdir()):
-        tally = Tally()
+        tally = ReaderTally()
         assert not tried(name, path.read_bytes(), tally), path
         assert tally.refused == (path == WRONG), path
 
@@ -46,7 +46,7 @@ def test_an_input_that_breaks_its_reader_is_kept_and_tried_again(
         if b"->" not in data:
             raise KeyError("no end")
 
-    monkeypatch.setitem(TARGETS, "plan", Target(read))
+    monkeypatch.setitem(TARGETS, "plan", Reader(read))
     found = str(tmp_path / "found")
     assert main(["--targets", "plan", "--inputs", "200", "--found", found]) == 1
     said = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_an_input_that_breaks_its_reader_is_kept_and_tried_again(
 
 
 def test_an_error_must_be_one_line_that_says_something() -> None:
-    target = Target(lambda data: None, (TraceError, ValueError))
+    target = Reader(lambda data: None, (TraceError, ValueError))
     assert problem_of(target, TraceError("the bag is damaged")) == ""
     assert problem_of(target, KeyError("x")) == "it raised KeyError: 'x'"
     assert problem_of(target, TraceError(" ")) == "its TraceError says nothing"

@@ -51,7 +51,7 @@ PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class RequestFate:
     """What a dispatcher says of a request.
 
     Attributes:
@@ -81,7 +81,7 @@ class Service(Protocol):
         """Send a report."""
         ...
 
-    def find(self, request: Request, answered: Callable[[Answer], None]) -> None:
+    def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
         """Ask what became of a request; there may be no answer."""
         ...
 
@@ -168,7 +168,7 @@ class Client(ABC):
             if dispatcher == self._dispatchers and self.waits_for(request.request_id):
                 self._find(request, dispatcher, since_s)
 
-        def take(answer: Answer) -> None:
+        def take(answer: RequestFate) -> None:
             nonlocal answered
             known = dispatcher == self._dispatchers and self.waits_for(request.request_id)
             if answered or not known:

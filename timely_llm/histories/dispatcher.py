@@ -28,7 +28,7 @@ from timely_llm.dispatch.link import Found, Link
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import Checks
-from timely_llm.histories.clients import Answer, Client
+from timely_llm.histories.clients import Client, RequestFate
 from timely_llm.histories.schedule import LONGEST_WAY_S, Schedule
 from timely_llm.serving.server.registration import Reading
 from timely_llm.skills.skill_set import SkillSet
@@ -284,21 +284,21 @@ class DispatcherMachine:
 
         self._take("requests", request.agent, arrive)
 
-    def find(self, request: Request, answered: Callable[[Answer], None]) -> None:
+    def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
         """Let a client ask what became of its request, as after a loss of its server."""
         key, agent = request.request_id, request.agent
 
-        def tell(answer: Answer) -> None:
+        def tell(answer: RequestFate) -> None:
             self._tell("answers", agent, lambda: answered(answer))
 
         def arrive() -> None:
             if self.relay.serves(key):
                 plans = self.relay.segments(agent)
                 segments = tuple(one for one in plans.result() if one.request_id == key)
-                tell(Answer(True, segments))
+                tell(RequestFate(True, segments))
                 return
             asked = self.relay.result(key)
-            asked.add_done_callback(lambda done: tell(Answer(False, result=done.result())))
+            asked.add_done_callback(lambda done: tell(RequestFate(False, result=done.result())))
 
         self._take("requests", agent, arrive)
 

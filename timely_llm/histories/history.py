@@ -23,7 +23,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import BrokenError, Checks, ensure
-from timely_llm.histories.clients import Answer, Client, HistoryPerson, HistoryRobot
+from timely_llm.histories.clients import Client, HistoryPerson, HistoryRobot, RequestFate
 from timely_llm.histories.dispatcher import DispatcherMachine
 from timely_llm.histories.faults import FAULTS_S, OF_JOURNALS, OF_SERVERS, InjectedFault
 from timely_llm.histories.host import NAME, Host
@@ -201,10 +201,10 @@ class FaultHistory:
         """Send a request to the dispatcher."""
         self.dispatcher.ask(request)
 
-    def find(self, request: Request, answered: Callable[[Answer], None]) -> None:
+    def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
         """Ask the dispatcher what became of a request."""
 
-        def take(answer: Answer) -> None:
+        def take(answer: RequestFate) -> None:
             if answer.result is not None:
                 self.checks.fetched(answer.result)
             answered(answer)

@@ -25,7 +25,7 @@ SLOWEST_S = 2.0
 
 
 @dataclass
-class Tally:
+class ReaderTally:
     """What the inputs of a target did."""
 
     tried: int = 0
@@ -39,7 +39,7 @@ def corpus_of(name: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
 
 
-def tried(name: str, data: bytes, tally: Tally) -> str:
+def tried(name: str, data: bytes, tally: ReaderTally) -> str:
     """Try one input; return what is wrong, in words; empty: nothing is."""
     target, began_s, problem = TARGETS[name], time.thread_time(), ""
     try:
@@ -55,7 +55,7 @@ def tried(name: str, data: bytes, tally: Tally) -> str:
 
 def fuzz(
     names: Sequence[str], inputs: int, seconds: float, first_seed: int, found: Path
-) -> dict[str, Tally]:
+) -> dict[str, ReaderTally]:
     """Try inputs, one of each target in turn; return what they did, by target.
 
     Args:
@@ -66,7 +66,7 @@ def fuzz(
         found: folder for the inputs that break something.
     """
     corpora = {name: corpus_of(name) for name in names}
-    tallies = {name: Tally() for name in names}
+    tallies = {name: ReaderTally() for name in names}
     end_s = time.monotonic() + seconds
     for number in range(inputs):
         if time.monotonic() >= end_s:
@@ -111,7 +111,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _replay(path: Path) -> int:
     name = path.name.split("-")[0]
-    problem = tried(name, path.read_bytes(), Tally())
+    problem = tried(name, path.read_bytes(), ReaderTally())
     print(f"{name}: {problem or 'nothing is wrong'}")
     return bool(problem)
 

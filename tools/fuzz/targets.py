@@ -31,7 +31,7 @@ CORPUS = Path("test/corpus")
 
 
 @dataclass(frozen=True)
-class Target:
+class Reader:
     """Something that reads what others wrote.
 
     Attributes:
@@ -144,23 +144,23 @@ def _read_cloud(data: bytes) -> None:
         json.dumps([chunk.text, chunk.finish_reason, error_words(chunk.error)])
 
 
-TARGETS: dict[str, Target] = {
-    "skill_set": Target(_read_skill_set, (SkillSetError,)),
-    "plan": Target(_read_plan, (PlanError,)),
-    "words": Target(_read_words, (PlanError,)),
-    "rule": Target(_read_rule, (ValueError, PlanError)),
-    "bag": Target(_read_bag, (TraceError,)),
-    "message": Target(_read_message, (TraceError, RequestError)),
-    "trace": Target(_read_trace, (TraceError,)),
-    "log": Target(_read_log, (LogError,)),
-    "journal": Target(_read_journal),
-    "http": Target(_read_http, (http_server._Refused,)),
-    "cloud": Target(_read_cloud),
+TARGETS: dict[str, Reader] = {
+    "skill_set": Reader(_read_skill_set, (SkillSetError,)),
+    "plan": Reader(_read_plan, (PlanError,)),
+    "words": Reader(_read_words, (PlanError,)),
+    "rule": Reader(_read_rule, (ValueError, PlanError)),
+    "bag": Reader(_read_bag, (TraceError,)),
+    "message": Reader(_read_message, (TraceError, RequestError)),
+    "trace": Reader(_read_trace, (TraceError,)),
+    "log": Reader(_read_log, (LogError,)),
+    "journal": Reader(_read_journal),
+    "http": Reader(_read_http, (http_server._Refused,)),
+    "cloud": Reader(_read_cloud),
 }
 """By name, which is the folder of its corpus."""
 
 
-def problem_of(target: Target, error: Exception) -> str:
+def problem_of(target: Reader, error: Exception) -> str:
     """Return what is wrong about an error, in words; empty: the target may refuse so."""
     if not isinstance(error, target.refuses):
         return f"it raised {type(error).__name__}: {str(error)[:200]}"
