@@ -112,7 +112,7 @@ print(*sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert {"timely_llm.progressive.sketch_reader", "timely_llm.cloud.settings"} <= loaded
+    assert {"timely_llm.progressive.sketch", "timely_llm.cloud.settings"} <= loaded
     assert not {"timely_llm.cloud.openai", "httpx2", "httpcore2", "anyio", "asyncio"} & loaded
 
 

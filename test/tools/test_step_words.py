@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely_llm.progressive.grounding import grounded
-from timely_llm.progressive.sketch_reader import SketchReader
+from timely_llm.progressive.sketch import SketchReader
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
 from tools.tiny_planner.batches import SKILL_SETS

@@ -23,8 +23,7 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.progressive.settings import HelpSettings
-from timely_llm.progressive.sketch import Part
-from timely_llm.progressive.sketch_reader import SketchReader
+from timely_llm.progressive.sketch import Part, SketchReader
 
 AGAIN_S, GIVE_UP_S = 0.5, 30.0
 """Pause before a refused part is tried again, and the longest time for which it is, seconds."""

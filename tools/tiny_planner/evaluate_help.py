@@ -23,7 +23,7 @@ import torch
 from timely_llm.core.output_file import write_json
 from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.plan import guided_task
-from timely_llm.progressive.sketch_reader import SketchReader
+from timely_llm.progressive.sketch import SketchReader
 from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.skills.skill import Skill
 from timely_llm.skills.skill_set import load_skill_set

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
-from timely_llm.progressive.sketch import Part, Sketch
-from timely_llm.progressive.sketch_reader import SketchReader
+from timely_llm.progressive.sketch import Part, Sketch, SketchReader
 
 MARKS = ("1. ", "2) ", "- ", "* ", "12.", "Step 3: ", "1. 2. ", "**", "`")
 LINES = ("\n", "\r\n", "\n\n", "Length: 90 words\n", "Length: 1,200 tokens", "Sure!", "Tasks:")
