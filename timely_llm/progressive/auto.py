@@ -10,8 +10,8 @@ from timely_llm.core.request import (
     Result,
     StreamResult,
 )
+from timely_llm.progressive.choice import KindLengths, Way, best_way
 from timely_llm.progressive.settings import HelpSettings
-from timely_llm.progressive.worth import KindLengths, Way, best_way
 
 _PLAN, _ANSWER = "plan", "answer"
 

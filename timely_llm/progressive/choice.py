@@ -1,15 +1,25 @@
-"""Which small model and which edge expand a sketch: Zhan et al. 2025 (PICE), Algorithm 2."""
+"""How a request is answered: which way, small model and edge, and with which other jobs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from timely_llm.progressive.lengths import SecondsOf
 
 MOST_QUEUED = 4
 """Waiting jobs from which on no larger model is taken: as many as edges (Figure 13)."""
+
+RECENT = 64
+"""Number of the last answers of a kind from which the length of the next one is expected."""
+
+FIRST_TOKENS = 500.0
+"""Tokens of an answer until one of any kind has come."""
+
+Job = TypeVar("Job")
 
 
 class SmallModel(NamedTuple):
@@ -124,3 +134,142 @@ def nearest_edge(
         if edge.active and (seconds := expansion_s(edge, prompt_tokens, tokens)) < found[1]:
             found = (edge.name, seconds)
     return found
+
+
+class Way(NamedTuple):
+    """A way to answer a request: the cloud alone, an edge alone, or a sketch and an edge.
+
+    Attributes:
+        name: unique among the ways.
+        quality: worth of such an answer at once, 1 for the cloud's own.
+        seconds: from now to the end of an answer of some tokens.
+        cloud_tokens: tokens that the cloud makes for an answer of some tokens.
+    """
+
+    name: str
+    quality: float
+    seconds: SecondsOf
+    cloud_tokens: Callable[[float], float]
+
+
+def best_way(
+    ways: Iterable[Way],
+    lengths: Sequence[float],
+    utility: Callable[[float], float],
+    token_price: float,
+) -> Way:
+    """Return the way with the largest mean worth over the lengths, of equal ones the first.
+
+    The mean is over the learned lengths, not the worth of the mean length: a cloud that
+    underestimates a length does not change the choice.
+
+    Args:
+        ways: at least one.
+        lengths: of answers to requests of this kind, tokens; at least one.
+        utility: share of the quality that is left after some seconds.
+        token_price: worth that a token of the cloud costs.
+    """
+
+    def worth(way: Way) -> float:
+        return fmean(
+            way.quality * utility(way.seconds(tokens)) - token_price * way.cloud_tokens(tokens)
+            for tokens in lengths
+        )
+
+    return max(ways, key=worth)
+
+
+class KindLengths:
+    """Learns how long answers are, by the kind of their requests.
+
+    Args:
+        first: tokens of an answer until one of any kind has come.
+    """
+
+    def __init__(self, first: float = FIRST_TOKENS) -> None:
+        self._first = first
+        self._all: deque[float] = deque(maxlen=RECENT)
+        self._of: dict[str, deque[float]] = {}
+
+    def learn(self, kind: str, tokens: float) -> None:
+        """Take the length of an answer that has ended."""
+        self._all.append(tokens)
+        self._of.setdefault(kind, deque(maxlen=RECENT)).append(tokens)
+
+    def known(self, kind: str) -> list[float]:
+        """Return the last lengths of a kind; those of all kinds until one of it has come."""
+        return list(self._of.get(kind) or self._all) or [self._first]
+
+    def mean(self, kind: str) -> float:
+        """Return the mean of the last lengths of a kind, tokens."""
+        return fmean(self.known(kind))
+
+
+def ratio_lists(ratio: float) -> Callable[[float], int]:
+    """Return the list of a length if the longest length of a list is `ratio` times the shortest.
+
+    Args:
+        ratio: above 1; infinite: all lengths have one list.
+    """
+    if ratio == math.inf:
+        return lambda tokens: 0
+    base = math.log(ratio)
+    return lambda tokens: math.floor(math.log(max(tokens, 1.0)) / base + 1e-9)
+
+
+def power_of_two(tokens: float) -> int:
+    """Return the list of a length: list j has the lengths from 2**j to below 2**(j + 1) tokens.
+
+    The paper leaves the boundaries open.
+    """
+    return math.frexp(max(tokens, 1.0))[1] - 1
+
+
+class JobLists(Generic[Job]):
+    """Jobs that wait for an edge, in lists by expected length.
+
+    Args:
+        list_of: the number of the list for an expected length, tokens.
+    """
+
+    def __init__(self, list_of: Callable[[float], int] = power_of_two) -> None:
+        self._list_of = list_of
+        self._lists: dict[int, deque[tuple[int, Job]]] = {}
+        self._put = 0
+
+    def __len__(self) -> int:
+        """Return the number of waiting jobs."""
+        return sum(map(len, self._lists.values()))
+
+    def put(self, job: Job, tokens: float) -> None:
+        """Let a job wait in the list of its expected length, tokens (lines 3 to 6)."""
+        self._lists.setdefault(self._list_of(tokens), deque()).append((self._put, job))
+        self._put += 1
+
+    def take(self, most: int) -> list[Job]:
+        """Return the next batch for an idle edge, oldest first (lines 9 and 10).
+
+        It comes from the list with the most jobs; of equal ones, from that with the oldest job.
+
+        Args:
+            most: most jobs of the batch.
+        """
+        if not self or most < 1:
+            return []
+        number = max(self._lists, key=lambda n: (len(self._lists[n]), -self._lists[n][0][0]))
+        longest = self._lists[number]
+        batch = [longest.popleft()[1] for _ in range(min(most, len(longest)))]
+        if not longest:
+            del self._lists[number]
+        return batch
+
+    def remove(self, job: Job) -> bool:
+        """Drop a job that is not wanted any more; return whether it waited."""
+        for number, waiting in self._lists.items():
+            for entry in waiting:
+                if entry[1] == job:
+                    waiting.remove(entry)
+                    if not waiting:
+                        del self._lists[number]
+                    return True
+        return False

@@ -15,8 +15,7 @@ from timely_llm.experiments.virtual.sketches.quality import expected_quality
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, SENTENCE_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
 from timely_llm.experiments.virtual.sketches.wording import HARD
-from timely_llm.progressive.choice import expansion_s
-from timely_llm.progressive.worth import KindLengths, Way, best_way
+from timely_llm.progressive.choice import KindLengths, Way, best_way, expansion_s
 
 SHARES = (0.2, 0.4, 0.6)
 """Lengths of sketches, as shares of the answer."""

@@ -14,9 +14,14 @@ from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, group_call
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
-from timely_llm.progressive.choice import MOST_QUEUED, SmallModel, choose_model
+from timely_llm.progressive.choice import (
+    MOST_QUEUED,
+    JobLists,
+    SmallModel,
+    choose_model,
+    ratio_lists,
+)
 from timely_llm.progressive.lengths import SketchLevels, SketchTimes
-from timely_llm.progressive.lists import JobLists, ratio_lists
 from timely_llm.progressive.merging import PartGroup, merged, merged_in_time
 from timely_llm.progressive.sketch import Part
 

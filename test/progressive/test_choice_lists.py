@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.examples import examples
-from timely_llm.progressive.lists import JobLists, power_of_two, ratio_lists
+from timely_llm.progressive.choice import JobLists, power_of_two, ratio_lists
 
 
 def filled(*lengths: float) -> JobLists[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timely_llm.progressive.worth import KindLengths, Way, best_way
+from timely_llm.progressive.choice import KindLengths, Way, best_way
 
 CLOUD = Way("cloud", 1.0, lambda tokens: 0.1 * tokens, lambda tokens: tokens)
 SKETCH = Way("sketch", 0.9, lambda tokens: 5.0 + 0.04 * tokens, lambda tokens: 0.4 * tokens)
