@@ -16,7 +16,7 @@ from timely_llm.cloud.simulated import BatchPace, CloudPath, SimulatedCloud
 from timely_llm.core.request import ChatMessage
 from timely_llm.experiments.virtual.sketches.questions import BenchQuestion
 from timely_llm.experiments.virtual.stage import SimulationError
-from timely_llm.progressive.assembly import Assembly
+from timely_llm.progressive.answer import Assembly
 
 _WORD = "word "
 _BYTES_A_TOKEN = len(_WORD)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from test.examples import examples
 from timely_llm.core.errors import RequestError
-from timely_llm.progressive.assembly import Assembly, PartText
+from timely_llm.progressive.answer import Assembly, PartText
 
 
 def test_text_is_held_back_until_the_parts_before_it_have_ended() -> None:
