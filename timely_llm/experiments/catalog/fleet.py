@@ -20,15 +20,15 @@ from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.fleet import DEFINITIONS, fleet_row
 from timely_llm.experiments.results.metrics import plain, relative
 from timely_llm.experiments.sources import given, shipped_skill_sets, shipped_tasks
-from timely_llm.experiments.virtual.fleet import (
+from timely_llm.experiments.virtual.outcome import Run
+from timely_llm.experiments.virtual.simulation import (
     PAUSE_S,
+    SimulationSettings,
     drawn_jobs,
     drawn_tasks,
     robot_works,
     simulate_fleet,
 )
-from timely_llm.experiments.virtual.outcome import Run
-from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.traces.model import Job, Trace

@@ -5,15 +5,15 @@ from __future__ import annotations
 from itertools import islice, pairwise
 
 from timely_llm.experiments.sources import shipped_skill_sets, shipped_tasks
-from timely_llm.experiments.virtual.fleet import (
+from timely_llm.experiments.virtual.outcome import JobOutcome, Run
+from timely_llm.experiments.virtual.simulation import (
     PAUSE_S,
     SPREAD_S,
+    SimulationSettings,
     drawn_tasks,
     robot_works,
     simulate_fleet,
 )
-from timely_llm.experiments.virtual.outcome import JobOutcome, Run
-from timely_llm.experiments.virtual.simulation import SimulationSettings
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.policies.registry import make_policy
 
