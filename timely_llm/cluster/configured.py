@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,6 @@ from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.serving.busy import GATES
 from timely_llm.serving.conversations import RetentionLimits
 from timely_llm.serving.journal.file import JournalFile
-from timely_llm.serving.journal.fingerprint import fingerprint
 from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import AdmissionLimits, RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
@@ -39,6 +39,11 @@ from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 EMBEDDED_SKILL_SETS = "config/skill_sets"
 LOADING_POLL_S = 0.1
+
+SAMPLE_BYTES = 1 << 16
+"""Bytes read at the beginning, in the middle and at the end of a file with weights."""
+
+WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 
 
 class Logger(Protocol):
@@ -236,3 +241,29 @@ def _policy(values: Mapping[str, Any]) -> Policy:
 def _lead_s(values: Mapping[str, Any]) -> float:
     lead_s: float = values["lead_s"]
     return math.inf if lead_s < 0 else lead_s
+
+
+def fingerprint(folder: Path) -> str:
+    """Return a hash of the files of a folder, without those below it; empty: it is no folder.
+
+    Configurations and tokenizers count wholly; of weights, their size and three samples.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    if not folder.is_dir():
+        return ""
+    found = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.name.startswith("."):
+            continue
+        size = path.stat().st_size
+        found.update(f"{path.name}\n{size}\n".encode())
+        if path.suffix not in WEIGHTS:
+            found.update(path.read_bytes())
+            continue
+        with path.open("rb") as file:
+            for place in (0, (size - SAMPLE_BYTES) // 2, size - SAMPLE_BYTES):
+                file.seek(max(place, 0))
+                found.update(file.read(SAMPLE_BYTES))
+    return found.hexdigest()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from timely_llm.serving.journal.fingerprint import SAMPLE_BYTES, fingerprint
+from timely_llm.cluster.configured import SAMPLE_BYTES, fingerprint
 
 
 @pytest.mark.parametrize(
