@@ -19,7 +19,7 @@ from timely_llm.core.clock import WallClock
 from timely_llm.processes.children import Child, stop
 from timely_llm.processes.nodes import SERVER, in_namespace, local_environment, ros_command
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
-from timely_llm.ros.dispatch.discovery import Discovery
+from timely_llm.ros.dispatch.server_link import Discovery
 from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
 
 WAIT_S = 0.002
