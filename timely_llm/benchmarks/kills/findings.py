@@ -7,8 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from timely_llm.benchmarks.kills.lives import Events, Fault, Lives, Logs, name_of, of_kind
-from timely_llm.benchmarks.kills.restarts import pauses, unended, unneeded
+from timely_llm.benchmarks.kills.lives import (
+    Events,
+    Fault,
+    Lives,
+    Logs,
+    name_of,
+    of_kind,
+    pauses,
+    unended,
+    unneeded,
+)
 from timely_llm.benchmarks.kills.schedule import DISPATCHER
 from timely_llm.core.events.probe_events import (
     AcceptedEvent,
