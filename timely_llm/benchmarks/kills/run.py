@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from timely_llm.benchmarks.kills.findings import faults, late_apart, table
 from timely_llm.benchmarks.kills.lives import Fault, Logs
-from timely_llm.benchmarks.kills.machine import Machine
 from timely_llm.benchmarks.kills.schedule import Kill, Kills, schedule
 from timely_llm.benchmarks.kills.site import Site
 from timely_llm.core.events.log import FileEventLog
@@ -41,6 +42,9 @@ END_LIMIT_S = 120.0
 MARK = "TIMELY_LLM_KILLS"
 """Environment variable by which processes of a run are known."""
 BACK = {"killed": "started", "stopped": "continued", "deactivated": "activated"}
+
+STARVED_S = 0.25
+"""A process that waits this long for a processor between two looks is starved, seconds."""
 
 
 @dataclass(frozen=True)
@@ -193,3 +197,50 @@ def _memory(site: Site) -> list[dict[str, Any]]:
         {"what": f"megabytes in {lives}: after {WARM_S:g} s", "number": round(warm[0], 1)},
         {"what": "megabytes at its end", "number": round(longest[-1][1], 1)},
     ]
+
+
+class Machine:
+    """Measures the load, and how long processes wait for a processor.
+
+    Attributes:
+        waited_s: longest wait of a process between two looks, seconds.
+    """
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        self._loads: list[float] = []
+        self._waited_s: dict[int, float] = {}
+
+    @property
+    def starved(self) -> bool:
+        """Whether rules about time are broken without a fault of a process."""
+        return self.waited_s >= STARVED_S
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Sample the load of the last minute, and the waits of processes."""
+        self._loads.append(os.getloadavg()[0])
+        for pid in pids:
+            now_s = waited_s(pid)
+            self.waited_s = max(self.waited_s, now_s - self._waited_s.get(pid, now_s))
+            self._waited_s[pid] = now_s
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what was measured, as rows of a table."""
+        numbers = [
+            ("processors", os.cpu_count() or 1),
+            ("load, mean", round(fmean(self._loads or [0.0]), 1)),
+            ("load, most", round(max(self._loads, default=0.0), 1)),
+            ("longest wait of a client for a processor, s in a second", round(self.waited_s, 2)),
+        ]
+        return [{"what": what, "number": number} for what, number in numbers]
+
+
+def waited_s(pid: int) -> float:
+    """Return the seconds in which the main thread of a process could run and had no processor.
+
+    Linux counts them; elsewhere, and of a process that has ended, they are 0.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0

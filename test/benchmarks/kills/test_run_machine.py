@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from timely_llm.benchmarks.kills import machine
-from timely_llm.benchmarks.kills.machine import STARVED_S, Machine, waited_s
+from timely_llm.benchmarks.kills import run as machine
+from timely_llm.benchmarks.kills.run import STARVED_S, Machine, waited_s
 
 
 def test_the_longest_wait_between_two_looks_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
