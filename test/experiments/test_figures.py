@@ -14,7 +14,7 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 from timely_llm.experiments.results.document import Row
-from timely_llm.experiments.virtual.sketches.registry import method
+from timely_llm.experiments.virtual.sketches.score import method
 from timely_llm.policies.batch_bound import SpeedSource
 from timely_llm.policies.registry import options_of
 from timely_llm.policies.timely import Timely

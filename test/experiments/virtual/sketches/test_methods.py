@@ -14,7 +14,7 @@ from timely_llm.experiments.virtual.sketches.methods import (
     Speculative,
 )
 from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
-from timely_llm.experiments.virtual.sketches.registry import method
+from timely_llm.experiments.virtual.sketches.score import method
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
 
 DEVICES = Devices(FAR_MODELS["llama3-70b"])

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from statistics import fmean
+from typing import Any, NamedTuple
 
 from timely_llm.cloud.simulated import CloudPath
-from timely_llm.experiments.contract import SeedOptions
+from timely_llm.core.options import read_options
+from timely_llm.core.text import quoted
+from timely_llm.engines.simulated import PROFILES
+from timely_llm.experiments.contract import ExperimentError, SeedOptions
 from timely_llm.experiments.results.document import Value
 from timely_llm.experiments.results.metrics import Row, plain
-from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer
+from timely_llm.experiments.virtual.sketches.bench import Bench, Method, ShownAnswer
+from timely_llm.experiments.virtual.sketches.methods import (
+    CloudOnly,
+    EdgeOnly,
+    EdgeRules,
+    Routing,
+    RoutingRules,
+    SkeletonOfThought,
+    Speculative,
+)
+from timely_llm.experiments.virtual.sketches.ours import Ours, OursRules
+from timely_llm.experiments.virtual.sketches.pice import Pice, PiceRules
 from timely_llm.experiments.virtual.sketches.quality import SaidOpening, likeness
 from timely_llm.experiments.virtual.sketches.questions import questions
-from timely_llm.experiments.virtual.sketches.registry import method
 from timely_llm.experiments.virtual.sketches.testbed import (
     DEFAULT_FAR_MODEL,
     FAR_MODELS,
@@ -52,7 +66,7 @@ class SketchOptions(SeedOptions):
     """Options of experiments with a cloud and edges.
 
     Attributes:
-        policies: methods, in the notation of `sketches.registry`.
+        policies: methods, such as `pice:batch=4:merge=off`.
         minutes: in which questions come.
         jobs: processes that run at once.
     """
@@ -177,3 +191,62 @@ VERSUS: Mapping[str, str] = {
     " seed",
     "latency_vs_cloud": "latency over that of `cloud-only`, less 1",
 }
+
+
+DRAFT = "qwen2.5-1.5b"
+
+
+@dataclass(frozen=True)
+class NoRules:
+    """A method without options."""
+
+
+class MethodKind(NamedTuple):
+    """A kind of method.
+
+    Attributes:
+        rules: its options with their defaults.
+        make: bench, devices, rules -> a new method.
+    """
+
+    rules: Any
+    make: Callable[[Bench, Devices, Any], Method]
+
+
+def _speculative(bench: Bench, devices: Devices, rules: NoRules) -> Method:
+    """Return a cloud with a draft model, if there is a smaller one."""
+    far = devices.far
+    if not far.small:
+        return CloudOnly(bench, devices)
+    return CloudOnly(bench, devices, Speculative(far.profile, PROFILES[f"a100x4-{DRAFT}"]))
+
+
+METHODS: Mapping[str, MethodKind] = {
+    "cloud-only": MethodKind(NoRules(), lambda bench, devices, rules: CloudOnly(bench, devices)),
+    "edge-only": MethodKind(EdgeRules(), EdgeOnly),
+    "routing": MethodKind(RoutingRules(), Routing),
+    "skeleton": MethodKind(
+        NoRules(), lambda bench, devices, rules: SkeletonOfThought(bench, devices)
+    ),
+    "speculative": MethodKind(NoRules(), _speculative),
+    "pice-static": MethodKind(PiceRules(static=True), Pice),
+    "pice": MethodKind(PiceRules(), Pice),
+    "sketches": MethodKind(OursRules(), Ours),
+}
+
+
+def method(text: str) -> Callable[[Bench, Devices], Method]:
+    """Return what makes a method.
+
+    Raises:
+        ExperimentError: there is no method of that name.
+        ConfigurationError: an option is not possible.
+    """
+    name, *options = text.split(":")
+    if name not in METHODS:
+        allowed = ", ".join(METHODS)
+        raise ExperimentError(f"unknown method {quoted(name)}: choose one of {allowed}")
+    kind = METHODS[name]
+    known = asdict(kind.rules)
+    rules = type(kind.rules)(**{**known, **read_options(name, known, options)})
+    return lambda bench, devices: kind.make(bench, devices, rules)

@@ -9,7 +9,7 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.virtual.sketches.bench import Bench
 from timely_llm.experiments.virtual.sketches.pice import Pice
 from timely_llm.experiments.virtual.sketches.questions import questions
-from timely_llm.experiments.virtual.sketches.registry import METHODS, method
+from timely_llm.experiments.virtual.sketches.score import METHODS, method
 from timely_llm.experiments.virtual.sketches.testbed import Devices
 
 
