@@ -9,8 +9,12 @@ import pytest
 from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import EdgeOnly, EdgeRules
-from timely_llm.experiments.virtual.sketches.opening import OPENING_TOKENS, SAID_TOKENS
-from timely_llm.experiments.virtual.sketches.ours import Ours, OursRules
+from timely_llm.experiments.virtual.sketches.ours import (
+    OPENING_TOKENS,
+    SAID_TOKENS,
+    Ours,
+    OursRules,
+)
 from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +11,12 @@ import numpy as np
 from timely_llm.experiments.virtual.sketches.bench import Bench, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.edges import ModelEdge
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly, edge_call, whole_answer
-from timely_llm.experiments.virtual.sketches.opening import Opening
 from timely_llm.experiments.virtual.sketches.quality import expected_quality
 from timely_llm.experiments.virtual.sketches.questions import PROMPT_TOKENS, SENTENCE_TOKENS
 from timely_llm.experiments.virtual.sketches.testbed import EDGE_ROWS, Devices
 from timely_llm.experiments.virtual.sketches.wording import HARD
 from timely_llm.progressive.choice import KindLengths, Way, best_way, expansion_s
+from timely_llm.progressive.settings import HelpSettings
 
 SHARES = (0.2, 0.4, 0.6)
 """Lengths of sketches, as shares of the answer."""
@@ -184,3 +185,61 @@ class Ours(CloudOnly):
             self.lengths.learn(question.category, question.tokens)
 
         self.cloud.call(SiteCall(tokens, PROMPT_TOKENS, word, end), now)
+
+
+OPENING_TOKENS = HelpSettings.opening_tokens
+"""Most tokens of an opening."""
+
+SAID_TOKENS = 20
+"""Tokens of a sentence of an answer: 15 words."""
+
+
+class Opening:
+    """The opening of one answer, at the edge with the earliest first word.
+
+    As in `timely_llm.progressive.answer` it ends with its sentence once words of the answer itself
+    are there. It is said beside the answer, which loses no token for it.
+
+    Args:
+        answer: it belongs to; the opening comes before its first part.
+        edges: at least one.
+        now: seconds.
+
+    Attributes:
+        edge: that says it.
+        model: of the edge.
+    """
+
+    def __init__(self, answer: ShownAnswer, edges: Sequence[ModelEdge], now: float) -> None:
+        self.edge = min(edges, key=lambda one: one.first_word_s(now))
+        self.model = self.edge.models[self.edge.model]
+        self._answer = answer
+        self._followed = False
+        tokens = min(OPENING_TOKENS, answer.question.tokens)
+        self._call = SiteCall(tokens, PROMPT_TOKENS, self._said, self._end)
+        self.edge.begin(self._call, now)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it has so far."""
+        return self._call.made
+
+    def follow(self, now: float) -> None:
+        """Record that words of the answer itself are there: it ends with its sentence."""
+        if not self._followed:
+            self._followed = True
+            self._end_with_sentence(now)
+
+    def _said(self, number: int, at_s: float) -> None:
+        self._answer.edge_tokens += 1
+        self._answer.show(0, at_s)
+        self._end_with_sentence(at_s)
+
+    def _end_with_sentence(self, now: float) -> None:
+        whole = self.tokens and self.tokens % SAID_TOKENS == 0
+        if self._followed and whole and not self._call.through:
+            self.edge.site.give_up(self._call)
+            self._end(now)
+
+    def _end(self, now: float) -> None:
+        self._answer.end(0, now)
