@@ -33,7 +33,7 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.dispatch.conversations import DispatchedConversations
 from timely_llm.progressive.answer import HelpedAnswer
-from timely_llm.progressive.auto import AutoHelp
+from timely_llm.progressive.choice import AutoHelp
 from timely_llm.progressive.ensemble.dry_run import MakeWorld
 from timely_llm.progressive.plan import HelpedPlan
 from timely_llm.progressive.settings import HelpSettings

@@ -15,7 +15,7 @@ from timely_llm.core.request import (
     StreamRequest,
     StreamResult,
 )
-from timely_llm.progressive.auto import AutoHelp
+from timely_llm.progressive.choice import AutoHelp
 from timely_llm.progressive.settings import HelpSettings
 
 ANSWER = StreamRequest("a", "ann", (ChatMessage("user", "why?"),), mode=RequestMode.AUTO)
