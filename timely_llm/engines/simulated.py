@@ -452,16 +452,22 @@ class SimulatedEngine(LedgerEngine):
     def collect(self) -> StepResult:
         """Return the result of the oldest step; log-probabilities are drawn."""
         result, chances = super().collect(), self._chances
+        if not chances:
+            return result
         drawn = {
             key: (math.log(chances[key].uniform(0.2, 1.0)),)
             for key in chances.keys() & result.tokens.keys()
         }
-        return replace(result, logprobs=drawn) if drawn else result
+        return replace(result, logprobs=drawn)
 
     def compute(self, parts: Sequence[AdmittedSequence]) -> dict[str, tuple[int]]:
         """Return the next token of each answer."""
-        keys = (part.sequence.key for part in parts if part.finishes)
-        return {key: (next(self._answers[key]),) for key in keys}
+        answers = self._answers
+        return {
+            part.sequence.key: (next(answers[part.sequence.key]),)
+            for part in parts
+            if part.finishes
+        }
 
     def changed(self, sequence: SequenceState) -> None:
         """Get the answer of a sequence from the script."""

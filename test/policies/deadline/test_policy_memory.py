@@ -4,8 +4,7 @@ from test.policies.builders import ROOMY, generation, running, suspended, talkin
 from timely_llm.core.generation import Generation
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
-from timely_llm.policies.deadline.moment import LOOK_AT
-from timely_llm.policies.deadline.policy import Deadline
+from timely_llm.policies.deadline.policy import LOOK_AT, Deadline
 from timely_llm.policies.step_time import StepTime
 
 STEP = StepTime(0.0216, 0.00015, 0.00011)

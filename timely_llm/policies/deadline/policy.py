@@ -12,15 +12,18 @@ from timely_llm.core.generation import Generation, PlanGeneration, StreamGenerat
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
-from timely_llm.policies.deadline.moment import LOOK_AT, Moment
+from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.streams import AHEAD, SharedStep, Streams
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, best_prefix, by_loss
 from timely_llm.policies.lengths import SegmentLengths
-from timely_llm.policies.packing import pack
+from timely_llm.policies.packing import Memory, pack
 from timely_llm.policies.step_time import StepTime
 
 GATHER_S = 0.002
 """Seconds that an engine at rest awaits the rest of a burst; ten times as long at most."""
+
+LOOK_AT = 32
+"""Most plans that may join a step with their prompts."""
 
 MOST_URGENT = 10.0
 """Largest exponent of the worth of plans."""
@@ -86,23 +89,26 @@ class Deadline(Explains):
         needed, ahead, wake_s = self._by_need(plans, moment)
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
+            if why is None:
+                return StepPlan(wake_s=min(gather_s, wake_s))
             moment.explain(generations, Cause.GATHERS, gather_s - now)
-            return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple((why or {}).items()))
+            return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple(why.items()))
         expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
         if needed or streams:
             room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
             ahead = [] if expensive else ahead[: max(room, 1)]
-        moment.explain(ahead, Cause.AHEAD)
+        if why is not None:
+            moment.explain(ahead, Cause.AHEAD)
         batch, held = needed, False
         wave: Sequence[Deliverable] = ()
         talks = bool(streams or self.streams.states)
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted([one.generation for one in wave], key=_TO_COMPUTE)
-        else:
+        elif why is not None:
             moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):
-            batch, alone_s = moment.alone(needed)
+            batch, alone_s = _alone(moment, needed)
             wake_s = min(wake_s, alone_s)
         first = [*batch, *ahead]
         self.lengths.watch(first)
@@ -170,10 +176,10 @@ class Deadline(Explains):
                 line = [one for one in line if one not in held]
         if not expensive:  # then a row costs less than what it saves
             line.sort(key=lambda one: one.prompt_s > 0.0)
-        fitting, all_fit = moment.fitting(line, ahead)
+        fitting, all_fit = _fitting(moment, line, ahead)
         if ahead and not all_fit:
             # Plans that run ahead give their memory to those that are needed.
-            fitting, _ = moment.fitting(line, ())
+            fitting, _ = _fitting(moment, line, ())
         fitting = fitting[: moment.capacity.max_rows]
         decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
         wave = fitting[: best_prefix(fitting, now, step_time, max(decoding, 1))]
@@ -206,6 +212,49 @@ class Deadline(Explains):
                 why |= dict.fromkeys(plan.keys, Reason(Cause.ALONE))
                 plan = replace(plan, reasons=tuple(why.items()))
         return plan
+
+
+def _fitting(
+    moment: Moment, line: Sequence[Deliverable], ahead: Sequence[PlanGeneration]
+) -> tuple[Sequence[Deliverable], bool]:
+    """Return a line without waiting plans for which memory lacks, and whether none lacks."""
+    waiting = [place for place, one in enumerate(line) if one.generation.to_compute > 1]
+    if len(waiting) > LOOK_AT:
+        line = line[: waiting[LOOK_AT]]
+    tokens = sum([one.generation.to_compute for one in line])
+    rows = len(line) + len(ahead)
+    if tokens + rows * LONGEST_SEGMENT <= moment.capacity.free_tokens:
+        return line, True
+    running = [one.generation for one in line if one.generation.to_compute <= 1]
+    memory = _memory(moment, [*running, *ahead])
+    fitting, all_fit = [], True
+    for one in line:
+        generation = one.generation
+        if generation.to_compute > 1:
+            if not memory.has_room(generation, moment.now):
+                all_fit = False
+                if moment.why is not None:
+                    moment.why[generation.key] = memory.refusal(generation)
+                continue
+            memory.promise(generation)
+        fitting.append(one)
+    return fitting, all_fit
+
+
+def _alone(moment: Moment, needed: Sequence[PlanGeneration]) -> tuple[list[PlanGeneration], float]:
+    """Return the first plan that fits alone, and when another one may evict others."""
+    memory = _memory(moment, [])
+    for generation in needed:
+        if memory.has_room_alone(generation, moment.now):
+            moment.explain([generation], Cause.ALONE, None)
+            return [generation], math.inf
+    return [], memory.next_start_s(needed, moment.now)
+
+
+def _memory(moment: Moment, running: Sequence[Generation]) -> Memory:
+    keys = {generation.key for generation in running}
+    resting = [generation for generation in moment.generations if generation.key not in keys]
+    return Memory(running, resting, moment.capacity, moment.step_time, LONGEST_SEGMENT)
 
 
 def _gathers_until_s(needed: Sequence[PlanGeneration], ahead: Sequence[PlanGeneration]) -> float:
