@@ -142,7 +142,7 @@ def stages(
     from timely_llm.engines.registry import make_engine, parse_engine_args
     from timely_llm.engines.sequences import EngineLimits
     from timely_llm.engines.tokenizer import HubTokenizer
-    from timely_llm.experiments.realtime.engines import StockSpec
+    from timely_llm.experiments.realtime.run import StockSpec
     from timely_llm.experiments.results.metrics import summary
     from timely_llm.resources import EMBEDDED_MODEL, resource
 

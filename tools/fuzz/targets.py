@@ -15,7 +15,7 @@ from typing import Any
 from timely_llm.cloud.chunk import error_words, read_chunk
 from timely_llm.core.errors import PlanError, RequestError, SkillSetError, TimelyError
 from timely_llm.core.events.reader import LineAssembler, LogError
-from timely_llm.demo.stand_in import http_server
+from timely_llm.demo import stand_in
 from timely_llm.serving.journal.file import JournalFile
 from timely_llm.skills.checkers import cut, make_checker
 from timely_llm.skills.rules import Budget, Rule
@@ -134,8 +134,8 @@ def _read_journal(data: bytes) -> None:
 
 
 def _read_http(data: bytes) -> None:
-    body = http_server._read(data, "a-model")
-    http_server._request("fuzz", body, True)
+    body = stand_in._read(data, "a-model")
+    stand_in._request("fuzz", body, True)
 
 
 def _read_cloud(data: bytes) -> None:
@@ -154,7 +154,7 @@ TARGETS: dict[str, Reader] = {
     "trace": Reader(_read_trace, (TraceError,)),
     "log": Reader(_read_log, (LogError,)),
     "journal": Reader(_read_journal),
-    "http": Reader(_read_http, (http_server._Refused,)),
+    "http": Reader(_read_http, (stand_in._Refused,)),
     "cloud": Reader(_read_cloud),
 }
 """By name, which is the folder of its corpus."""
