@@ -35,6 +35,10 @@ class EngineError(TimelyError):
     """An engine cannot be made, or cannot run what it was given."""
 
 
+class EngineSettingError(EngineError, ConfigurationError):
+    """An engine can never be made with such values."""
+
+
 class EngineLost(EngineError):
     """An engine has ended by itself and runs no further step."""
 

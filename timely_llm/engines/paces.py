@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from timely_llm.core.documents.nodes import bounded_document
 from timely_llm.core.documents.read import MAX_SIZE, load_document, read_text
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, EngineSettingError
 from timely_llm.engines.pipeline_profiles import PIPELINES, pipeline_profile
 from timely_llm.engines.pipelined import PipelineProfile, StageLink
 from timely_llm.engines.simulated import (
@@ -112,7 +112,7 @@ def pace_profile(name: str) -> Profile | PipelineProfile:
         return STAGED[name]
     if name not in PROFILES:
         allowed = ", ".join((*PACES, f"{MEASURED}FILE"))
-        raise EngineError(f"unknown profile {name!r}: choose one of {allowed}")
+        raise EngineSettingError(f"unknown profile {name!r}: choose one of {allowed}")
     return PROFILES[name]
 
 
@@ -123,12 +123,12 @@ def read_pipeline(path: Path) -> PipelineProfile:
         EngineError: one sentence; the file cannot be read, or a value is impossible.
     """
     check_file(path)
-    return load_document(path, _MeasuredPipeline, "profile", EngineError).profile()
+    return load_document(path, _MeasuredPipeline, "profile", EngineSettingError).profile()
 
 
 def _has_stages(path: Path) -> bool:
     try:
-        data, _ = bounded_document(read_text(path, "profile", EngineError), MAX_SIZE)
+        data, _ = bounded_document(read_text(path, "profile", EngineSettingError), MAX_SIZE)
     except Exception:  # the reader of profiles says what is wrong
         return False
     return isinstance(data, dict) and "stages" in data

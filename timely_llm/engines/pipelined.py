@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, EngineSettingError
 from timely_llm.core.step import Capacity, SequenceProgress, StageTimes, StepPlan, StepResult
 from timely_llm.engines.sequences import AdmittedStep, EngineLimits
 from timely_llm.engines.simulated import Profile, Script, SimulatedEngine, content
@@ -188,7 +188,7 @@ class PipelinedEngine(SimulatedEngine):
         stages = len(profile.stages)
         steps = stages if micro_batches is None else micro_batches
         if steps < stages:
-            raise EngineError(
+            raise EngineSettingError(
                 f"micro_batches must be at least the number of stages, {stages}, not {steps}"
             )
         limits = profile.within(limits or EngineLimits())

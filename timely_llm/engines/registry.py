@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import ConfigurationError, EngineError, TimelyError
+from timely_llm.core.errors import ConfigurationError, EngineError, EngineSettingError, TimelyError
 from timely_llm.core.object_reference import is_reference, load, raised, unknown
 from timely_llm.core.requirements import RequirementError, need
 from timely_llm.core.text import quoted
@@ -37,9 +37,9 @@ def parse_engine_args(texts: Iterable[str]) -> dict[str, Any]:
     for text in filter(None, texts):
         name, equals, value = text.partition("=")
         if not (equals and name.isidentifier()):
-            raise EngineError(f"engine_args: {text!r} is not name=value")
+            raise EngineSettingError(f"engine_args: {text!r} is not name=value")
         if name in args:
-            raise EngineError(f"engine_args: {name!r} is given twice")
+            raise EngineSettingError(f"engine_args: {name!r} is given twice")
         try:
             args[name] = json.loads(value)
         except ValueError:
@@ -99,7 +99,7 @@ def own_engine(
     except ConfigurationError as error:
         raise EngineError(str(error)) from error
     if not callable(make):
-        raise EngineError(f"{reference} is no engine: it is {quoted(make)}, not a class")
+        raise EngineSettingError(f"{reference} is no engine: it is {quoted(make)}, not a class")
     options = {**({"model": str(model)} if model else {}), **(engine_args or {})}
     try:
         engine: Engine = make(limits, **options)
@@ -109,7 +109,7 @@ def own_engine(
     except Exception as error:  # whatever a user's class raises
         raise EngineError(f"{reference} cannot be made: {raised(error)}") from error
     if lacking:
-        raise EngineError(f"{reference} is no engine: it has no {' and no '.join(lacking)}")
+        raise EngineSettingError(f"{reference} is no engine: it has no {' and no '.join(lacking)}")
     return engine
 
 
@@ -168,7 +168,7 @@ def make_engine(
         said = script or ExampleScript(tuple)
         return _simulated(profile or PROFILES[DEFAULT_PROFILE], said, clock, limits, micro_batches)
     if isinstance(profile, PipelineProfile):
-        raise EngineError(
+        raise EngineSettingError(
             f"the pace {profile.name} has stages, and the engine {name} has one: choose a pace of"
             " one stage"
         )
@@ -178,7 +178,7 @@ def make_engine(
             if name == "vllm"
             else "has one stage"
         )
-        raise EngineError(
+        raise EngineSettingError(
             f"micro_batches={micro_batches}: the engine {name} {why}, so only 0 is allowed"
         )
     if own:
@@ -222,7 +222,7 @@ def _simulated(
     if isinstance(profile, PipelineProfile):
         return PipelinedEngine(profile, script, clock, limits, micro_batches or None)
     if micro_batches:
-        raise EngineError(
+        raise EngineSettingError(
             f"micro_batches={micro_batches}: the engine simulated has one stage at the pace"
             f" {profile.name}, so only 0 is allowed; paces with stages: {', '.join(STAGED)}"
         )

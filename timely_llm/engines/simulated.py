@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from timely_llm.core.clock import Clock, WallClock
 from timely_llm.core.documents.read import load_document
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, EngineSettingError
 from timely_llm.core.step import StepResult
 from timely_llm.engines.contract import Message
 from timely_llm.engines.ledger_engine import LedgerEngine
@@ -336,7 +336,7 @@ def check_file(path: Path) -> None:
     except OSError:  # such as a name that is too long
         readable = False
     if not readable:
-        raise EngineError(
+        raise EngineSettingError(
             f"{str(path)!r} is no file of at most {MAX_BYTES} bytes, as timely-llm profile --engine"
             " writes it"
         )
