@@ -91,7 +91,8 @@ test-colcon: install
 test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \
-		test/experiments/test_vllm_experiments.py test/cloud/test_vllm_and_transformers.py
+		test/system/test_vllm_stages.py test/experiments/test_vllm_experiments.py \
+		test/cloud/test_vllm_and_transformers.py
 	PYTHONPATH=$(abspath test/engines/interpreted_triton)$(if $(PYTHONPATH),:$(PYTHONPATH)) \
 		TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 \
 		$(VLLM_VENV)/bin/python -m pytest --hypothesis-profile=fast -k vllm test/engines
