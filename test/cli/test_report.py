@@ -31,7 +31,7 @@ def test_several_runs_have_a_title_and_pictures(
 ) -> None:
     words = ["--output", "page.html", "--png", "new/pictures", "--title", "Ours <3"]
     assert run(monkeypatch, "report", str(file), str(file), *words) == 0
-    assert capsys.readouterr().out == "Wrote page.html\nWrote 8 pictures to new/pictures\n"
+    assert capsys.readouterr().out == "Wrote page.html\nWrote 12 pictures to new/pictures\n"
     page = Path("page.html").read_text()
     assert "<title>Ours &lt;3</title>" in page
     assert "Comparison: small" in page

@@ -52,7 +52,7 @@ def test_it_keeps_the_contract(check: Check[EngineBench], in_flight: int, ahead:
     try:
         check(bench)
     except NotApplicable:
-        assert in_flight == 1
+        assert in_flight == 1 or check.name == "log-probabilities"
 
 
 def test_kv_is_dropped_with_its_sequence() -> None:
