@@ -35,7 +35,7 @@ def test_several_runs_have_a_title_and_pictures(
     page = Path("page.html").read_text()
     assert "<title>Ours &lt;3</title>" in page
     assert "Comparison: small" in page
-    assert len(list(Path("new/pictures").glob("*.png"))) == 8
+    assert len(list(Path("new/pictures").glob("*.png"))) == 12
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from timely_llm.core.errors import ConfigurationError, EngineError, first_line
+from timely_llm.core.errors import ConfigurationError, EngineError, EngineSettingError, first_line
 from timely_llm.core.requirements import RequirementError, need
 from timely_llm.core.text import count_of, joined, listed, quoted
 from timely_llm.processes.signals import ENDING
@@ -99,7 +99,7 @@ class RayPlace:
         try:
             need("a Ray cluster", "ray")
         except RequirementError as error:
-            raise EngineError(str(error)) from error
+            raise EngineSettingError(str(error)) from error
         self.host = "127.0.0.1"
         self._folder = ""
         self._options = _options(wanted)

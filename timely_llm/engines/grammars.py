@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from timely_llm.core.errors import EngineError, first_line
+from timely_llm.core.errors import EngineError, EngineSettingError, first_line
 
 
 class Grammars:
@@ -60,7 +60,7 @@ class Grammars:
             import llguidance  # noqa: F401 # the module below alone does not show that it is installed
             from llguidance.hf import from_tokenizer
         except ImportError as error:
-            raise EngineError(
+            raise EngineSettingError(
                 "decoding by a grammar needs the package llguidance, which is not installed:"
                 " pip install 'timely_llm[server]'"
             ) from error

@@ -73,7 +73,7 @@ def check_packages(name: str, process: bool = False) -> None:
     try:
         need(f"the engine {name}", *EXTRAS[name])
     except RequirementError as error:
-        raise EngineError(str(error)) from error
+        raise EngineSettingError(str(error)) from error
 
 
 def own_engine(
@@ -97,7 +97,7 @@ def own_engine(
     try:
         make = load(reference)
     except ConfigurationError as error:
-        raise EngineError(str(error)) from error
+        raise EngineSettingError(str(error)) from error
     if not callable(make):
         raise EngineSettingError(f"{reference} is no engine: it is {quoted(make)}, not a class")
     options = {**({"model": str(model)} if model else {}), **(engine_args or {})}
@@ -159,12 +159,14 @@ def make_engine(
     profile = pace_profile(pace) if pace else None
     own = is_reference(name)
     if not own and name not in ENGINES:
-        raise EngineError(unknown("engine", name, ENGINES, "my_module:MyEngine"))
+        raise EngineSettingError(unknown("engine", name, ENGINES, "my_module:MyEngine"))
     if engine_args and not (own or name == "vllm"):
-        raise EngineError(f"engine_args are options that only the engine vllm has, not {name}")
+        raise EngineSettingError(
+            f"engine_args are options that only the engine vllm has, not {name}"
+        )
     if name == "simulated":
         if process:
-            raise EngineError("the engine simulated computes nothing: it needs no process")
+            raise EngineSettingError("the engine simulated computes nothing: it needs no process")
         said = script or ExampleScript(tuple)
         return _simulated(profile or PROFILES[DEFAULT_PROFILE], said, clock, limits, micro_batches)
     if isinstance(profile, PipelineProfile):
@@ -183,7 +185,9 @@ def make_engine(
         )
     if own:
         if process:
-            raise EngineError(f"engine_process is for engines of the package, not for {name}")
+            raise EngineSettingError(
+                f"engine_process is for engines of the package, not for {name}"
+            )
         engine = own_engine(name, limits, model, engine_args)
         return PacedEngine(engine, profile) if profile else engine
     check_packages(name, process)

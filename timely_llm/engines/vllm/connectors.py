@@ -11,7 +11,7 @@ from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer import ensure_kv_transfer_shutdown, has_kv_transfer_group
 from vllm.platforms import current_platform
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineError, EngineSettingError
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +32,12 @@ def transfer_config(given: Any) -> Any:
     if given is None:
         return None
     if not isinstance(given, Mapping) or not isinstance(given.get("kv_connector"), str):
-        raise EngineError(
+        raise EngineSettingError(
             'engine_args: kv_transfer_config must be as {"kv_connector": "OffloadingConnector",'
             f' "kv_connector_extra_config": {{"cpu_bytes_to_use": 8e9}}}}, not {given!r}'
         )
     if given.get("kv_role", "kv_both") != "kv_both":
-        raise EngineError(
+        raise EngineSettingError(
             "engine_args: this engine stores KV and loads it itself: kv_role must be 'kv_both',"
             f" not {given['kv_role']!r}"
         )
@@ -53,14 +53,14 @@ def check_connector(config: Any) -> None:
     if config.kv_transfer_config is None:
         return
     if config.max_concurrent_batches > 1:
-        raise EngineError(
+        raise EngineSettingError(
             "engine_args: a KV connector and several steps in flight (async_scheduling, pipeline"
             " stages) exclude each other"
         )
     config.kv_transfer_config.kv_load_failure_policy = "recompute"
     name = config.kv_transfer_config.kv_connector
     if current_platform.is_cpu() and name in _OF_GPUS:
-        raise EngineError(
+        raise EngineSettingError(
             f"vLLM's {name} moves KV between a GPU and the host's memory: on a CPU leave"
             " kv_offloading_size out"
         )

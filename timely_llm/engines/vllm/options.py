@@ -13,7 +13,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.usage.usage_lib import UsageContext
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineSettingError
 from timely_llm.core.text import quoted
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.tokenizer import check_weights
@@ -84,7 +84,7 @@ def engine_config(
             state than KV.
     """
     for name in sorted(OURS & engine_args.keys()):
-        raise EngineError(f"engine_args cannot set {name!r}: the step plan depends on it")
+        raise EngineSettingError(f"engine_args cannot set {name!r}: the step plan depends on it")
     check_loading(model, engine_args)
     speculative_tokens = _speculative_tokens(engine_args)
     ahead = engine_args.get("async_scheduling", False)
@@ -94,12 +94,12 @@ def engine_config(
         _check_ray()
     finds = engine_args.get("enable_prefix_caching", False)
     if not isinstance(finds, bool):
-        raise EngineError(
+        raise EngineSettingError(
             f"engine_args: enable_prefix_caching must be true or false, not {finds!r}"
         )
     most_suspended = engine_args.get("max_suspended", MOST_SUSPENDED)
     if type(most_suspended) is not int or most_suspended < 0:
-        raise EngineError(
+        raise EngineSettingError(
             f"engine_args: max_suspended must be a whole number from 0, not {most_suspended!r}"
         )
     slow_link = _slow_link(engine_args.get("slow_link_for_tests", 0), stages)
@@ -143,7 +143,7 @@ def engine_config(
     if ahead and not scheduler.async_scheduling:
         log.warning("vLLM has no asynchronous scheduling on this platform: it is off")
     if config.model_config.has_inner_state or config.model_config.is_encoder_decoder:
-        raise EngineError(
+        raise EngineSettingError(
             f"the model {model!r} keeps more than the KV of its tokens, which cannot be suspended"
         )
     if config.cache_config.kv_cache_memory_bytes is None:
@@ -167,23 +167,23 @@ def steps_in_flight(micro_batches: int, runner: ModelRunner, config: Any) -> int
     own: int = config.max_concurrent_batches
     stages = config.parallel_config.pipeline_parallel_size
     if micro_batches and stages == 1:
-        raise EngineError(
+        raise EngineSettingError(
             f"micro_batches={micro_batches}: the engine vllm has one stage, so only 0 is allowed"
         )
     if micro_batches in (0, own):
         return own
     if micro_batches < own:
-        raise EngineError(f"micro_batches must be 0 or at least {own}, not {micro_batches}")
+        raise EngineSettingError(f"micro_batches must be 0 or at least {own}, not {micro_batches}")
     if runner.name == "v2" or not current_platform.is_cpu():
         # V2 allocates buffers for `own` steps. V1 writes the next step's input into host memory
         # that the GPU may not have copied yet.
         where = "Model Runner V2" if runner.name == "v2" else "Model Runner V1 on a GPU"
-        raise EngineError(
+        raise EngineSettingError(
             f"micro_batches={micro_batches}: vLLM's {where} has buffers for {own} steps in flight,"
             f" so only 0 and {own} are allowed"
         )
     if micro_batches > QUEUED_STEPS:
-        raise EngineError(
+        raise EngineSettingError(
             f"micro_batches={micro_batches}: vLLM's queue to its workers holds {QUEUED_STEPS}"
             f" steps, so at most {max(QUEUED_STEPS, own)} are allowed"
         )
@@ -197,11 +197,11 @@ def _slow_link(given: object, stages: int) -> float:
         EngineError: it is no number from 0, or there are no links that can be slowed.
     """
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < inf:
-        raise EngineError(
+        raise EngineSettingError(
             f"engine_args: slow_link_for_tests must be bytes a second, 0 or more, not {given!r}"
         )
     if given and (stages < 2 or not current_platform.is_cpu()):
-        raise EngineError("engine_args: slow_link_for_tests is for pipeline stages on a CPU")
+        raise EngineSettingError("engine_args: slow_link_for_tests is for pipeline stages on a CPU")
     return float(given)
 
 
@@ -225,12 +225,16 @@ def _check_in_flight(speculative_tokens: int, ahead: object, stages: object) -> 
         EngineError: an option has a wrong type, or excludes speculative decoding.
     """
     if not isinstance(ahead, bool):
-        raise EngineError(f"engine_args: async_scheduling must be true or false, not {ahead!r}")
+        raise EngineSettingError(
+            f"engine_args: async_scheduling must be true or false, not {ahead!r}"
+        )
     if type(stages) is not int or stages < 1:
-        raise EngineError(f"engine_args: pipeline_parallel_size must be 1 or more, not {stages!r}")
+        raise EngineSettingError(
+            f"engine_args: pipeline_parallel_size must be 1 or more, not {stages!r}"
+        )
     if speculative_tokens and (ahead or stages > 1):
         other = "asynchronous scheduling" if ahead else "pipeline stages"
-        raise EngineError(
+        raise EngineSettingError(
             f"engine_args: speculative decoding and {other} exclude each other: speculative tokens"
             " depend on the step before"
         )
@@ -255,7 +259,9 @@ def _check_ray() -> None:
         reason = "it needs the package ray on each machine: pip install 'timely_llm[ray]'"
     else:
         return
-    raise EngineError(f"engine_args: distributed_executor_backend=ray is not possible: {reason}")
+    raise EngineSettingError(
+        f"engine_args: distributed_executor_backend=ray is not possible: {reason}"
+    )
 
 
 def _check_finds(finds: bool, config: Any) -> None:
@@ -267,12 +273,12 @@ def _check_finds(finds: bool, config: Any) -> None:
     if not finds:
         return
     if config.max_concurrent_batches > 1:
-        raise EngineError(
+        raise EngineSettingError(
             "engine_args: prefix caching and several steps in flight (async_scheduling, pipeline"
             " stages) exclude each other: a step is planned before it is known what another found"
         )
     if config.kv_transfer_config is not None:
-        raise EngineError(
+        raise EngineSettingError(
             "engine_args: prefix caching and a KV connector exclude each other: leave one out"
         )
 
@@ -288,12 +294,12 @@ def _speculative_tokens(engine_args: Mapping[str, Any]) -> int:
         return 0
     tokens = given.get("num_speculative_tokens") if isinstance(given, Mapping) else None
     if type(tokens) is not int or tokens < 1 or given.get("method") != "ngram":
-        raise EngineError(
+        raise EngineSettingError(
             'engine_args: speculative_config must be as {"method": "ngram",'
             f' "num_speculative_tokens": 3, "prompt_lookup_max": 4}}, not {given!r}'
         )
     if find_spec("numba") is None:
-        raise EngineError("speculative decoding needs the package numba: pip install numba")
+        raise EngineSettingError("speculative decoding needs the package numba: pip install numba")
     return tokens
 
 
@@ -335,13 +341,13 @@ def check_loading(model: str, engine_args: Mapping[str, Any]) -> None:
         ModelError: the folder has no safetensors.
     """
     if engine_args.get("trust_remote_code", False) is not False:
-        raise EngineError(
+        raise EngineSettingError(
             "engine_args: trust_remote_code cannot be switched on: code that comes with a model"
             " never runs"
         )
     load_format = engine_args.get("load_format", LOAD_FORMATS[0])
     if load_format not in LOAD_FORMATS:
-        raise EngineError(
+        raise EngineSettingError(
             f"engine_args: load_format must be one of {', '.join(LOAD_FORMATS)}, not"
             f" {quoted(str(load_format))}: others can read pickles, which can run code"
         )

@@ -20,7 +20,7 @@ from vllm.distributed.parallel_state import get_pp_group, get_tp_group
 from vllm.platforms import current_platform
 from vllm.triton_utils import HAS_TRITON
 
-from timely_llm.core.errors import EngineError
+from timely_llm.core.errors import EngineSettingError
 from timely_llm.engines.vllm.stage_times import StageRecorder, StageRecords
 from timely_llm.engines.vllm.version import installed_version, release_of
 
@@ -119,7 +119,7 @@ def choose_runner(given: object, needs_v2: bool) -> ModelRunner:
         EngineError: there is no such runner, or it cannot start here.
     """
     if given not in ("auto", "v1", "v2"):
-        raise EngineError(f"engine_args: model_runner must be auto, v1 or v2, not {given!r}")
+        raise EngineSettingError(f"engine_args: model_runner must be auto, v1 or v2, not {given!r}")
     name = str(given)
     if name == "auto":
         name = {"0": "v1", "1": "v2"}.get(os.environ.get(SWITCH, ""), "")
@@ -128,7 +128,7 @@ def choose_runner(given: object, needs_v2: bool) -> ModelRunner:
         name = "v2" if v2 else "v1"
     reason = why_not(name)
     if reason is not None:
-        raise EngineError(f"vLLM's Model Runner {name.upper()} cannot start here: {reason}")
+        raise EngineSettingError(f"vLLM's Model Runner {name.upper()} cannot start here: {reason}")
     return ModelRunner(name)
 
 

@@ -8,7 +8,7 @@ import os
 from importlib import metadata
 from typing import Any
 
-from timely_llm.core.errors import EngineError, first_line
+from timely_llm.core.errors import EngineSettingError, first_line
 
 OLDEST = (0, 26)
 NEWEST_TESTED = (0, 32)
@@ -38,7 +38,7 @@ def import_core() -> Any:
     try:
         return importlib.import_module("timely_llm.engines.vllm.core")
     except Exception as error:  # vLLM checks its environment when it is imported
-        raise EngineError(f"vLLM cannot be imported: {reason(error)}") from error
+        raise EngineSettingError(f"vLLM cannot be imported: {reason(error)}") from error
 
 
 def reason(error: Exception) -> str:
@@ -71,13 +71,15 @@ def check_version(version: str | None) -> None:
     """
     oldest, tested, compared = map(_text, (OLDEST, NEWEST_TESTED, NEWEST_COMPARED))
     if version is None:
-        raise EngineError(
+        raise EngineSettingError(
             "the engine vllm needs the package vllm, which is not installed:"
             " pip install 'timely_llm[vllm]'"
         )
     release = release_of(version)
     if release < OLDEST:
-        raise EngineError(f"the engine vllm needs vllm {oldest} or newer, {version} is installed")
+        raise EngineSettingError(
+            f"the engine vllm needs vllm {oldest} or newer, {version} is installed"
+        )
     if release > NEWEST_COMPARED:
         log.warning(
             "vllm %s is newer than the newest known, %s: the engine may not start, or fail with its"
