@@ -170,6 +170,7 @@ def test_without_requests_a_step_is_empty(make: Callable[..., StockEngine]) -> N
         assert not engine.collect().computed
 
 
+@pytest.mark.skipif(INTERPRETED, reason="the stand-in for workers gives Runner V2 no empty steps")
 def test_in_stages_it_begins_the_next_step_while_one_is_in_flight(llama: Path) -> None:
     """Prompts are too long for one step, so that the next one begins with what is left."""
     found = {}
