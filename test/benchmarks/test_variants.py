@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from timely_llm.benchmarks.variants import rows
 from timely_llm.core.clock import VirtualClock
-from timely_llm.engines.simulated import SimulatedEngine, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import SimulatedEngine
 
 
 def make() -> SimulatedEngine:

@@ -13,9 +13,8 @@ from test.cli.command import error_line, run_command
 from test.engines.conftest import make_model, tokenizer  # noqa: F401
 from test.profiling.bag_writer import BagWriter
 from test.skills.plans import DRONE
-from timely_llm.engines.paces import pace_profile
+from timely_llm.engines.paces import pace_profile, step_time_profile
 from timely_llm.engines.pipelined import PipelineProfile
-from timely_llm.engines.simulated import step_time_profile
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import load_skill_set
 

@@ -13,8 +13,9 @@ from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
 from timely_llm.core.step import SequenceProgress, StepPlan, StepResult
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import SimulatedEngine, step_time_profile
+from timely_llm.engines.simulated import SimulatedEngine
 
 CHECKS = {check.name: check for check in ENGINE_CHECKS}
 

@@ -17,15 +17,11 @@ from timely_llm.conformance.engines.driver import FIXED, PROMPTS, TASKS, Driver
 from timely_llm.core.clock import VirtualClock
 from timely_llm.engines import remote
 from timely_llm.engines.contract import Engine
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
 from timely_llm.engines.remote import RemoteEngine
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import (
-    Profile,
-    ScriptTokenizer,
-    SimulatedEngine,
-    step_time_profile,
-)
+from timely_llm.engines.simulated import Profile, ScriptTokenizer, SimulatedEngine
 from timely_llm.engines.wrappers import PacedEngine
 
 os.environ["HF_HUB_OFFLINE"] = "1"

@@ -13,9 +13,10 @@ from dataclasses import replace
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.step import Capacity, SequenceProgress, StepPlan
 from timely_llm.engines import registry
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.remote_worker import main
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import ScriptTokenizer, SimulatedEngine, step_time_profile
+from timely_llm.engines.simulated import ScriptTokenizer, SimulatedEngine
 
 
 def babble(key: str, prompt: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
 from timely_llm.core.step import StepPlan
-from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine
 
 STEPWISE = Profile("stepwise", "made up", 1.0, 0.1, 0.01, 0.001)
 

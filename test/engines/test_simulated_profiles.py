@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely_llm.core.errors import EngineError
-from timely_llm.engines.simulated import PROFILES, Profile, read_profile, step_time_profile
+from timely_llm.engines.paces import read_profile, step_time_profile
+from timely_llm.engines.simulated import PROFILES, Profile
 
 GOOD = {"name": "mine", "source": "a test", "base_s": 0.01, "row_s": 0.001, "prefill_token_s": 1e-4}
 

@@ -13,8 +13,9 @@ from timely_llm.conformance.engines import ENGINE_CHECKS, EngineBench
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
 from timely_llm.core.step import StepPlan, StepResult
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine, step_time_profile
+from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine
 from timely_llm.engines.swapping import SwappingEngine
 
 STEPWISE = Profile("stepwise", "made up", 1.0, 0.1, 0.01, swap_token_s=0.001)

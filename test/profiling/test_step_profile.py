@@ -12,8 +12,9 @@ from matplotlib.image import imread
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine, step_time_profile
+from timely_llm.engines.simulated import PROFILES, Profile, SimulatedEngine
 from timely_llm.profiling.engine_steps import (
     KV_TOKENS,
     MOST_ROWS,

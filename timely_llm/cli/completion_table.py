@@ -14,8 +14,7 @@ from timely_llm.cli.help import first_sentence
 from timely_llm.cli.main import cli
 from timely_llm.cli.options import Pace, SkillSetName
 from timely_llm.completion import TABLE
-from timely_llm.engines.paces import PACES
-from timely_llm.engines.simulated import MEASURED
+from timely_llm.engines.paces import MEASURED, PACES
 
 
 def table(command: click.Command = cli, name: str = "timely-llm") -> dict[str, Any]:

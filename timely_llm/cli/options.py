@@ -17,8 +17,7 @@ from timely_llm.core.errors import EngineError, TimelyError
 from timely_llm.core.object_reference import is_reference
 from timely_llm.core.output_file import JSON, Kind, OutputFileError, check
 from timely_llm.core.request import RequestMode
-from timely_llm.engines.paces import PACES, pace_profile
-from timely_llm.engines.simulated import MEASURED
+from timely_llm.engines.paces import MEASURED, PACES, pace_profile
 from timely_llm.policies.registry import POLICIES
 from timely_llm.processes import signals
 from timely_llm.processes.nodes import in_namespace

@@ -24,9 +24,9 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import PICTURE, YAML, write_json, write_text
 from timely_llm.core.requirements import need
 from timely_llm.engines.contract import Engine
-from timely_llm.engines.paces import pace_profile
+from timely_llm.engines.paces import MEASURED, pace_profile
 from timely_llm.engines.registry import ENGINES, make_engine, parse_engine_args
-from timely_llm.engines.simulated import DEFAULT_PROFILE, MEASURED
+from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.profiling.engine_steps import (
     KV_TOKENS,
     MOST_ROWS,

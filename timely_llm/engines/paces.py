@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from timely_llm.core.documents.nodes import bounded_document
 from timely_llm.core.documents.read import MAX_SIZE, load_document, read_text
 from timely_llm.core.errors import EngineError, EngineSettingError
 from timely_llm.engines.pipeline_profiles import PIPELINES, pipeline_profile
 from timely_llm.engines.pipelined import PipelineProfile, StageLink
-from timely_llm.engines.simulated import (
-    MEASURED,
-    PROFILES,
-    FiniteSeconds,
-    LineOfText,
-    Profile,
-    StepSeconds,
-    check_file,
-    read_profile,
-)
+from timely_llm.engines.simulated import PROFILES, Profile
+
+MEASURED = "measured:"
+"""Prefix of a profile's name that names a file of `timely-llm profile --engine` instead."""
+
+MAX_BYTES = 65_536
+"""Largest file with a profile."""
 
 GIGABIT_S = 8 / 1e9
 """Seconds for a byte on a link of 1 Gbit/s."""
@@ -51,6 +48,46 @@ PACES = (*PROFILES, *STAGED)
 """Names of all profiles that an engine can have as its pace."""
 
 MOST_STAGES = 64
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return text
+
+
+FiniteSeconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
+LineOfText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_one_line)]
+
+
+class StepSeconds(BaseModel):
+    """The seconds of a profile in a file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base_s: FiniteSeconds
+    row_s: FiniteSeconds
+    prefill_token_s: FiniteSeconds
+    context_token_s: FiniteSeconds = 0.0
+    prefill_s: FiniteSeconds = 0.0
+    table_s: Annotated[tuple[FiniteSeconds, ...], Field(max_length=4096)] = ()
+    beyond_s: FiniteSeconds = 0.0
+    swap_token_s: FiniteSeconds = 0.0
+    long_prefill_token_s: FiniteSeconds | None = None
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        first_rows = self.table_s or (self.base_s + self.row_s,)
+        if not min(*first_rows, self.base_s + self.prefill_s + self.prefill_token_s):
+            raise ValueError("every step must take some time")
+        return self
+
+
+class _Measured(StepSeconds):
+    """A profile in a file."""
+
+    name: LineOfText
+    source: LineOfText
 
 
 class _Link(BaseModel):
@@ -114,6 +151,47 @@ def pace_profile(name: str) -> Profile | PipelineProfile:
         allowed = ", ".join((*PACES, f"{MEASURED}FILE"))
         raise EngineSettingError(f"unknown profile {name!r}: choose one of {allowed}")
     return PROFILES[name]
+
+
+def step_time_profile(name: str) -> Profile:
+    """Return a profile by its name, or the one in a file: "measured:FILE".
+
+    Raises:
+        EngineSettingError: there is no profile of that name, or the file has none.
+    """
+    if name.startswith(MEASURED):
+        return read_profile(Path(name.removeprefix(MEASURED)))
+    if name not in PROFILES:
+        allowed = ", ".join((*PROFILES, f"{MEASURED}FILE"))
+        raise EngineSettingError(f"unknown profile {name!r}: choose one of {allowed}")
+    return PROFILES[name]
+
+
+def read_profile(path: Path) -> Profile:
+    """Return the profile in a YAML file; its values are checked.
+
+    Raises:
+        EngineSettingError: one sentence; the file cannot be read, or a value is impossible.
+    """
+    check_file(path)
+    return Profile(**dict(load_document(path, _Measured, "profile", EngineSettingError)))
+
+
+def check_file(path: Path) -> None:
+    """Check that a profile's file can be read.
+
+    Raises:
+        EngineSettingError: one sentence; it is no file, or too large.
+    """
+    try:
+        readable = path.is_file() and path.stat().st_size <= MAX_BYTES
+    except OSError:  # such as a name that is too long
+        readable = False
+    if not readable:
+        raise EngineSettingError(
+            f"{str(path)!r} is no file of at most {MAX_BYTES} bytes, as timely-llm profile --engine"
+            " writes it"
+        )
 
 
 def read_pipeline(path: Path) -> PipelineProfile:

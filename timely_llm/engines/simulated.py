@@ -9,24 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, repeat
-from pathlib import Path
 from random import Random
-from typing import Annotated, Self
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from timely_llm.core.clock import Clock, WallClock
-from timely_llm.core.documents.read import load_document
-from timely_llm.core.errors import EngineError, EngineSettingError
 from timely_llm.core.step import StepResult
 from timely_llm.engines.contract import Message
 from timely_llm.engines.ledger_engine import LedgerEngine
 from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep, EngineLimits, SequenceState
-
-MEASURED = "measured:"
-"""Prefix of a profile's name that names a file of `timely-llm profile --engine` instead."""
-
-MAX_BYTES = 65_536
 
 LONG_PROMPT = 256
 """Prompt tokens of a step from which on a GPU is bound by arithmetic, no longer by its memory."""
@@ -259,87 +248,6 @@ PROFILES: dict[str, Profile] = {
         Profile("millisecond", "made up, for tests: every step takes 1 ms", 0.001, 0.0, 0.0),
     )
 }
-
-
-def _one_line(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must be one line of printable characters")
-    return text
-
-
-FiniteSeconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
-LineOfText = Annotated[str, Field(min_length=1, max_length=4096), AfterValidator(_one_line)]
-
-
-class StepSeconds(BaseModel):
-    """The seconds of a profile in a file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    base_s: FiniteSeconds
-    row_s: FiniteSeconds
-    prefill_token_s: FiniteSeconds
-    context_token_s: FiniteSeconds = 0.0
-    prefill_s: FiniteSeconds = 0.0
-    table_s: Annotated[tuple[FiniteSeconds, ...], Field(max_length=4096)] = ()
-    beyond_s: FiniteSeconds = 0.0
-    swap_token_s: FiniteSeconds = 0.0
-    long_prefill_token_s: FiniteSeconds | None = None
-
-    @model_validator(mode="after")
-    def _takes_time(self) -> Self:
-        first_rows = self.table_s or (self.base_s + self.row_s,)
-        if not min(*first_rows, self.base_s + self.prefill_s + self.prefill_token_s):
-            raise ValueError("every step must take some time")
-        return self
-
-
-class _Measured(StepSeconds):
-    """A profile in a file."""
-
-    name: LineOfText
-    source: LineOfText
-
-
-def step_time_profile(name: str) -> Profile:
-    """Return a profile by its name, or the one in a file: "measured:FILE".
-
-    Raises:
-        EngineError: there is no profile of that name, or the file has none.
-    """
-    if name.startswith(MEASURED):
-        return read_profile(Path(name.removeprefix(MEASURED)))
-    if name not in PROFILES:
-        allowed = ", ".join((*PROFILES, f"{MEASURED}FILE"))
-        raise EngineError(f"unknown profile {name!r}: choose one of {allowed}")
-    return PROFILES[name]
-
-
-def read_profile(path: Path) -> Profile:
-    """Return the profile in a YAML file; its values are checked.
-
-    Raises:
-        EngineError: one sentence; the file cannot be read, or a value is impossible.
-    """
-    check_file(path)
-    return Profile(**dict(load_document(path, _Measured, "profile", EngineError)))
-
-
-def check_file(path: Path) -> None:
-    """Check that a profile's file can be read.
-
-    Raises:
-        EngineError: one sentence; it is no file, or too large.
-    """
-    try:
-        readable = path.is_file() and path.stat().st_size <= MAX_BYTES
-    except OSError:  # such as a name that is too long
-        readable = False
-    if not readable:
-        raise EngineSettingError(
-            f"{str(path)!r} is no file of at most {MAX_BYTES} bytes, as timely-llm profile --engine"
-            " writes it"
-        )
 
 
 _PIECES = re.compile(r"[A-Za-z_]{1,4}|[0-9]{1,3}|\s{1,4}|.", re.DOTALL)

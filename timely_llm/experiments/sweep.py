@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from timely_llm.core.events.log import EventLog, MemoryEventLog
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import (
     Experiment,
     ExperimentError,

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import YAML, write_text
 from timely_llm.core.step import StageTimes
+from timely_llm.engines.paces import MEASURED
 from timely_llm.engines.pipeline_profiles import LayerSplit, split_layers
 from timely_llm.engines.pipelined import PipelineProfile, StageLink
-from timely_llm.engines.simulated import LONG_PROMPT, MEASURED, Profile
+from timely_llm.engines.simulated import LONG_PROMPT, Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 
 Array = NDArray[np.float64]

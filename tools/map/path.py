@@ -9,7 +9,8 @@ from types import FrameType
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.request import PlanRequest
 from timely_llm.core.time_utility import NORMAL
-from timely_llm.engines.simulated import DEFAULT_PROFILE, SimulatedEngine, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import DEFAULT_PROFILE, SimulatedEngine
 from timely_llm.policies.registry import DEFAULT_POLICY, make_policy
 from timely_llm.resources import resource
 from timely_llm.serving.loop import Loop

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from test.experiments.bursts import bursts
-from timely_llm.engines.simulated import PROFILES, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.policies.registry import make_policy
 

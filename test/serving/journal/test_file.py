@@ -1,5 +1,6 @@
 """The file of a recovery journal: torn, damaged, foreign, locked, too large, on a full disk."""
 
+import json
 import logging
 import math
 import os
@@ -20,6 +21,7 @@ from timely_llm.core.request import (
     ErrorCode,
     PlanRequest,
     PlanResult,
+    ReportState,
     RequestMode,
     StreamRequest,
     StreamResult,
@@ -29,7 +31,7 @@ from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.serving.journal import file as under_test
 from timely_llm.serving.journal.file import JournalFile, line_of
-from timely_llm.serving.journal.saved import SavedConversation, segment_record
+from timely_llm.serving.journal.saved import SavedConversation, as_json, segment_record
 
 TALLY = PlanTally(segments=1, response_s=math.inf, waiting_s=-math.inf, utility=0.5)
 SEGMENT = segment_record(Segment("r", "robot", 0, "é;"), [7], TALLY)
@@ -295,3 +297,31 @@ def test_skill_sets_that_no_open_request_uses_are_bounded(
     again = JournalFile(path, "model")
     assert list(again.skill_sets) == ["drone", "set16", "set17", "set18", "set19"]
     again.close()
+
+
+NUMBERS = st.integers(0, 1 << 40)
+SECONDS = st.floats(allow_nan=False) | st.just(math.inf)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+
+
+@given(
+    key=TEXTS,
+    text=TEXTS,
+    tokens=st.lists(NUMBERS, max_size=4),
+    final=st.booleans(),
+    tally=st.none() | st.builds(PlanTally, segments=NUMBERS, response_s=SECONDS, utility=SECONDS),
+)
+def test_segments_are_written_as_any_json_encoder_writes_them(
+    key: str, text: str, tokens: list[int], final: bool, tally: PlanTally | None
+) -> None:
+    segment = Segment("r", "robot", 3, text, final=final)
+    record = {"id": key, **segment_record(segment, tokens, tally)}
+    assert json.loads(as_json(record)) == json.loads(json.dumps(record))
+
+
+@given(key=TEXTS, state=st.sampled_from(ReportState), index=NUMBERS)
+def test_reports_are_written_as_any_json_encoder_writes_them(
+    key: str, state: ReportState, index: int
+) -> None:
+    record = {"id": key, "kind": "report", "state": state.name.lower(), "index": index}
+    assert json.loads(as_json(record)) == json.loads(json.dumps(record))

@@ -10,7 +10,8 @@ from itertools import combinations
 from statistics import fmean
 
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.engines.simulated import DEFAULT_PROFILE, Profile, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import DEFAULT_PROFILE, Profile
 from timely_llm.experiments.contract import Experiment, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import SERVED, PolicySpec, chosen

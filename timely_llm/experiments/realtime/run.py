@@ -17,9 +17,9 @@ from timely_llm.core.generation import Generation, PlanGeneration
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.core.time_utility import NORMAL
 from timely_llm.engines.contract import Engine
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.registry import make_engine, parse_engine_args
 from timely_llm.engines.sequences import EngineLimits
-from timely_llm.engines.simulated import step_time_profile
 from timely_llm.engines.vllm.version import import_core
 from timely_llm.engines.wrappers import PacedEngine
 from timely_llm.experiments.contract import STOCK, Experiment, ExperimentError, RealTimeOptions

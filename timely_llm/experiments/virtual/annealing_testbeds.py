@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from timely_llm.engines.simulated import Profile, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import Profile
 from timely_llm.policies.annealing.latency import (
     V100X2_QWEN25_7B,
     BatchTime,

@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from timely_llm.dispatch.assign.registry import make_dispatcher
-from timely_llm.engines.simulated import Profile, step_time_profile
+from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import Profile
 from timely_llm.experiments.contract import ExperimentError, SeedOptions, SimulationOptions
 from timely_llm.experiments.policy_spec import chosen, parse
 from timely_llm.experiments.results.document import Value

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import (
     Experiment,
     ExperimentError,

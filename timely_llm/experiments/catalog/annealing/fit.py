@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.catalog.annealing.order import OrderOptions
 from timely_llm.experiments.catalog.annealing.search import predictor_of
 from timely_llm.experiments.contract import Experiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import Experiment, ExperimentError, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, quantiles
 from time import perf_counter
 
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.catalog.annealing.order import OrderCase, OrderOptions, searches
 from timely_llm.experiments.contract import Experiment, ExperimentError
 from timely_llm.experiments.parallel import run_all

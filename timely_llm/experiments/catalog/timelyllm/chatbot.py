@@ -13,7 +13,7 @@ import numpy as np
 
 from timely_llm.core.documents.read import load_document
 from timely_llm.core.time_utility import NORMAL
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import Experiment, ExperimentError, PlanOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen

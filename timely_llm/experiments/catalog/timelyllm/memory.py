@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from timely_llm.engines.simulated import step_time_profile
+from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.swapping import check_swaps
 from timely_llm.experiments.contract import Experiment, PaperOptions
 from timely_llm.experiments.parallel import run_all
