@@ -277,7 +277,7 @@ VLLM = Facts(
 )
 
 WITHOUT = frozenset((
-    "engines.vllm.engine", "engines.vllm.kv_loads", "engines.vllm.options",
+    "engines.vllm.engine", "engines.vllm.kv_loads", "engines.vllm.loading",
     "engines.vllm.stage_times", "engines.vllm.version",
 ))  # fmt: skip
 """Modules that know vLLM only through the others: they import nothing of it."""

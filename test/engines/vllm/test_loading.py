@@ -9,7 +9,7 @@ import pytest
 
 from timely_llm.core.errors import EngineError, ModelError
 from timely_llm.engines.registry import parse_engine_args
-from timely_llm.engines.vllm.options import check_loading
+from timely_llm.engines.vllm.loading import check_loading
 
 
 @pytest.mark.parametrize("value", ["true", "1", '"false"', "null"])
