@@ -37,6 +37,7 @@ CLASSES = {
     "LogitsContext": f"{_SLOTS}.sample.logits_processor.interface:LogitsContext",
     "LogitsProcessorV2": f"{_SLOTS}.sample.logits_processor.interface:LogitsProcessor",
     "LogitsProcessors": "vllm.v1.sample.logits_processor:LogitsProcessors",
+    "LogprobsLists": "vllm.v1.outputs:LogprobsLists",
     "ModelConfig": "vllm.config:ModelConfig",
     "MultiprocExecutor": "vllm.v1.executor.multiproc_executor:MultiprocExecutor",
     "PPHandler": f"{_SLOTS}.pp_utils:PPHandler",
@@ -73,7 +74,7 @@ MEMBERS: dict[str, dict[str, str]] = {
         "structured_output_manager": "StructuredOutputManager", "request_block_hasher": "",
         "vllm_config": "VllmConfig",
     },
-    "EngineCoreOutput": {"request_id": ""},
+    "EngineCoreOutput": {"new_logprobs": "LogprobsLists", "request_id": ""},
     "EngineCoreOutputs": {"outputs": "EngineCoreOutput[]"},
     "GPUModelRunner": {
         "get_model()": "", "input_batch": "InputBatch", "vllm_config": "VllmConfig",
@@ -88,6 +89,7 @@ MEMBERS: dict[str, dict[str, str]] = {
     "LLMEngine": {"engine_core": "InprocClient"},
     "LogitsProcessors": {"non_argmax_invariant": ""},
     "LogitsContext": {"expanded_idx_mapping": "", "idx_mapping_np": "", "pos": ""},
+    "LogprobsLists": {"logprobs": ""},
     "ModelConfig": {"dtype": ""},
     "ParallelConfig": {"placement_group": ""},
     "PendingRecv": {"idx_mapping_np": ""},
@@ -119,7 +121,7 @@ ROOTS: dict[str, dict[str, str]] = {
         "request": "Request", "self._core": "EngineCore", "self._scheduler": "Scheduler",
     },
     "engines.vllm.runner": {
-        "group": "GroupCoordinator", "runner": "GPUModelRunner",
+        "executor": "Executor", "group": "GroupCoordinator", "runner": "GPUModelRunner",
         "self.model_runner": "GPUModelRunner", "self.vllm_config": "VllmConfig",
     },
     "engines.vllm.runner_v1": {"runner": "GPUModelRunner"},
@@ -146,7 +148,8 @@ ROOTS: dict[str, dict[str, str]] = {
         "outputs": "RequestOutput[]", "made": "EngineCoreOutputs[]",
         "output": "RequestOutput", "said": "EngineCoreOutput",
         "o": "EngineCoreOutput", "core_outputs": "EngineCoreOutputs[]",
-        "self._output": "SchedulerOutput",
+        "scheduled": "SchedulerOutput", "self.output": "SchedulerOutput",
+        "step.output": "SchedulerOutput",
     },
 }  # fmt: skip
 """Variables and attributes of ours that hold an object of vLLM's."""
@@ -154,7 +157,7 @@ ROOTS: dict[str, dict[str, str]] = {
 OWN: dict[str, frozenset[str]] = {
     "": frozenset(("_OPEN", "decoding", "engine_args", "given", "limits", "log", "part", "tokens")),
     "engines.vllm.runner": frozenset((
-        "model", "name", "recorder", "runner_of(self.vllm_config)", "storage", "weights",
+        "model", "name", "path", "recorder", "runner_of(self.vllm_config)", "storage", "weights",
         "{'0': 'v1', '1': 'v2'}",
     )),
     "engines.vllm.runner_v1": frozenset(("self._rows",)),
@@ -162,16 +165,18 @@ OWN: dict[str, frozenset[str]] = {
     "engines.vllm.sampling": frozenset(("bitmask", "drawn", "of_rows", "self._matcher")),
     "engines.vllm.connectors": frozenset(("resting", "self._taken")),
     "engines.vllm.core": frozenset((
-        "keys", "of", "runner", "self._held", "self._ids", "self._driver", "self._outputs",
+        "keys", "made", "of", "output.new_logprobs.logprobs[:, 0]", "runner", "self._held",
+        "self._ids", "self._driver", "self._outputs",
         "path", "self._numbers", "self._records", "self._timeline",
     )),
     "engines.vllm.options": frozenset(("runner",)),
     "engines.vllm.process_state": frozenset(("ray_utils.ray", "ray_utils.ray.util")),
     "engines.vllm.scheduler": frozenset(("resting", "self._lent", "self.offers")),
     "engines.vllm.stock": frozenset((
-        "before", "plan", "prefix", "result", "self._begun", "self._in_flight", "self._grammars",
-        "self._limits", "self._progress", "self._waiting", "self.collect()", "self.priorities",
-        "self.tokenizer",
+        "before", "one", "plan", "prefix", "result", "self._begun", "self._grammars",
+        "self._in_flight", "self._limits", "self._progress", "self._records", "self._scheduled",
+        "self._timeline", "self._waiting", "self.collect()", "self.priorities", "self.tokenizer",
+        "step",
     )),
 }  # fmt: skip
 """Objects that are not vLLM's."""
@@ -182,7 +187,7 @@ OWN_ATTRIBUTES = {
     )),
     "Scheduler": frozenset((
         "failed", "forget_cached", "hold", "lend", "lend_prefix_hit", "offers", "order",
-        "prefix_hit", "release", "scheduled", "step_number",
+        "prefix_hit", "release", "scheduled", "shorten", "step_number",
     )),
     "PlannedAsyncScheduler": frozenset(("decode_stagger",)),
     "RowDrawProcessor": frozenset(("_rows",)),

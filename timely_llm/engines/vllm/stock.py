@@ -380,8 +380,8 @@ class StockEngine:
 
     def _watched(self, *args: Any, **kwargs: Any) -> Any:
         """Let vLLM schedule a step, and record it."""
-        output = self._schedule(*args, **kwargs)
+        scheduled = self._schedule(*args, **kwargs)
         self._steps += 1
-        output.step_number = self._steps
-        self._scheduled.append(ScheduledStep(output, self._steps, time.monotonic()))
-        return output
+        scheduled.step_number = self._steps
+        self._scheduled.append(ScheduledStep(scheduled, self._steps, time.monotonic()))
+        return scheduled
