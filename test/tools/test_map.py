@@ -94,7 +94,7 @@ def test_each_place_names_at_most_three_files() -> None:
 
 STRANGERS_QUESTIONS = {
     "the rule that bounds a batch in time (`timely`)": "self._protected",
-    "the sentence of a refusal, such as for a full queue": "the most allowed",
+    "the sentence for a full queue": "ErrorCode.QUEUE_FULL",
     "the colour of urgent bars": '"urgent": (Hue(',
     "what happens when a robot fails a segment": "replan",
     "a field of `Segment`": "predicted_s",
