@@ -16,6 +16,7 @@ from timely_llm.experiments.virtual.annealing_testbeds import (
     TESTBEDS,
     DerivedTestbed,
     lmdeploy_step_s,
+    predictor_of,
     profile_of,
 )
 from timely_llm.experiments.virtual.annealing_workload import g_row, mixed, serve
@@ -103,3 +104,12 @@ def test_a_figure_takes_the_place_of_a_profile() -> None:
     assert profile_of(PROFILE, 13) == TESTBEDS[13].profile
     with pytest.raises(EngineError, match="unknown profile 'none'"):
         profile_of("none", None)
+
+
+def test_a_profile_without_published_coefficients_is_predicted_by_its_step_times() -> None:
+    assert predictor_of(PROFILE) is PREDICTORS[PROFILE]
+    known = PROFILES["rtx4090-llama3-8b"]
+    decode = predictor_of("rtx4090-llama3-8b").decode
+    assert decode.delta == known.base_s
+    with pytest.raises(EngineError):
+        predictor_of("nothing")

@@ -154,3 +154,17 @@ def profile_of(name: str, figure: int | None) -> Profile:
         EngineError: there is no profile of that name.
     """
     return step_time_profile(name) if figure is None else TESTBEDS[figure].profile
+
+
+def predictor_of(profile: str) -> LatencyPredictor:
+    """Return the predictor of a profile: one of `PREDICTORS`, or that of its step times.
+
+    Raises:
+        EngineError: there is no profile of that name.
+    """
+    if profile in PREDICTORS:
+        return PREDICTORS[profile]
+    known = step_time_profile(profile)
+    return LatencyPredictor.of_step(
+        (known.base_s, known.row_s, known.prefill_token_s, known.context_token_s)
+    )

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.catalog.annealing.order import OrderOptions
-from timely_llm.experiments.catalog.annealing.search import predictor_of
 from timely_llm.experiments.contract import Experiment
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import Row, plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_10
+from timely_llm.experiments.virtual.annealing_testbeds import predictor_of
 from timely_llm.experiments.virtual.annealing_workload import (
     G_DEFINITIONS,
     WORKLOAD,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean, quantiles
 from time import perf_counter
 
-from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.catalog.annealing.order import OrderCase, OrderOptions, searches
 from timely_llm.experiments.contract import Experiment, ExperimentError
 from timely_llm.experiments.parallel import run_all
@@ -15,10 +14,9 @@ from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_8, HUANG_TABLE_1
-from timely_llm.experiments.virtual.annealing_testbeds import PREDICTORS
+from timely_llm.experiments.virtual.annealing_testbeds import predictor_of
 from timely_llm.experiments.virtual.annealing_workload import WORKLOAD, mixed, requests_of
 from timely_llm.experiments.virtual.stage import Progress
-from timely_llm.policies.annealing.latency import LatencyPredictor
 from timely_llm.policies.annealing.objective import OrderProblem
 from timely_llm.policies.annealing.policy import MOST_LABELLED, Annealing
 from timely_llm.policies.annealing.search import exact
@@ -137,16 +135,6 @@ def score(case: OrderCase) -> Row:
             "evaluations": fmean(evaluations),
             "milliseconds": 1e3 * fmean(seconds),
         }
-    )
-
-
-def predictor_of(profile: str) -> LatencyPredictor:
-    """Return the predictor of a profile: a published one, or that of its step times."""
-    if profile in PREDICTORS:
-        return PREDICTORS[profile]
-    known = step_time_profile(profile)
-    return LatencyPredictor.of_step(
-        (known.base_s, known.row_s, known.prefill_token_s, known.context_token_s)
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from statistics import median
@@ -10,88 +9,17 @@ from typing import TYPE_CHECKING
 
 from timely_llm.core.clock import timed
 from timely_llm.core.errors import EngineError
-from timely_llm.core.step import StepPlan, StepResult
-from timely_llm.engines.contract import Engine, Prefix
+from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import make_engine, parse_engine_args
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.version import import_core
 from timely_llm.experiments.contract import EngineOptions, Experiment, ExperimentError
+from timely_llm.experiments.realtime.suspended_plan import PROMPT_TOKENS, SuspendedPlan
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
 from timely_llm.experiments.virtual.stage import Progress
 
 if TYPE_CHECKING:
     from timely_llm.engines.vllm.stock import StockVllm
-
-
-KEY = "plan"
-_OTHER = "other"
-
-
-class SuspendedPlan:
-    """A plan with a prompt and some generated tokens.
-
-    Args:
-        engine: an engine without other sequences.
-        prompt: token ids of the prompt.
-        prefix: the pinned prefix of the prompt.
-        tokens: tokens that the plan generates before its suspension.
-    """
-
-    def __init__(
-        self, engine: Engine, prompt: Sequence[int], prefix: Prefix | None, tokens: int
-    ) -> None:
-        self._engine = engine
-        self._token_ids = list(prompt)
-        engine.add(KEY, self._token_ids, prefix)
-        for _ in range(tokens):
-            self.until_token()
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """Token ids of the prompt and of all that was generated."""
-        return tuple(self._token_ids)
-
-    def until_token(self) -> int:
-        """Make steps until the next token; return the number of recomputed tokens."""
-        computed = 0
-        while True:
-            result = self._step(KEY)
-            computed += result.computed.get(KEY, 0)
-            if result.tokens:
-                self._token_ids += result.tokens[KEY]
-                return computed - 1
-
-    def anew(self, prefix: Prefix | None) -> int:
-        """Remove the plan and add all its tokens again; return as `until_token` does."""
-        self._engine.remove(KEY)
-        self._engine.add(KEY, self._token_ids, prefix)
-        return self.until_token()
-
-    def evict(self, token_ids: Sequence[int]) -> None:
-        """Evict the plan's KV for another sequence, which then ends.
-
-        Raises:
-            EngineError: the engine evicts nothing.
-        """
-        self._engine.add(_OTHER, token_ids)
-        evicted = False
-        while not (result := self._step(_OTHER, evictable=(KEY,))).tokens:
-            evicted |= KEY in result.evicted
-        self._engine.remove(_OTHER)
-        if not evicted and KEY not in result.evicted:
-            raise EngineError("the engine did not evict the plan's KV")
-
-    def end(self) -> None:
-        """Remove the plan from the engine."""
-        self._engine.remove(KEY)
-
-    def _step(self, key: str, evictable: tuple[str, ...] = ()) -> StepResult:
-        most = self._engine.capacity.max_step_tokens
-        self._engine.submit(StepPlan(((key, most),), evictable))
-        result = self._engine.collect()
-        for failure in result.failures.values():
-            raise EngineError(f"the plan cannot be resumed: {failure}")
-        return result
 
 
 def words(engine: Engine, tokens: int, first: int = 0) -> list[int]:
@@ -101,8 +29,8 @@ def words(engine: Engine, tokens: int, first: int = 0) -> list[int]:
     return list(islice(cycle(engine.tokenizer.encode(numbers)), tokens))
 
 
-PROMPT_TOKENS, OWN_TOKENS = 2884, 110
-"""Tokens of a prompt (Ling et al. 2024, Table 1), and those that it shares with no other prompt."""
+OWN_TOKENS = 110
+"""Tokens of a prompt that it shares with no other prompt."""
 PASSES = 5
 """Measurements of each way in a repeat. Their medians count."""
 _SPARE_TOKENS = 16

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from timely_llm.core.clock import timed
 from timely_llm.engines.contract import Engine, Tokenizer
 from timely_llm.engines.registry import make_engine, parse_engine_args
-from timely_llm.experiments.catalog.engine.resume import PROMPT_TOKENS, SuspendedPlan
 from timely_llm.experiments.contract import EngineOptions, Experiment, ExperimentError
+from timely_llm.experiments.realtime.suspended_plan import PROMPT_TOKENS, SuspendedPlan
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
 from timely_llm.experiments.virtual.stage import Progress
 
