@@ -31,6 +31,26 @@ ROS = {
 TORCH = {"torch", "transformers", "vllm", "llguidance"}
 
 
+BESIDE = {
+    "dispatch.front": {"assign"},
+    "engines.vllm": {"transformers"},
+    "experiments.virtual": {"results"},
+    "experiments.recorded": {"results", "virtual"},
+    "experiments.realtime": {"recorded", "results", "virtual"},
+    "experiments.catalog": {"realtime", "results", "virtual"},
+    "ros.bags": {"client"},
+    "ros.client": {"identity"},
+    "ros.fleet": {"client"},
+    "ros.probes": {"client", "fleet"},
+    "ros.server": {"identity"},
+    "ros.dispatch": {"client", "server"},
+    "serving.journal": {"server"},
+}
+"""Subpackages that a subpackage imports of the same room; all others import none beside them."""
+MEASURED = {"timely_llm.experiments.virtual.outcome"}
+"""What `experiments.results` measures."""
+
+
 def path_of(module: str) -> Path | None:
     """Return the file of a module of the package; None: it is a name in one, or outside."""
     path = ROOT / module.replace(".", "/")
@@ -99,6 +119,45 @@ def test_rooms_import_only_what_is_below() -> None:
         and room(other) not in allowed[room(module)] | {room(module)} | EVERYWHERE
     ]
     assert not wrong
+
+
+def subpackage(module: str) -> str:
+    """Return the folder in a room that a module lies in; empty: it lies in the room itself."""
+    path = path_of(module)
+    assert path is not None, module
+    return [*path.relative_to(ROOT / PACKAGE).parent.parts, "", ""][1]
+
+
+def test_subpackages_import_in_one_direction() -> None:
+    wrong, used = [], set()
+    for module in sorted(modules()):
+        own, here = room(module), subpackage(module)
+        if not here:
+            continue
+        for other in sorted(imported(module)):
+            if other.split(".")[0] != PACKAGE or room(other) != own:
+                continue
+            there = subpackage(other)
+            if there in ("", here) or (own, here) == ("experiments", "results"):
+                continue
+            used.add((f"{own}.{here}", there))
+            if there not in BESIDE.get(f"{own}.{here}", ()):
+                wrong.append(f"{module} imports {other}")
+    assert not wrong
+    assert used == {(here, there) for here, others in BESIDE.items() for there in others}
+    both = {(f"{here.split('.')[0]}.{there}", here.split(".")[1]) for here, there in used} & used
+    assert not both
+
+
+def test_results_know_of_the_virtual_clock_what_they_measure() -> None:
+    found = {
+        other
+        for module in modules()
+        if module.startswith(f"{PACKAGE}.experiments.results")
+        for other in imported(module)
+        if other.startswith(f"{PACKAGE}.experiments.") and subpackage(other) not in ("", "results")
+    }
+    assert found == MEASURED
 
 
 def test_only_ros_knows_ros() -> None:

@@ -15,7 +15,7 @@ from test.system.ros_talker import SLOW, Talker
 from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.ros.conversions import requests_in
-from timely_llm.ros.server.load_messages import server_view
+from timely_llm.ros.server.load import server_view
 
 FRONT = "/front"
 

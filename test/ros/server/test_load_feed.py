@@ -9,7 +9,7 @@ import pytest
 
 from timely_llm import msg
 from timely_llm.core.clock import VirtualClock
-from timely_llm.ros.server.load_feed import LEAST_S, PERIOD_S, LoadFeed
+from timely_llm.ros.server.load import LEAST_S, PERIOD_S, LoadFeed
 
 
 @dataclass

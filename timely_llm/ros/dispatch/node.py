@@ -12,11 +12,11 @@ from rclpy.executors import Executor
 from timely_llm import msg
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import NO_SERVER
-from timely_llm.ros.dispatch import stats
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.dispatch.server_link import Discovery
 from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
 from timely_llm.ros.process import exit_status, in_real_time, spin
+from timely_llm.ros.server import stats
 from timely_llm.ros.server.serving_node import ServingNode, run
 
 FIRST_SERVER_S = 5.0

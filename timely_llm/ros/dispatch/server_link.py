@@ -28,7 +28,7 @@ from timely_llm.ros.client.server_watch import ServerWatch
 from timely_llm.ros.conversions import stamped
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.interface_number import PARAMETER
-from timely_llm.ros.server.load_messages import server_view
+from timely_llm.ros.server.load import server_view
 
 FIRST_RTT_S = 0.002
 """Seconds of a message there and back, until it is measured."""

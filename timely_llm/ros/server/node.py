@@ -28,13 +28,12 @@ from timely_llm.engines.registry import check_packages
 from timely_llm.resources import EMBEDDED_MODEL
 from timely_llm.ros import qos
 from timely_llm.ros.conversions import stamped, stats_message
-from timely_llm.ros.dispatch.stats import merged
 from timely_llm.ros.process import exit_status
 from timely_llm.ros.server import health
-from timely_llm.ros.server.load_feed import LoadFeed
-from timely_llm.ros.server.load_messages import load_message
+from timely_llm.ros.server.load import LoadFeed, load_message
 from timely_llm.ros.server.serving_node import NodeServer, ServingNode, run
 from timely_llm.ros.server.setup import PARAMETERS
+from timely_llm.ros.server.stats import merged
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 

@@ -16,7 +16,7 @@ from test.examples import examples
 from timely_llm import msg
 from timely_llm.core.errors import RequestError
 from timely_llm.dispatch.contract import MOST_DUE, ServerView
-from timely_llm.ros.server.load_messages import load_message, server_view
+from timely_llm.ros.server.load import load_message, server_view
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 TOKENS = st.integers(0, 2**32 - 1)

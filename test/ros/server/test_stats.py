@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from timely_llm import msg
-from timely_llm.ros.dispatch.stats import merged
+from timely_llm.ros.server.stats import merged
 
 
 def stats(step_time: float, steps: int, *compute: float) -> msg.ServerStats:
