@@ -26,13 +26,16 @@ def time_of(shop: FlowShop, micro_batches: int | None = None) -> PipelineTime:
         [StepTime(base_s, token_s, token_s) for base_s, token_s in shop.links],
         micro_batches,
         blocking=float(shop.blocking),
+        overhead_s=shop.overhead_s,
     )
 
 
 def engine_of(shop: FlowShop, micro_batches: int) -> PipelinedEngine:
     stages = tuple(Profile("", "", base_s, token_s, token_s) for base_s, token_s in shop.stages)
     links = tuple(StageLink(*link) for link in shop.links)
-    profile = PipelineProfile("made", "up", stages, links, shop.blocking)
+    profile = PipelineProfile(
+        "made", "up", stages, links, shop.blocking, overhead_s=shop.overhead_s
+    )
     return PipelinedEngine(
         profile, lambda key, _: "so " * 99, VirtualClock(), None, max(micro_batches, len(stages))
     )
@@ -91,16 +94,16 @@ def test_in_one_stage_it_is_the_step_time(seen: list[tuple[float, int, int, int]
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_it_learns_stages_links_and_whether_transfers_block(blocking: bool) -> None:
+def test_it_learns_stages_links_an_overhead_and_whether_transfers_block(blocking: bool) -> None:
     stages = tuple(
         Profile("", "", base_s, 0.0004, 0.0002, 1e-6) for base_s in (0.004, 0.012, 0.007)
     )
-    profile = PipelineProfile(
-        "unlike", "made up", stages, (StageLink(0.003, 0.0005),) * 2, blocking
-    )
+    links = (StageLink(0.003, 0.0005),) * 2
+    profile = PipelineProfile("unlike", "made up", stages, links, blocking, overhead_s=0.006)
     engine = PipelinedEngine(profile, lambda key, _: "so " * 99, VirtualClock())
     learned, known = PipelineTime.unknown(3), profile.step_time()
     assert learned.blocking == [1.0] * 3
+    assert learned.overhead_s == 0.0
     rng = random.Random(0)
     for number in range(400):
         plan = []
@@ -112,10 +115,12 @@ def test_it_learns_stages_links_and_whether_transfers_block(blocking: bool) -> N
         result = engine.collect()
         assert result.stages is not None
         rows = result.planned.count(1)
-        learned.observe_stages(result.stages, rows, sum(result.planned) - rows, 0)
+        prompts = sum(result.planned) - rows
+        learned.observe_stages(result.stages, rows, prompts, 0, result.overhead_s)
         for key, _ in plan:
             engine.remove(key)
     assert learned.blocking == pytest.approx([float(blocking)] * 3)
+    assert learned.overhead_s == pytest.approx(0.006, rel=0.05)
     for micro_batches in (1, 3, 9):
         learned.micro_batches = known.micro_batches = micro_batches
         for content in ((1, 0), (8, 0), (4, 80), (24, 0)):
@@ -165,14 +170,33 @@ def test_a_share_of_blocking_transfers_is_learned() -> None:
 
 
 @pytest.mark.parametrize("odd_s", [math.nan, math.inf, -1.0])
-@pytest.mark.parametrize("place", ["stage_s", "link_s", "blocked_s"])
+@pytest.mark.parametrize("place", ["stage_s", "link_s", "blocked_s", "overhead_s"])
 def test_impossible_times_teach_nothing(odd_s: float, place: str) -> None:
     time = PipelineTime.unknown(2)
     before = time.predict_s(8, 40, 900), list(time.blocking)
     times = StageTimes((), (0.01, 0.01), (0.01,), (0.01, 0.01), (0.0, 0.0))
-    time.observe_stages(times._replace(**{place: (odd_s,) * len(getattr(times, place))}), 4)
+    if place == "overhead_s":
+        time.observe_stages(times, 4, overhead_s=odd_s)
+    else:
+        time.observe_stages(times._replace(**{place: (odd_s,) * len(getattr(times, place))}), 4)
     assert (time.predict_s(8, 40, 900), time.blocking) == before
     assert time.observations == 0
+
+
+def test_a_step_that_waited_for_others_teaches_no_overhead() -> None:
+    stages = (Profile("", "", 0.004, 0.0002, 0.0002),) * 2
+    profile = PipelineProfile("two", "made up", stages, (StageLink(0.0, 0.0),), overhead_s=0.006)
+    engine = PipelinedEngine(profile, lambda key, _: "so " * 99, VirtualClock(), None, 3)
+    for key in "abc":
+        engine.add(key, [1])
+        engine.submit(StepPlan(((key, 1),)))
+    results = [engine.collect() for _ in "abc"]
+    assert [result.overhead_s for result in results] == [0.006, 0.0, 0.0]
+    time = PipelineTime([StepTime(0.004, 0.0002)] * 2, [StepTime(0.0, 0.0)], overhead_s=0.006)
+    for result in results[1:]:
+        assert result.stages is not None
+        time.observe_stages(result.stages, 1, overhead_s=result.overhead_s)
+    assert time.overhead_s == 0.006
 
 
 def test_more_micro_batches_make_a_longer_cycle_of_shorter_steps() -> None:

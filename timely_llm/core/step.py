@@ -207,6 +207,9 @@ class StepResult:
         progress: progress of each sequence that took part, failed, was evicted, or is named in
             `loaded` or `loading`, by key; removed sequences are left out.
         stages: times of the step in each stage of a pipeline; None: one stage, or not measured.
+        overhead_s: seconds of a step in a pipeline in which neither a stage nor a link had it:
+            scheduling, and messages to and from the stages; 0: not measured, as of a step that
+            waited for others meanwhile.
         logprobs: natural logarithm of the probability of each of `tokens`, by key, of sequences
             with a `Decoding` that asks for it. It is the probability at temperature 1, among the
             tokens that the grammar allows. An engine without a model draws it.
@@ -223,6 +226,7 @@ class StepResult:
     loading: tuple[str, ...] = ()
     progress: Mapping[str, SequenceProgress] = field(default_factory=dict)
     stages: StageTimes | None = None
+    overhead_s: float = 0.0
     logprobs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property

@@ -108,6 +108,7 @@ class _MeasuredPipeline(BaseModel):
     links: tuple[_Link, ...] = ()
     blocking: bool = True
     kv_tokens: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    overhead_s: FiniteSeconds = 0.0
 
     @model_validator(mode="after")
     def _fit(self) -> _MeasuredPipeline:
@@ -127,8 +128,9 @@ class _MeasuredPipeline(BaseModel):
         links = tuple(StageLink(link.message_s, link.token_s) for link in self.links)
         try:
             return PipelineProfile(
-                self.name, self.source, stages, links, self.blocking, self.kv_tokens
-            )
+                self.name, self.source, stages, links, self.blocking, self.kv_tokens,
+                self.overhead_s,
+            )  # fmt: skip
         except EngineError as error:
             raise ValueError(str(error)) from error
 

@@ -44,6 +44,7 @@ class PipelineProfile:
         links: from each stage to the next.
         blocking: whether a transfer keeps both its stages from computing; else it overlaps.
         kv_tokens: most tokens of KV that each stage holds; empty: as the limits of the engine say.
+        overhead_s: seconds of the engine's own work for each step, before its first stage.
 
     Raises:
         EngineError: the numbers of stages, links and KV limits do not fit together.
@@ -55,6 +56,7 @@ class PipelineProfile:
     links: tuple[StageLink, ...]
     blocking: bool = True
     kv_tokens: tuple[int, ...] = ()
+    overhead_s: float = 0.0
 
     def __post_init__(self) -> None:
         stages = len(self.stages)
@@ -83,6 +85,7 @@ class PipelineProfile:
             [StepTime(link.message_s, link.token_s, link.token_s) for link in self.links],
             micro_batches,
             blocking=float(self.blocking),
+            overhead_s=self.overhead_s,
         )
 
     def within(self, limits: EngineLimits) -> EngineLimits:
@@ -96,11 +99,13 @@ class Passage(NamedTuple):
     Attributes:
         submitted_s, ended_s: when it was submitted, and when its tokens are there, seconds.
         times: in each stage.
+        overhead_s: as `StepResult.overhead_s`.
     """
 
     submitted_s: float
     ended_s: float
     times: StageTimes
+    overhead_s: float
 
 
 class Pipeline:
@@ -110,10 +115,12 @@ class Pipeline:
         stages: number of stages.
         blocking: a transfer begins when both its stages are free, and keeps both; else each link
             takes the steps in order while its stages compute.
+        overhead_s: seconds from the submission of a step until it can enter the first stage.
     """
 
-    def __init__(self, stages: int, blocking: bool) -> None:
+    def __init__(self, stages: int, blocking: bool, overhead_s: float = 0.0) -> None:
         self._blocking = blocking
+        self._overhead_s = overhead_s
         self._free_s = [0.0] * stages
         self._link_free_s = [0.0] * (stages - 1)
         self._unused = True
@@ -130,8 +137,9 @@ class Pipeline:
             self._free_s[:] = [now] * len(stage_s)  # a time before the first step is no idle time
             self._unused = False
         free_s, begins_s = self._free_s, []
+        overhead_s = self._overhead_s if free_s[0] <= now else 0.0
         idle_s, blocked_s = [0.0] * len(stage_s), [0.0] * len(stage_s)
-        at_s = now
+        at_s = now + self._overhead_s
         for stage, computing_s in enumerate(stage_s):
             if stage:
                 seconds = link_s[stage - 1]
@@ -151,7 +159,7 @@ class Pipeline:
             at_s += computing_s
             free_s[stage] = at_s
         times = map(tuple, (begins_s, stage_s, link_s, blocked_s, idle_s))
-        return Passage(now, at_s, StageTimes(*times))
+        return Passage(now, at_s, StageTimes(*times), overhead_s)
 
     def _free_for(self, link: int, at_s: float) -> float:
         """Return when a link can send what its stage has computed at `at_s`."""
@@ -194,7 +202,7 @@ class PipelinedEngine(SimulatedEngine):
         limits = profile.within(limits or EngineLimits())
         super().__init__(profile.stages[0], script, clock, limits, steps)
         self._pipeline_profile = profile
-        self._pipeline = Pipeline(stages, profile.blocking)
+        self._pipeline = Pipeline(stages, profile.blocking, profile.overhead_s)
         self._passages: deque[Passage] = deque()
 
     @property
@@ -231,7 +239,7 @@ class PipelinedEngine(SimulatedEngine):
             if passage is not None:
                 self._passages.popleft()
         assert passage is not None
-        return replace(result, stages=passage.times)
+        return replace(result, stages=passage.times, overhead_s=passage.overhead_s)
 
     def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
         """Let the rest of the oldest step's seconds pass; return the seconds since it began."""

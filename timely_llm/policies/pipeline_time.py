@@ -42,19 +42,17 @@ class Coefficients(NamedTuple):
         return all(a <= b for a, b in zip(self, other, strict=True))
 
 
-NOTHING = Coefficients(0.0, 0.0, 0.0, 0.0)
-
-
 class PipelineTime(StepTime):
     """Predicted seconds of an engine in stages.
 
     In one stage the time of a step is all there is to say: its sequences get a token after it, and
     for as long the engine can do nothing else. In a pipeline these are two numbers. `latency_s` is
-    the time of one step through all stages and links. `predict_s` is the time of a *cycle*: each
-    of `rows` sequences gets a token in it, in `micro_batches` steps that share them evenly. It is
-    the latency, or the time of all steps at the busiest stage or link if that is longer (Ahn et al.
-    2025, Eq. 1 and 2, with links). A cycle is what policies count in: rates, shares and segments of
-    many tokens go by it, and no token comes sooner.
+    the time of one step through all stages and links, with the engine's own work for it.
+    `predict_s` is the time of a *cycle*: each of `rows` sequences gets a token in it, in
+    `micro_batches` steps that share them evenly. It is the latency, or the time of all steps at the
+    busiest stage or link if that is longer (Ahn et al. 2025, Eq. 1 and 2, with links). A cycle is
+    what policies count in: rates, shares and segments of many tokens go by it, and no token comes
+    sooner.
 
     Args:
         stages: seconds of computing of each stage. They learn.
@@ -62,6 +60,8 @@ class PipelineTime(StepTime):
         micro_batches: steps of a cycle.
         blocking: share of its transfers in which a stage cannot compute, for all stages, until it
             is learned; 0: transfers overlap with computing.
+        overhead_s: seconds of each step in which neither a stage nor a link has it, until they are
+            learned; meanwhile other steps pass. See `StepResult.overhead_s`.
 
     Attributes:
         stages, links: as given.
@@ -74,11 +74,13 @@ class PipelineTime(StepTime):
         links: Sequence[StepTime],
         micro_batches: int | None = None,
         blocking: float = _TAKEN_TO_BLOCK,
+        overhead_s: float = 0.0,
     ) -> None:
         if len(links) != len(stages) - 1:
             raise ValueError(f"{len(stages)} stages have {len(stages) - 1} links, not {len(links)}")
         self.stages = list(stages)
         self.links = list(links)
+        self._overhead = StepTime(overhead_s, 0.0, 0.0)
         self.observations = 0
         self.grows = True
         self.blocking = [blocking] * len(self.stages)
@@ -95,6 +97,11 @@ class PipelineTime(StepTime):
             [StepTime(*(part / stages for part in whole.coefficients)) for _ in range(stages)],
             [StepTime(0.001, 0.0, 0.0001) for _ in range(stages - 1)],
         )
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a step in which neither a stage nor a link has it."""
+        return self._overhead.coefficients[0]
 
     @property
     def latency(self) -> Coefficients:
@@ -214,16 +221,31 @@ class PipelineTime(StepTime):
         self._sum_up()
 
     def observe_stages(
-        self, times: StageTimes, rows: int, prefill_tokens: int = 0, context_tokens: int = 0
+        self,
+        times: StageTimes,
+        rows: int,
+        prefill_tokens: int = 0,
+        context_tokens: int = 0,
+        overhead_s: float = 0.0,
     ) -> None:
-        """Learn from the times of a step in each stage; impossible ones are ignored."""
-        measured = *times.stage_s, *times.link_s, *times.blocked_s
+        """Learn from the times of a step in each stage; impossible ones are ignored.
+
+        Args:
+            times: of the stages and links.
+            rows: sequences that decoded one token each.
+            prefill_tokens: prompt tokens that it computed.
+            context_tokens: tokens that its sequences attended to.
+            overhead_s: as `StepResult.overhead_s`.
+        """
+        measured = *times.stage_s, *times.link_s, *times.blocked_s, overhead_s
         if not all(0.0 <= seconds < inf for seconds in measured):
             return
         for stage, stage_s in zip(self.stages, times.stage_s, strict=True):
             stage.observe(stage_s, rows, prefill_tokens, context_tokens)
         self._learn_links(times.link_s, rows + prefill_tokens)
         self._learn_blocking(times)
+        if overhead_s:
+            self._overhead.observe(overhead_s, 0)
         self.observations += 1
         self._sum_up()
 
@@ -246,7 +268,7 @@ class PipelineTime(StepTime):
         for link in self.links:
             base, _, token, _ = link.coefficients
             sending.append(Coefficients(base, token, token, 0.0))
-        latency = NOTHING
+        latency = Coefficients(self.overhead_s, 0.0, 0.0, 0.0)
         for part in (*computing, *sending):
             latency = latency.plus(part)
         self._latency = latency

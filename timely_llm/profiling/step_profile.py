@@ -231,7 +231,8 @@ def fit_pipeline(steps: Sequence[MeasuredStep], name: str, source: str) -> Pipel
     """Return the profile that fits the times of each stage and each link best.
 
     A stage is fitted as by `fit_profile`. A link is `message_s` and `token_s` for each token of a
-    step. Transfers block if one keeps the first stage for at least half of its time.
+    step. Transfers block if one keeps the first stage for at least half of its time. The overhead
+    is the median of what whole steps take longer than their stages and links.
 
     Args:
         steps: measured steps with times of stages, some of them unseen.
@@ -254,8 +255,9 @@ def fit_pipeline(steps: Sequence[MeasuredStep], name: str, source: str) -> Pipel
     )  # fmt: skip
     links = tuple(_link(steps, times, link) for link in range(len(times[0].link_s)))
     profile = PipelineProfile(
-        name, source, tuple(fit.profile for fit in stages), links, _blocks(times)
-    )
+        name, source, tuple(fit.profile for fit in stages), links, _blocks(times),
+        overhead_s=_overhead(steps),
+    )  # fmt: skip
     unseen = [parts(profile, step) for step in steps if step.setting.unseen]
     errors = {
         part: error_quantiles(predicted / measured - 1.0 for measured, predicted in found)
@@ -273,7 +275,7 @@ def fit_pipeline(steps: Sequence[MeasuredStep], name: str, source: str) -> Pipel
 def parts(profile: PipelineProfile, step: MeasuredStep) -> dict[str, tuple[float, float]]:
     """Return the seconds of each stage, each link and the whole step: measured, and predicted.
 
-    The predicted whole step is the sum of all stages and links.
+    The predicted whole step is the sum of all stages and links, and the overhead.
     """
     assert step.stages is not None
     stages = [
@@ -287,7 +289,10 @@ def parts(profile: PipelineProfile, step: MeasuredStep) -> dict[str, tuple[float
     return {
         **{f"stage {number}": pair for number, pair in enumerate(stages, 1)},
         **{f"link {number}": pair for number, pair in enumerate(links, 1)},
-        WHOLE: (step.seconds, sum(predicted for _, predicted in (*stages, *links))),
+        WHOLE: (
+            step.seconds,
+            profile.overhead_s + sum(predicted for _, predicted in (*stages, *links)),
+        ),
     }
 
 
@@ -356,6 +361,16 @@ def _link(steps: Sequence[MeasuredStep], times: Sequence[StageTimes], link: int)
     ]
     found = relative_fit([[1.0, tokens] for tokens, _ in seen], [seconds for _, seconds in seen])
     return StageLink(*(four_digits(float(value)) for value in found))
+
+
+def _overhead(steps: Sequence[MeasuredStep]) -> float:
+    """Return the seconds of a step that are in no stage and on no link."""
+    left = [
+        step.seconds - sum((*step.stages.stage_s, *step.stages.link_s))
+        for step in steps
+        if step.stages is not None and not step.setting.unseen
+    ]
+    return four_digits(max(median(left), 0.0))
 
 
 def _blocks(times: Sequence[StageTimes]) -> bool:

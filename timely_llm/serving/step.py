@@ -260,7 +260,9 @@ class Stepper:
         if self._pipeline_time is None:
             self._step_time.observe(result.duration_s, rows, prefill, step.context_tokens)
         elif stages is not None:
-            self._pipeline_time.observe_stages(stages, rows, prefill, step.context_tokens)
+            self._pipeline_time.observe_stages(
+                stages, rows, prefill, step.context_tokens, result.overhead_s
+            )
         else:
             self._learn_whole(self._pipeline_time, step, result.duration_s, rows, prefill, now)
         if stages is not None:

@@ -13,7 +13,7 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.experiments.registry import experiment
 from tools.results.index import EXCEPTIONS, INDEX, LIST
 from tools.results.index import exceptions as named
-from tools.results.page import Command, Page, ResultsError
+from tools.results.page import Command, Comparison, Page, ResultsError
 from tools.results.picture import MOST_BYTES
 from tools.results.write import page_text, parted
 
@@ -69,8 +69,31 @@ def _text_problems(page: Page, text: str) -> Iterator[str]:
         yield "its tables were made by other commands than those of its definition"
     for number in _unfounded(head, between + foot):
         yield f"its first sentences have {number}, which stands nowhere below"
+    for comparison in page.comparisons:
+        if comparison.named:
+            yield from _unnamed_cells(comparison, head, between)
     if (lines := text.count("\n")) > MOST_LINES:
         yield f"it has {lines} lines: at most {MOST_LINES}"
+
+
+def _unnamed_cells(comparison: Comparison, head: str, between: str) -> Iterator[str]:
+    """Yield each cell with a better other policy that no item of the first list names.
+
+    An item is `- **words of the setting**: columns of the table`.
+    """
+    named = [
+        ({*re.findall(r"\w+", setting)}, {*re.findall(r"[\w/]+", columns)})
+        for setting, columns in re.findall(r"^- \*\*(.+?)\*\*:(.+(?:\n .+)*)", head, re.M)
+    ]
+    table = between.partition(f"**{comparison.title}**\n\n")[2].partition("\n\n")[0]
+    columns, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    for row in rows:
+        keys = [cell for cell in row if not re.match(r"(\*\*)?\d+\.\d{3}", cell)]
+        for column, cell in zip(columns, row, strict=True):
+            if cell.startswith("**") and not any(
+                words.issuperset(keys) and column in across for words, across in named
+            ):
+                yield f"its first list does not name {' '.join(keys)} {column}: {cell}"
 
 
 def _index_problems(pages: Sequence[Page], folder: Path, texts: Sequence[str]) -> Iterator[str]:

@@ -161,6 +161,7 @@ class Comparison:
         across: key with a column of the table for each of its values.
         others: the policies that it is compared with, and their names in cells.
         title: line above the table.
+        named: the page names each cell in which another policy is better in a list at its top.
     """
 
     commands: tuple[str, ...]
@@ -169,6 +170,7 @@ class Comparison:
     across: str
     others: Mapping[str, str]
     title: str
+    named: bool = False
 
 
 @dataclass(frozen=True)

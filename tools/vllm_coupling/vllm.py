@@ -176,7 +176,7 @@ OWN: dict[str, frozenset[str]] = {
         "before", "one", "plan", "prefix", "result", "self._begun", "self._grammars",
         "self._in_flight", "self._limits", "self._progress", "self._records", "self._scheduled",
         "self._timeline", "self._waiting", "self.collect()", "self.priorities", "self.tokenizer",
-        "step",
+        "step", "times",
     )),
 }  # fmt: skip
 """Objects that are not vLLM's."""

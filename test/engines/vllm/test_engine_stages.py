@@ -12,7 +12,7 @@ from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import EngineError, EngineLost
 from timely_llm.core.events.schema import StepEvent
 from timely_llm.core.request import ChatMessage, StreamRequest
-from timely_llm.core.step import StageTimes
+from timely_llm.core.step import StepResult
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.policies.micro_batches.policy import Mode, in_micro_batches
 from timely_llm.policies.registry import make_policy
@@ -36,11 +36,11 @@ compiled = pytest.mark.skipif(INTERPRETED, reason="Model Runner V1 takes no inte
 
 def serve(
     engine: VllmEngine, mode: Mode, policy: str = "fcfs"
-) -> tuple[dict[str, list[int]], list[StageTimes | None]]:
-    """Serve six requests; return the tokens of each, and the times of the steps."""
+) -> tuple[dict[str, list[int]], list[StepResult]]:
+    """Serve six requests; return the tokens of each, and the steps."""
     loop = Loop(engine, in_micro_batches(make_policy(policy), mode), WallClock())
     made: dict[str, list[int]] = {}
-    times: list[StageTimes | None] = []
+    steps: list[StepResult] = []
     for number in range(6):
         words = "Turn left. " * (1 + 3 * number)
         messages = (ChatMessage("user", words),)
@@ -49,11 +49,11 @@ def serve(
         for event in loop.turn().events:
             if isinstance(event, StepEvent):
                 assert event.result is not None
-                times.append(event.result.stages)
+                steps.append(event.result)
                 for key, tokens in event.result.tokens.items():
                     made.setdefault(key, []).extend(tokens)
     loop.turn()
-    return made, times
+    return made, steps
 
 
 @compiled
@@ -66,14 +66,16 @@ def test_each_rule_gives_the_same_tokens_and_a_dead_stage_ends_the_engine(llama:
 
     said = {}
     for mode in (Mode.OFF, Mode.PAPER, Mode.CYCLE):
-        said[mode], times = serve(engine, mode)
-        measured = [one for one in times if one is not None]
+        said[mode], steps = serve(engine, mode)
+        measured = [step.stages for step in steps if step.stages is not None]
         assert measured
         for one in measured:
             assert one.fit
             assert len(one.begins_s) == 2
             assert all(seconds > 0 for seconds in (*one.stage_s, *one.link_s))
             assert one.blocked_s[0] > 0, "a slowed send keeps its stage"
+        assert steps[0].overhead_s > 0, "the first stage was free"
+        assert all(0.0 <= step.overhead_s < step.duration_s for step in steps)
     assert len(said[Mode.OFF]) == 6
     assert said[Mode.OFF] == said[Mode.PAPER] == said[Mode.CYCLE]
     for mode in said:
@@ -131,7 +133,7 @@ def test_one_stage_has_no_link_to_slow(llama: Path) -> None:
 
 def test_steps_without_times_of_a_worker_have_none(llama: Path) -> None:
     engine = VllmEngine(llama, limits=LIMITS, engine_args=WITHOUT_MODEL)
-    _, times = serve(engine, Mode.OFF)
-    assert times
-    assert set(times) == {None}
+    _, steps = serve(engine, Mode.OFF)
+    assert steps
+    assert {(step.stages, step.overhead_s) for step in steps} == {(None, 0.0)}
     engine.close()

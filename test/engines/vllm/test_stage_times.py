@@ -34,7 +34,8 @@ FIRST = StageRecord(0.1, 0.1, 0.1, 0.3, 0.5)
 def test_a_wait_is_idle_or_a_transfer(
     second: StageRecord, link_s: float, blocked_s: float, idle_s: float
 ) -> None:
-    times = StageTimeline().times([FIRST, second], 0.0)
+    times, overhead_s = StageTimeline().times([FIRST, second], 0.0, 1.0)
+    assert overhead_s == pytest.approx(0.2), "0.1 before the first stage and 0.1 after the last"
     assert times is not None
     assert times.fit
     assert times.begins_s == pytest.approx((0.1, second.entered_s))
@@ -51,7 +52,7 @@ def test_each_second_of_a_stage_is_counted_once() -> None:
         [StageRecord(0.55, 0.55, 0.55, 0.7, 0.8), StageRecord(0.95, 1.0, 1.0, 1.3, 1.3)],
         [StageRecord(0.9, 0.9, 0.9, 1.0, 1.5), StageRecord(1.35, 1.4, 1.5, 1.6, 1.6)],
     ]
-    found = [timeline.times(records, 0.0) for records in steps]
+    found = [timeline.times(records, 0.0, 2.0).stages for records in steps]
     sums = [0.0, 0.0]
     for times in found:
         assert times is not None
@@ -60,13 +61,22 @@ def test_each_second_of_a_stage_is_counted_once() -> None:
     assert sums == pytest.approx([1.5, 1.6])
 
 
+def test_the_overhead_of_a_step_that_waited_for_the_first_stage_is_not_measured() -> None:
+    timeline = StageTimeline()
+    timeline.times([FIRST, StageRecord(0.1, 0.2, 0.5, 0.9, 0.9)], 0.0, 1.0)
+    later = [StageRecord(0.8, 0.8, 0.8, 0.9, 1.0), StageRecord(0.95, 1.1, 1.1, 1.3, 1.3)]
+    assert timeline.times(later, 0.4, 1.4).overhead_s == 0.0, "it was submitted before 0.5"
+    next_one = [StageRecord(*(one + 1.0 for one in record)) for record in later]
+    assert timeline.times(next_one, 1.5, 2.4).overhead_s == pytest.approx(0.3 + 0.1)
+
+
 def test_a_step_without_records_has_no_times_and_the_next_begins_anew() -> None:
     timeline = StageTimeline()
     records = [FIRST, StageRecord(0.1, 0.2, 0.5, 0.9, 0.9)]
-    assert timeline.times(records, 0.0)
-    assert timeline.times(None, 0.0) is None
+    assert timeline.times(records, 0.0, 1.0).stages
+    assert timeline.times(None, 0.0, 1.0) == (None, 0.0)
     later = [StageRecord(*(9.0 + one for one in record)) for record in records]
-    times = timeline.times(later, 9.0)
+    times = timeline.times(later, 9.0, 10.0).stages
     assert isinstance(times, StageTimes)
     assert times.idle_s == pytest.approx((0.1, 0.2))
 

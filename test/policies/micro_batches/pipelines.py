@@ -35,13 +35,14 @@ def simulated_ends_s(shop: FlowShop, sizes: Sequence[int], passes: int) -> list[
                     stage_free_s[stage] = stage_free_s[stage + 1] = now
                 else:
                     link_free_s[stage] = now
-            ready_s[job] = now
+            ready_s[job] = now + shop.overhead_s
         ends_s.append(now)
     return ends_s
 
 
 _base_s = st.floats(0.0, 0.03)
 _token_s = st.floats(1e-5, 2e-3)
+_overhead_s = st.sampled_from([0.0, 0.0, 0.004, 0.05])
 
 
 @st.composite
@@ -49,4 +50,6 @@ def shops(draw: st.DrawFn) -> FlowShop:
     """Return a strategy of pipelines of two to five stages, unlike each other."""
     stages = draw(st.integers(2, 5))
     costs = [Affine(draw(_base_s), draw(_token_s)) for _ in range(2 * stages - 1)]
-    return FlowShop(tuple(costs[:stages]), tuple(costs[stages:]), draw(st.booleans()))
+    return FlowShop(
+        tuple(costs[:stages]), tuple(costs[stages:]), draw(st.booleans()), draw(_overhead_s)
+    )

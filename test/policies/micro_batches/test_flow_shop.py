@@ -32,6 +32,11 @@ def test_a_slow_link_is_the_bottleneck_where_sends_overlap() -> None:
     assert FlowShop(TWO, (Affine(4.0, 0.0),), False).roll([1, 1, 1]) == Rolled(12.0, 18.0)
 
 
+def test_an_overhead_is_in_each_cycle_of_one_micro_batch_and_hidden_by_others() -> None:
+    assert FlowShop(TWO, LINK, overhead_s=1.5).roll([1]) == Rolled(9.5, 8.0)
+    assert FlowShop(TWO, LINK, overhead_s=1.5).roll([1, 1]) == Rolled(10.0, 13.0)
+
+
 def test_seconds_grow_with_the_tokens() -> None:
     shop = FlowShop((Affine(1.0, 0.5), Affine(0.0, 1.0)), (Affine(0.5, 0.25),))
     assert shop.latency_s(4) == 3.0 + 4.0 + 1.5
@@ -65,5 +70,7 @@ def test_no_mean_cycle_of_any_sizes_is_below_the_bound(shop: FlowShop, sizes: li
 
 
 def test_rounded_seconds_are_near() -> None:
-    shop = FlowShop((Affine(0.01234, 0.000987),) * 2, (Affine(0.0, 0.00555),), False)
-    assert shop.rounded() == FlowShop((Affine(0.012, 0.00099),) * 2, (Affine(0.0, 0.0056),), False)
+    shop = FlowShop((Affine(0.01234, 0.000987),) * 2, (Affine(0.0, 0.00555),), False, 0.0123)
+    assert shop.rounded() == FlowShop(
+        (Affine(0.012, 0.00099),) * 2, (Affine(0.0, 0.0056),), False, 0.012
+    )

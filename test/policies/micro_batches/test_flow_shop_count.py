@@ -106,6 +106,13 @@ def test_a_link_slow_in_any_case_needs_fewer_micro_batches_than_stages() -> None
     assert cycle_s(shop, 16, 4) > 1.1 * cycle_s(shop, 16, 2)
 
 
+def test_an_overhead_needs_a_second_micro_batch_that_passes_meanwhile() -> None:
+    # 32 rows in one step: 2 * 4 + 14 ms. In two steps: 2 * (3.5 + 7.75) ms.
+    shop = FlowShop((Affine(0.003, 0.00003125),) * 2, (Affine(0.0015, 0.000390625),))
+    assert shortest_cycle(shop, 32, 4) == 1
+    assert shortest_cycle(shop._replace(overhead_s=0.003), 32, 4) == 2
+
+
 def test_no_micro_batch_is_empty() -> None:
     shop = FlowShop((COMPUTE,) * 4, (LINK,) * 3)
     assert shortest_cycle(shop, 1, 16) == shortest_cycle(shop, 0, 16) == 1

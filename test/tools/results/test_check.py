@@ -116,6 +116,18 @@ def test_the_index_names_the_cells_of_the_pages(folder: Path) -> None:
     ]
 
 
+def test_cells_in_which_another_rule_is_better_stand_in_the_first_list(tmp_path: Path) -> None:
+    (page,) = (one for pages in ALL.values() for one in pages if one.name == "pipeline_cells")
+    text = page.file(FOLDER).read_text()
+    (tmp_path / "pipeline_cells.md").write_text(text.replace(", 100 Mbit/s, un", ", 10 Mbit/s, un"))
+    named = [one for one in found(tmp_path, page) if "its first list does not name" in one]
+    assert len(named) == 7
+    assert named[0] == (
+        "pipeline_cells: its first list does not name blocking 100 unlimited 256/256/256:"
+        " **1.003** budget"
+    )
+
+
 def test_commands_must_parse() -> None:
     assert problem_of(COMMAND) == ""
     assert problem_of(Command("a", "optimal --trace {published}/b.json")).startswith(

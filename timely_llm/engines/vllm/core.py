@@ -15,7 +15,6 @@ from vllm.v1.executor import Executor
 from vllm.v1.request import Request, RequestStatus
 
 from timely_llm.core.errors import EngineError, EngineLost
-from timely_llm.core.step import StageTimes
 from timely_llm.engines.contract import Decoding
 from timely_llm.engines.grammars import Matcher
 from timely_llm.engines.sequences import AdmittedSequence, EngineLimits
@@ -24,7 +23,7 @@ from timely_llm.engines.vllm.options import engine_config, steps_in_flight
 from timely_llm.engines.vllm.process_state import close_core, enter_core, replace_kernels
 from timely_llm.engines.vllm.runner import prepare_workers, runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammar, SharedGrammars, decoding_params
-from timely_llm.engines.vllm.stage_times import StageTimeline
+from timely_llm.engines.vllm.stage_times import StageTimeline, StepTimes
 
 if TYPE_CHECKING:
     from timely_llm.engines.vllm.scheduler import PlannedScheduler
@@ -408,15 +407,17 @@ class VllmCore:
                 del self._ids[key]
         return made
 
-    def stage_times(self, submitted_s: float) -> StageTimes | None:
-        """Return the times of the last collected pass in each stage; None: not measured.
+    def stage_times(self, submitted_s: float, ended_s: float) -> StepTimes:
+        """Return the times of the last collected pass in each stage, if they are measured.
 
         Args:
             submitted_s: when it was submitted, on the monotonic clock, seconds.
+            ended_s: when it was collected.
         """
         if self._records is None:
-            return None
-        return self._timeline.times(self._records.read(self._driver.collected), submitted_s)
+            return StepTimes()
+        records = self._records.read(self._driver.collected)
+        return self._timeline.times(records, submitted_s, ended_s)
 
     def check(self) -> None:
         """Check that vLLM is alive; see `VllmStepDriver.check`."""

@@ -22,6 +22,7 @@ from timely_llm.engines.sequences import (
 )
 from timely_llm.engines.tokenizer import HubTokenizer, most_positions
 from timely_llm.engines.vllm.kv_loads import KvLoads
+from timely_llm.engines.vllm.stage_times import StepTimes
 from timely_llm.engines.vllm.version import import_core, reason
 
 if TYPE_CHECKING:
@@ -249,11 +250,13 @@ class VllmEngine:
             self._loads.settle(admitted)
             loaded, loading = self._loads.finished(admitted), self._loads.waiting(keys)
         duration_s = self._ended_s - begun_s
-        stages = self._core.stage_times(submitted_s) if admitted.sequences else None
+        times = StepTimes()
+        if admitted.sequences:
+            times = self._core.stage_times(submitted_s, self._ended_s)
         result = self._ledger.commit(admitted, new_tokens, duration_s, speculative, loaded, loading)
-        if stages is None and not logprobs:
+        if times.stages is None and not logprobs:
             return result
-        return replace(result, stages=stages, logprobs=logprobs)
+        return replace(result, stages=times.stages, overhead_s=times.overhead_s, logprobs=logprobs)
 
     def take_back(self, key: str, tokens: int) -> SequenceProgress:
         """Remove the newest tokens of a sequence; see `Engine.take_back`."""

@@ -84,25 +84,41 @@ class StageRecords:
         return [StageRecord(*row[1:]) for row in rows]
 
 
+class StepTimes(NamedTuple):
+    """Times of a step in the stages, and outside of them.
+
+    Attributes:
+        stages: in each stage; None: not known.
+        overhead_s: as `StepResult.overhead_s`.
+    """
+
+    stages: StageTimes | None = None
+    overhead_s: float = 0.0
+
+
 class StageTimeline:
     """Composes the records of consecutive steps to what each stage did all the time."""
 
     def __init__(self) -> None:
         self._free_s: list[float] | None = None
 
-    def times(self, records: list[StageRecord] | None, submitted_s: float) -> StageTimes | None:
+    def times(
+        self, records: list[StageRecord] | None, submitted_s: float, ended_s: float
+    ) -> StepTimes:
         """Return the times of the next step.
 
         A transfer lasts until the next stage has it, or, if that stage was busy, until the sending
-        stage was free.
+        stage was free. The overhead is the time before the first stage and after the last one. It
+        is not measured if the first stage had another step when this one was submitted.
 
         Args:
             records: of the step; None: not known. Idle times then begin anew.
             submitted_s: when the step was submitted, seconds.
+            ended_s: when its tokens were there, seconds.
         """
         if records is None:
             self._free_s = None
-            return None
+            return StepTimes()
         free_s = self._free_s or [submitted_s] * len(records)
         self._free_s = [record.sent_s for record in records]
         sends = [
@@ -118,13 +134,17 @@ class StageTimeline:
             in_s = sum(_overlap(wait, sends[stage - 1]) for wait in waits) if stage else 0.0
             blocked.append(in_s + record.sent_s - record.computed_s)
             idle.append(waited_s - in_s)
-        return StageTimes(
+        stages = StageTimes(
             tuple(max(record.entered_s - submitted_s, 0.0) for record in records),
             tuple(record.compute_s for record in records),
             tuple(end - begin for begin, end in sends),
             tuple(blocked),
             tuple(max(one, 0.0) for one in idle),
         )
+        if free_s[0] > submitted_s:
+            return StepTimes(stages)
+        before_s, after_s = records[0].entered_s - submitted_s, ended_s - records[-1].computed_s
+        return StepTimes(stages, max(before_s + after_s, 0.0))
 
 
 class StageRecorder:

@@ -27,7 +27,7 @@ from timely_llm.engines.vllm.options import engine_config
 from timely_llm.engines.vllm.process_state import close_core, enter_core
 from timely_llm.engines.vllm.runner import prepare_workers, runner_of
 from timely_llm.engines.vllm.sampling import SharedGrammars
-from timely_llm.engines.vllm.stage_times import StageTimeline
+from timely_llm.engines.vllm.stage_times import StageTimeline, StepTimes
 from timely_llm.engines.vllm.version import reason
 
 
@@ -367,15 +367,17 @@ class StockEngine:
     def _result(self, outputs: Any, step: ScheduledStep, start_s: float) -> StepResult:
         """Return the result of an ended step."""
         found = outputs[0].outputs if outputs else ()
-        times = None
+        times = StepTimes()
         if self._records is not None:
-            times = self._timeline.times(self._records.read(step.number), step.submitted_s)
+            records = self._records.read(step.number)
+            times = self._timeline.times(records, step.submitted_s, time.monotonic())
         return StepResult(
             tokens={o.request_id: tuple(o.new_token_ids) for o in found if o.new_token_ids},
             computed=dict(step.output.num_scheduled_tokens),
             duration_s=time.perf_counter() - start_s,
             evicted=tuple(step.output.preempted_req_ids or ()),
-            stages=times,
+            stages=times.stages,
+            overhead_s=times.overhead_s,
         )
 
     def _watched(self, *args: Any, **kwargs: Any) -> Any:

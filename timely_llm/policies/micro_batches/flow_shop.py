@@ -45,26 +45,32 @@ class Rolled(NamedTuple):
 class FlowShop(NamedTuple):
     """A pipeline of stages and links that process micro-batches in order, one at a time.
 
-    A micro-batch enters the first stage again as soon as it has left the last one: its next tokens
-    need the ones before. What is sent while computing goes on waits in a buffer without a limit.
+    A micro-batch enters the first stage again as soon as it has left the last one and the overhead
+    is over: its next tokens need the ones before. What is sent while computing goes on waits in a
+    buffer without a limit.
 
     Attributes:
         stages: seconds of the computation of each stage.
         links: seconds of the transfer after each stage but the last.
         blocking: whether a transfer begins when both its stages are free, and keeps both from
             computing, as a synchronous send and receive do; else it overlaps.
+        overhead_s: seconds of a micro-batch between the last stage and the first one, in which
+            others can have both.
     """
 
     stages: tuple[Affine, ...]
     links: tuple[Affine, ...]
     blocking: bool = True
+    overhead_s: float = 0.0
 
     def latency_s(self, tokens: float) -> float:
-        """Return the seconds of a micro-batch alone, from the first stage to the last.
+        """Return the seconds of a micro-batch alone, until it can enter the first stage again.
 
-        Eq. 1 of Ahn et al. 2025, for stages and links that may differ.
+        Eq. 1 of Ahn et al. 2025, for stages and links that may differ, with the overhead.
         """
-        return sum(base_s + token_s * tokens for base_s, token_s in (*self.stages, *self.links))
+        return self.overhead_s + sum(
+            base_s + token_s * tokens for base_s, token_s in (*self.stages, *self.links)
+        )
 
     def busy_s(self, micro_batches: int, tokens: int) -> float:
         """Return the seconds that micro-batches occupy the busiest stage or link.
@@ -126,20 +132,22 @@ class FlowShop(NamedTuple):
                         stages_s[stage] = stages_s[stage + 1] = now
                     else:
                         links_s[stage] = now
-                left_s[job] = now
+                left_s[job] = now + self.overhead_s
             first_s, second_s = second_s, now
         return Rolled(second_s - first_s, first_s)
 
     def rounded(self, digits: int = 2) -> FlowShop:
         """Return the shop with seconds rounded to significant digits, to be cached by."""
 
-        def near(costs: tuple[Affine, ...]) -> tuple[Affine, ...]:
-            return tuple(
-                Affine(float(f"{base_s:.{digits}g}"), float(f"{token_s:.{digits}g}"))
-                for base_s, token_s in costs
-            )
+        def near(seconds: float) -> float:
+            return float(f"{seconds:.{digits}g}")
 
-        return FlowShop(near(self.stages), near(self.links), self.blocking)
+        def all_near(costs: tuple[Affine, ...]) -> tuple[Affine, ...]:
+            return tuple(Affine(near(base_s), near(token_s)) for base_s, token_s in costs)
+
+        return FlowShop(
+            all_near(self.stages), all_near(self.links), self.blocking, near(self.overhead_s)
+        )
 
 
 def smallest_gap(

@@ -333,6 +333,7 @@ def _shop(step_time: StepTime, work: Work) -> FlowShop | None:
         tuple(affine(stage.coefficients) for stage in step_time.stages),
         tuple(Affine(link.coefficients[0], link.coefficients[2]) for link in step_time.links),
         max(step_time.blocking) >= _BLOCKS,
+        step_time.overhead_s,
     )
 
 

@@ -178,6 +178,7 @@ PAGES = (
                 "workload",
                 _OTHERS,
                 "This package's rule over the best other one",
+                named=True,
             ),
             *(
                 Comparison(
