@@ -142,6 +142,13 @@ def test_an_answer_of_500_tokens_takes_what_the_tables_of_pice_say(
     assert 500 * PROFILES[name].step_s(rows) == pytest.approx(seconds, rel=0.003)
 
 
+def test_gemma_4_12b_on_a_thor_as_in_the_table_of_its_maker() -> None:
+    profile = PROFILES["thor-gemma4-12b"]
+    assert 1 / profile.step_s(rows=1) == pytest.approx(10.1, rel=0.003)
+    assert 8 / profile.step_s(rows=8) == pytest.approx(74.4, rel=0.003)
+    assert profile.step_s(rows=0, prefill_tokens=2048) == pytest.approx(0.6228, rel=0.003)
+
+
 @pytest.mark.parametrize("model", ["llama3-8b", "qwen2.5-7b"])
 def test_an_orin_takes_about_as_long_as_its_memory_for_the_weights(model: str) -> None:
     billions = {"llama3-8b": 8.0, "qwen2.5-7b": 7.6}[model]
