@@ -131,6 +131,16 @@ def test_from_the_first_difference_on_a_new_epoch_replaces_what_has_not_begun() 
     assert (edge.result.epoch, edge.result.plan, edge.result.segments) == (1, "x();y();", 4)
 
 
+def test_what_the_new_plan_has_beyond_the_own_one_is_not_compared_with_itself() -> None:
+    edge = Edge()
+    edge.makes(0, "a();")
+    edge.sketch()
+    edge.makes(1, "a();", "x();", "y();", "z();", final=True)
+    assert edge.got == [
+        (0, 0, "a();", False), (0, 1, "x();", False), (0, 2, "y();", False), (0, 3, "z();", True),
+    ]  # fmt: skip
+
+
 def test_what_is_the_same_and_has_not_begun_is_in_the_new_epoch() -> None:
     edge = Edge()
     edge.makes(0, "a();", "b();", "c();")

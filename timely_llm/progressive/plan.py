@@ -11,6 +11,7 @@ from timely_llm.cloud.prompts import plan_sketch
 from timely_llm.core.generation import PlanGeneration, PlanTally
 from timely_llm.core.request import (
     MAX_TASK_CHARACTERS,
+    ChatMessage,
     ErrorCode,
     ExecutionReport,
     PlanRequest,
@@ -37,6 +38,13 @@ SAMPLED = 0.7
 def guided_task(task: str, steps: Sequence[str]) -> str:
     """Return a task with the steps in which it is to be done."""
     return "\n".join([task, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
+
+
+def steps_question(task: str, skill_set: SkillSet) -> tuple[ChatMessage, ...]:
+    """Return the chat that asks a cloud for the steps of a task."""
+    skills = skill_set.skills
+    said = "\n".join(f"{name}: {one.description}" for name, one in skills.items())
+    return plan_sketch(task, said)
 
 
 @dataclass(eq=False)
@@ -108,9 +116,8 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         now: float,
         make_world: MakeWorld | None = None,
     ) -> None:
-        skills = skill_set.skills
-        said = "\n".join(f"{name}: {one.description}" for name, one in skills.items())
-        super().__init__(request, outlets, settings, plan_sketch(request.task, said), now)
+        question = steps_question(request.task, skill_set)
+        super().__init__(request, outlets, settings, question, now)
         self._skill_set = skill_set
         self._make_world = make_world
         self._record = PlanGeneration(
@@ -395,6 +402,7 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         If it has another one in its place, what it has not begun is taken back: a new epoch.
         """
         if self._compared >= len(self._origins):
+            self._compared = math.inf  # from here on the robot has segments of the new plan alone
             return False
         place = int(self._compared)
         same = self._origins[place][1].text.strip() == segment.text.strip()

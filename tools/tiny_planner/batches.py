@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from timely_llm.cloud.prompts import plan_sketch
+from timely_llm.progressive.plan import steps_question
 from timely_llm.skills.skill_set import load_skill_set
 from tools.tiny_planner import corpus
 from tools.tiny_planner.answers import parts_of
@@ -37,10 +37,11 @@ class Batch:
 
 def system_texts() -> dict[str, str]:
     """Return the system text of each robot, of chat, and of a sketch for each robot."""
-    texts = {robot: load_skill_set(path).prompt_text() for robot, path in SKILL_SETS.items()}
+    sets = {robot: load_skill_set(path) for robot, path in SKILL_SETS.items()}
+    texts = {robot: skill_set.prompt_text() for robot, skill_set in sets.items()}
     sketches = {
-        f"{robot} {corpus.SKETCH}": plan_sketch("", text)[0].content
-        for robot, text in texts.items()
+        f"{robot} {corpus.SKETCH}": steps_question("", skill_set)[0].content
+        for robot, skill_set in sets.items()
     }
     return {corpus.CHAT: corpus.CHAT_SYSTEM, **texts, **sketches}
 

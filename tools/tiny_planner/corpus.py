@@ -82,6 +82,7 @@ WEIGHTS[4] = {
     for form in ("", f"/{GUIDED}")
 }
 WEIGHTS[5] = {f"{family}/{SKETCH}": weight for family, weight in STEP_FAMILIES.items()}
+WEIGHTS[6] = WEIGHTS[2] | {family: 4.0 * weight for family, weight in WEIGHTS[5].items()}
 MAX_DISTRACTORS = 3
 
 

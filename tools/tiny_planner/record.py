@@ -15,6 +15,7 @@ class Settings:
     """What a training run is a function of, besides the corpus and the machine's speed."""
 
     minutes: float = 48.0
+    steps: int = 0  # 0: as many as the minutes allow; else the minutes do not count
     hidden: int = 192
     inner: int = 512
     layers: int = 4
@@ -32,6 +33,7 @@ class Settings:
     arm_system: float = 0.15  # the same of the arm's steps
     snapshot_minutes: float = 0.0  # 0: none
     go_on: str = ""  # a folder that this tool wrote: go on from it
+    shrink: int = 0  # 1: go on from a smaller model made of it, of the sizes above
     tokenizer: str = ""  # a folder; a new model takes its tokenizer; empty: trained
     seed: int = 1
     version: int = corpus.VERSION  # of the stream of samples

@@ -4,8 +4,8 @@
     PYTHONPATH=. python -m tools.tiny_planner.train OUT2 --go-on OUT --copy-steps 0
 
 Most steps leave out the system text: they are faster, and the model then does not hang on its
-exact words. The others run the system text once and let the whole batch attend to its keys and
-values, as an engine with a shared prefix does.
+exact words. The others, and all that sketch, run the system text once and let the whole batch
+attend to its keys and values, as an engine with a shared prefix does.
 """
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ from tools.tiny_planner.batches import Batch, Batches, system_texts
 from tools.tiny_planner.muon import Muon
 from tools.tiny_planner.probe import LAYER, Probe
 from tools.tiny_planner.record import RECORD, Settings, earlier_settings, streams_of
+from tools.tiny_planner.shrink import shrunk
 from tools.tiny_planner.tokenizer import CONTEXT, save_tokenizer, train_tokenizer
 
 WARM_UP_STEPS = 50
+BFLOAT16 = torch.backends.cpu.get_cpu_capability() in ("AVX512", "AMX")
+"""Whether steps are in bfloat16; a CPU without instructions for it is slower with it."""
 
 
 def tokenizer_texts(seed: int, version: int) -> Iterator[str]:
@@ -103,6 +106,15 @@ def _tokenizer(settings: Settings) -> PreTrainedTokenizerFast:
     return train_tokenizer(texts, settings.vocabulary)
 
 
+def _smaller(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, settings: Settings
+) -> LlamaForCausalLM:
+    """Return a smaller model made of a trained one, by some samples of the settings' stream."""
+    batches = Batches(tokenizer, settings.seed, settings.version, settings.tokens, 0.0, 1.0)
+    rows = [batch.rows for batch in batches.pool(dict.fromkeys(system_texts(), 0.0))]
+    return shrunk(model, max(rows, key=len), settings.hidden, settings.inner, settings.layers)
+
+
 class Training:
     """A model in training, its progress and its record."""
 
@@ -117,6 +129,8 @@ class Training:
             self._streams = streams_of(self._before)
             self._tokenizer = PreTrainedTokenizerFast.from_pretrained(settings.go_on)
             self._model = LlamaForCausalLM.from_pretrained(settings.go_on, dtype=torch.float32)
+            if settings.shrink:
+                self._model = _smaller(self._model, self._tokenizer, settings)
         else:
             self._tokenizer = _tokenizer(settings)
             self._model = make_model(self._tokenizer, settings)
@@ -141,6 +155,13 @@ class Training:
         return (time.monotonic() - self._start) / 60
 
     @property
+    def done(self) -> float:
+        """Return the share of the run that is over, from 0 to 1."""
+        if self._settings.steps:
+            return min(1.0, self._steps / self._settings.steps)
+        return min(1.0, self.minutes / self._settings.minutes)
+
+    @property
     def record(self) -> dict[str, Any]:
         """Return what the evaluation needs to draw the same samples again, and figures."""
         stream = {
@@ -160,10 +181,11 @@ class Training:
         }
 
     def steps(self) -> Iterator[Batch]:
-        """Yield batches until the time is over; the first ones only copy, the next only compare."""
+        """Yield batches until the run is over; the first ones only copy, the next only compare."""
         chosen = self._settings
         shares = dict.fromkeys(system_texts(), chosen.with_system)
         shares["arm"] = chosen.arm_system
+        shares |= {robot: 1.0 for robot in shares if robot.endswith(corpus.SKETCH)}
         yield from self._batches.copies(chosen.copy_steps)
         yield from self._batches.members(chosen.member_steps)
         while True:
@@ -173,16 +195,15 @@ class Training:
             batches += self._batches.searches(round(chosen.searches * count))
             random.Random(self._steps).shuffle(batches)
             for batch in batches:
-                if self.minutes >= chosen.minutes:
+                if self.done >= 1.0:
                     return
                 yield batch
 
     def step(self, batch: Batch) -> None:
-        """Update the model with one batch; the rate follows a cosine over the time."""
+        """Update the model with one batch; the rate follows a cosine over the run."""
         rate = self._settings.learning_rate * min(1.0, (self._steps + 1) / WARM_UP_STEPS)
-        done = min(1.0, self.minutes / self._settings.minutes)
-        rate *= 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done))
-        with torch.autocast("cpu", torch.bfloat16):
+        rate *= 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * self.done))
+        with torch.autocast("cpu", torch.bfloat16, enabled=BFLOAT16):
             loss = loss_of(self._model, batch, self._probe, self._settings.probe_weight)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
