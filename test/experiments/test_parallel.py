@@ -1,9 +1,10 @@
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.parallel import run_all, run_each
 from timely_llm.experiments.policy_spec import parse
 
 TEXTS = [f"timely:rows={rows}" for rows in range(1, 7)]
@@ -34,6 +35,29 @@ def test_a_process_that_is_killed_is_an_error_and_no_endless_wait() -> None:
     killed = "__import__('os').kill(__import__('os').getpid(), 9)"
     with pytest.raises(ExperimentError, match="a worker process of the experiment was killed"):
         run_all(eval, ["1", killed, "2", "3"], 2)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_part_is_taken_when_a_process_is_free_for_it(jobs: int) -> None:
+    taken: list[str] = []
+    done: list[str] = []
+
+    def parts() -> Iterator[str]:
+        for text in TEXTS:
+            if len(done) == 3:  # as when the time is over
+                return
+            taken.append(text)
+            yield text
+
+    for number, spec in run_each(parse, parts(), jobs):
+        assert spec.text == TEXTS[number]
+        done.append(spec.text)
+    assert sorted(done) == sorted(taken)
+    assert len(taken) == {1: 3, 2: 5}[jobs]
+
+
+def test_more_processes_than_parts_end_too() -> None:
+    assert sorted(run_each(eval, ["1", "2"], 3)) == [(0, 1), (1, 2)]
 
 
 def test_without_parts_there_are_no_results() -> None:

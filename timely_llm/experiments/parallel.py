@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -36,41 +36,54 @@ def run_all(
     Raises:
         ExperimentError: a worker process was killed.
     """
+    results: dict[int, Result] = {}
     progress(0, len(parts))
-    if jobs > 1 and len(parts) > 1:
-        return _share(work, parts, min(jobs, len(parts)), progress)
-    results = []
-    for part in parts:
-        results.append(work(part))
+    for number, result in run_each(work, parts, min(jobs, len(parts))):
+        results[number] = result
         progress(len(results), len(parts))
-    return results
+    return [results[number] for number in range(len(parts))]
+
+
+def run_each(
+    work: Callable[[Part], Result], parts: Iterable[Part], jobs: int
+) -> Iterator[tuple[int, Result]]:
+    """Yield the number and the result of each part as soon as its work is done.
+
+    A part is taken out of `parts` when there is a process for it, so that `parts` may end with a
+    time. Arguments and errors are those of `run_all`.
+    """
+    if jobs > 1:
+        yield from _share(work, parts, jobs)
+        return
+    for number, part in enumerate(parts):
+        yield number, work(part)
 
 
 def _share(
-    work: Callable[[Part], Result], parts: Sequence[Part], jobs: int, progress: Progress
-) -> list[Result]:
+    work: Callable[[Part], Result], parts: Iterable[Part], jobs: int
+) -> Iterator[tuple[int, Result]]:
     """Send each process its next part when it has returned the previous one."""
-    results: dict[int, Result] = {}
     left = iter(enumerate(parts))
-    with _workers(work, jobs) as busy:
+    with _workers(work, jobs) as workers:
+        busy = []
         try:
-            for connection, first in zip(busy, left, strict=False):
-                connection.send(first)
+            for connection in workers:
+                if (first := next(left, None)) is not None:
+                    connection.send(first)
+                    busy.append(connection)
             while busy:
                 for connection in [one for one in wait(busy) if isinstance(one, Connection)]:
                     number, result, error = connection.recv()
                     if error is not None:
                         raise error
-                    results[number] = result
-                    progress(len(results), len(parts))
                     following = next(left, None)
                     if following is None:
                         busy.remove(connection)
                     else:
                         connection.send(following)
+                    yield number, result
         except (EOFError, ConnectionError) as error:
             raise ExperimentError("a worker process of the experiment was killed") from error
-    return [results[number] for number in range(len(parts))]
 
 
 @contextmanager

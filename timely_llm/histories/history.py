@@ -375,10 +375,22 @@ def simulate(seed: int, faults: Sequence[InjectedFault]) -> HistoryOutcome:
                 host.die()
 
 
-def shrink(outcome: HistoryOutcome, faults: Sequence[InjectedFault]) -> list[InjectedFault]:
-    """Return fewer faults with which the same invariant breaks: none of them can be left out."""
+def shrink(
+    outcome: HistoryOutcome,
+    faults: Sequence[InjectedFault],
+    go_on: Callable[[], bool] = lambda: True,
+) -> list[InjectedFault]:
+    """Return fewer faults with which the same invariant breaks: none of them can be left out.
+
+    Args:
+        outcome: the history.
+        faults: its faults.
+        go_on: asked before each try; if it returns false, the rest of the faults stays.
+    """
     kept = list(faults)
     for fault in reversed(faults):
+        if not go_on():
+            break
         fewer = [one for one in kept if one is not fault]
         if simulate(outcome.seed, fewer).broken == outcome.broken:
             kept = fewer

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -18,8 +20,11 @@ BROKEN = 1
 """Exit status if an invariant is broken, or a kind of fault never fired."""
 ENOUGH = 200
 """Seeds from which on every kind of fault must have fired."""
-BATCH = 50
-"""Seeds of a process between two looks at the time."""
+SHRINK_S = 60.0
+"""With --minutes: time after which no more faults of a broken history are left out, seconds."""
+
+_Part = tuple[int, tuple[str, ...], frozenset[int]]
+"""The seed of a history, the kinds of its faults, and the faults that are left out."""
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg] # older clicks have none
@@ -78,25 +83,28 @@ def simulate(
     invariant is shown with the command that replays it, and with fewest faults. Exit status: 0 if
     all invariants hold, 1 if one is broken or a kind of fault never fired.
     """
-    from timely_llm.experiments.parallel import run_all
+    from timely_llm.experiments.parallel import run_each
     from timely_llm.histories import faults
 
     chosen = kinds or tuple(faults.KINDS)
     began_s = time.monotonic()
+
+    def parts() -> Iterator[_Part]:
+        number = 0
+        while number < seeds if minutes is None else time.monotonic() < began_s + 60.0 * minutes:
+            yield first_seed + number, chosen, without
+            number += 1
+
     fired: Counter[str] = Counter()
     events = requests = done = broken = 0
-    while done < seeds if minutes is None else time.monotonic() < began_s + 60.0 * minutes:
-        size = BATCH if jobs > 1 else 1
-        batch = size * jobs if minutes is not None else min(size * jobs, seeds - done)
-        parts = [(first_seed + done + place, chosen, without) for place in range(batch)]
-        for outcome in run_all(_history, parts, jobs):
-            events += outcome.events
-            requests += outcome.requests
-            fired += outcome.fired
-            if outcome.broken:
-                broken += 1
-                _show(outcome, chosen, without)
-        done += batch
+    for _, outcome in run_each(_history, parts(), jobs if minutes else min(jobs, seeds)):
+        done += 1
+        events += outcome.events
+        requests += outcome.requests
+        fired += outcome.fired
+        if outcome.broken:
+            broken += 1
+            _show(outcome, chosen, without, math.inf if minutes is None else SHRINK_S)
     seconds = max(time.monotonic() - began_s, 1e-9)
     for kind in chosen:
         click.echo(f"{fired[kind]:8d}  {kind}: {faults.KINDS[kind]}")
@@ -111,8 +119,8 @@ def simulate(
         sys.exit(BROKEN)
 
 
-def _history(part: tuple[int, tuple[str, ...], frozenset[int]]) -> HistoryOutcome:
-    """Return what came of the history of a seed, some kinds of faults, and without some faults."""
+def _history(part: _Part) -> HistoryOutcome:
+    """Return what came of a history."""
     from timely_llm.histories import faults, history
 
     seed, kinds, without = part
@@ -120,24 +128,35 @@ def _history(part: tuple[int, tuple[str, ...], frozenset[int]]) -> HistoryOutcom
     return history.simulate(seed, [fault for fault in drawn if fault.number not in without])
 
 
-def _show(outcome: HistoryOutcome, kinds: tuple[str, ...], without: frozenset[int]) -> None:
-    """Print a broken invariant, how to replay it, and how with fewest faults."""
+def _show(
+    outcome: HistoryOutcome, kinds: tuple[str, ...], without: frozenset[int], most_s: float
+) -> None:
+    """Print a broken invariant, how to replay it, and how with fewest faults.
+
+    Args:
+        outcome: the history.
+        kinds: kinds of its faults.
+        without: its faults that were left out.
+        most_s: time after which no more faults are left out, seconds.
+    """
     from timely_llm.histories import faults, history
 
-    given = [one for one in faults.draw(outcome.seed, kinds) if one.number not in without]
-    kept = history.shrink(outcome, given)
     replay = f"timely-llm simulate --first-seed {outcome.seed} --seeds 1"
     if len(kinds) < len(faults.KINDS):
         replay += f" --kinds {','.join(kinds)!r}"
-    numbers = {one.number for one in kept}
-    left_out = without | {one.number for one in given if one.number not in numbers}
+    asked = f" --without {_listed(without)}" if without else ""
     click.echo(
         f"Seed {outcome.seed} breaks at {outcome.at_s:.2f} s: {outcome.broken}: {outcome.detail}"
     )
-    asked = f" --without {_listed(without)}" if without else ""
     click.echo(f"  replay: {replay}{asked}")
+    given = [one for one in faults.draw(outcome.seed, kinds) if one.number not in without]
+    end_s = time.monotonic() + most_s
+    kept = history.shrink(outcome, given, lambda: time.monotonic() < end_s)
+    numbers = {one.number for one in kept}
+    left_out = without | {one.number for one in given if one.number not in numbers}
     if left_out != without:
-        click.echo(f"  fewest faults: {replay} --without {_listed(left_out)}")
+        fewest = "fewest faults" if time.monotonic() < end_s else "fewer faults"
+        click.echo(f"  {fewest}: {replay} --without {_listed(left_out)}")
     for fault in kept:
         click.echo(f"  fault {fault.number} at {fault.at_s:.2f} s: {fault.kind}")
 
