@@ -1,4 +1,4 @@
-# make demo | test | test-fast | test-faults | test-simulate | test-fuzz | test-long | test-ros |
+# make demo | test | test-fast | test-faults | fault-table | test-simulate | test-fuzz | test-long | test-ros |
 #      test-launch | test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
 #      footprint | release-check | audit | sbom | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
@@ -28,7 +28,7 @@ GENERATED_FOR := timely_llm/msg/.ros-wheels
 SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test test-fast test-faults test-simulate test-fuzz test-long test-ros test-launch test-colcon \
+.PHONY: demo test test-fast test-faults fault-table test-simulate test-fuzz test-long test-ros test-launch test-colcon \
 	test-vllm test-vllm-ray test-ray \
 	check-vllm test-lowest wheels footprint release-check audit sbom lint same no-base clean install switch
 
@@ -46,8 +46,16 @@ test-fast: install
 	python -m pytest --numprocesses 2 --hypothesis-profile=fast --ignore-glob='*endurance*' $(FAST)
 
 # Attacks, killed processes, hung engines. SHORT=1: each with its first parameters only.
+# OUTCOMES=FILE gets what became of the requests of each test.
 test-faults: install
-	python -m pytest -m faults test/system $(if $(SHORT),--short)
+	python -m pytest -m faults test/system $(if $(SHORT),--short) $(addprefix --outcomes ,$(OUTCOMES))
+
+# Writes what became of the requests of each fault test into docs/reliability.md.
+fault-table: install
+	mkdir -p dist
+	rm -f dist/outcomes.jsonl
+	$(MAKE) test-faults OUTCOMES=dist/outcomes.jsonl
+	python -m tools.fault_table dist/outcomes.jsonl
 
 # Histories of servers, robots and people with faults in virtual time: as many as fit into three
 # minutes, from a new first seed each time. SEED=5 begins with that one.

@@ -1,6 +1,7 @@
 """Settings of all tests."""
 
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -18,9 +19,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of the short forms."""
+    """Add the option of the short forms, and that of counted outcomes."""
     parser.addoption(
         "--short", action="store_true", help="of each parametrized test only the first parameters"
+    )
+    parser.addoption(
+        "--outcomes", type=Path, help="file that gets the outcomes of each fault test, a line each"
     )
 
 

@@ -1,4 +1,4 @@
-"""The tests that docs/reliability.md names exist."""
+"""The tests that docs/reliability.md names exist, and each fault test has counted outcomes."""
 
 import ast
 import re
@@ -6,11 +6,16 @@ import re
 import pytest
 
 from timely_llm.resources import resource
+from tools.fault_table import HEAD, TABLE, fault_tests, table
 
 ROOT = resource("package.xml").parent
 PAGE = (ROOT / "docs/reliability.md").read_text()
 TESTS = sorted({*re.findall(r"`(test/\S+\.py)::(\w+)`", PAGE)})
 FAULTS = re.findall(r"^\| (?!fault \|)(?!-)(.+)\|$", PAGE, re.M)
+OUTCOMES = [
+    [cell.strip() for cell in line.strip("|\n").split("|")]
+    for line in TABLE.findall(PAGE)[0].removeprefix(HEAD).splitlines()
+]
 
 
 @pytest.mark.parametrize(("file", "name"), TESTS)
@@ -22,3 +27,21 @@ def test_a_test_of_the_page_is_there(file: str, name: str) -> None:
 def test_each_fault_has_a_test() -> None:
     assert len(FAULTS) >= 25
     assert [fault for fault in FAULTS if "::test_" not in fault] == []
+
+
+def test_each_fault_test_has_outcomes_and_nothing_is_lost() -> None:
+    assert [test.strip("`") for _, test, *_ in OUTCOMES] == sorted(fault_tests())
+    assert len(OUTCOMES) >= 25
+    for _, test, runs, answered, explained, lost, leaked, left in OUTCOMES:
+        assert int(runs) >= 1 and int(answered) >= 0 and int(explained) >= 0, test
+        assert (lost, left) == ("0", "0") and leaked in ("0", "-"), test
+
+
+def test_the_runs_of_a_test_are_one_row() -> None:
+    counts = {"answered": 2, "explained": 1, "lost": 0, "leaked": 0, "servers": 0, "left": 0}
+    rows = [{"test": f"test/system/test_a.py::test_it_is_killed[{n}]"} | counts for n in range(2)]
+    assert table([*rows, {"test": "test/system/test_a.py::test_b"} | counts | {"servers": 1}]) == (
+        f"{HEAD}"
+        "| b | `test/system/test_a.py::test_b` | 1 | 2 | 1 | 0 | 0 | 0 |\n"
+        "| it is killed | `test/system/test_a.py::test_it_is_killed` | 2 | 4 | 2 | 0 | - | 0 |\n"
+    )

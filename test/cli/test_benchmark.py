@@ -72,3 +72,15 @@ def test_a_mistake_is_answered_in_one_line(
     assert run(monkeypatch, *words.split()) == 2
     errors = error_line(capsys)
     assert complaint in errors
+
+
+def test_a_soak_in_virtual_time_ends_with_its_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.json"
+    words = f"soak --virtual --robots 4 --duration 120 --json {file}".split()
+    assert run(monkeypatch, *words) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "passed: memory, threads and handles are flat, and all requests ended"
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["requests"] > 0 and row["without_end"] == row["kv_not_free"] == 0

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from test.ros_domains import reserved_domain
+from test.system.outcomes import Outcomes, Watch, check
 from timely_llm.core.requirements import executors
 from timely_llm.processes.children import left_running
 
@@ -54,9 +55,14 @@ def pytest_runtest_call() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Stop what a failed phase has started: a second run would have two servers of one name."""
     report = yield
+    outcomes = getattr(item, "funcargs", {}).get("outcomes")
+    if report.passed and report.when == "call" and outcomes is not None:
+        outcomes.passed()
     if report.failed and report.when != "teardown":
         for process in reversed(_started):
             process.stop()
@@ -122,8 +128,35 @@ def domain() -> Iterator[int]:
         yield domain
 
 
+@pytest.fixture(scope="module")
+def counted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outcomes | None]:
+    """Count the outcomes of a module with fault tests."""
+    items = [one for one in request.session.items if one.path == request.path]
+    if not any(one.get_closest_marker("faults") for one in items):
+        yield None
+        return
+    watch = Watch(request.getfixturevalue("domain"))
+    made = Outcomes(watch, tmp_path_factory.mktemp("logs"))
+    with made.hearing():
+        yield made
+    watch.close()
+
+
+@pytest.fixture(autouse=True)
+def outcomes(
+    request: pytest.FixtureRequest, counted: Outcomes | None, tmp_path: Path
+) -> Outcomes | None:
+    """Count the outcomes of a fault test; its module fails if a request or KV is lost."""
+    if counted is not None:
+        is_fault = request.node.get_closest_marker("faults") is not None
+        counted.begin(request.node.nodeid, is_fault, tmp_path)
+    return counted
+
+
 @pytest.fixture(scope="module", autouse=True)
-def none_left() -> Iterator[None]:
+def none_left(counted: Outcomes | None, request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a module that leaves a process, and end that process."""
     name, value = "TIMELY_LLM_TEST", token_hex(8)
     with pytest.MonkeyPatch.context() as patch:
@@ -134,16 +167,22 @@ def none_left() -> Iterator[None]:
         with contextlib.suppress(psutil.NoSuchProcess):
             lines.append(shlex.join(process.cmdline()))
             process.kill()
+    if counted is not None:
+        check(counted.count(), len(lines), request.config.getoption("--outcomes"))
     assert lines == [], "processes were left"
 
 
 @pytest.fixture(scope="module")
 def start(
-    domain: int, none_left: None, tmp_path_factory: pytest.TempPathFactory
+    domain: int,
+    none_left: None,
+    counted: Outcomes | None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Start]:
     """Start `start("plan_server", policy="timely")`; ended with the module.
 
     A name with a slash is a file to run, with its arguments: `start("scripts/timely-llm", "ask")`.
+    Servers of a module with fault tests have event logs, so that their requests are counted.
     """
     folder = tmp_path_factory.mktemp("processes")
     made: list[Process] = []
@@ -151,11 +190,16 @@ def start(
     def begin(
         name: str, *arguments: str, environment: dict[str, str] | None = None, **parameters: object
     ) -> Process:
+        serves = name == "plan_server" or name.endswith("_server.py")
+        logged: dict[str, object] = {}
+        if counted is not None and serves:
+            logged = {"event_log": counted.logs / f"{token_hex(4)}.jsonl"}
         if "/" in name:
-            command = [str(ROOT / name), *arguments]
+            words = [word for pair in logged.items() for word in ("-p", f"{pair[0]}:={pair[1]}")]
+            command = [str(ROOT / name), *arguments, *words]
         else:
             if name == "plan_server":  # no other server is in this domain
-                parameters = {"name_check_s": 0.0} | parameters
+                parameters = {"name_check_s": 0.0} | logged | parameters
             pairs = [f"{parameter}:={value}" for parameter, value in parameters.items()]
             words = [word for pair in pairs for word in ("-p", pair)]
             command = ["-m", f"timely_llm.ros.{name}", "--ros-args", *words, *arguments]

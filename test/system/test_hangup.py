@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from test.system.conftest import ROOT, Start, ros_environment
+from test.system.outcomes import Outcomes
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm.core.request import ErrorCode
 from timely_llm.traces.recordings.bags import bag_messages
@@ -72,7 +73,7 @@ def test_a_bag_is_complete_when_the_terminal_is_closed(
 
 
 def test_clients_get_results_when_the_servers_terminal_is_closed(
-    domain: int, client: Client
+    domain: int, client: Client, outcomes: Outcomes
 ) -> None:
     elsewhere = domain + 100
     terminal, theirs = pty.openpty()
@@ -97,7 +98,9 @@ def test_clients_get_results_when_the_servers_terminal_is_closed(
         result = handle.get_result_async()
         asking.until(lambda: bool(asking.feedback))
         os.close(terminal)
-        assert asking.result(result).result.error_code == ErrorCode.SHUTTING_DOWN
+        ended = asking.result(result).result
+        assert ended.error_code == ErrorCode.SHUTTING_DOWN
+        outcomes.explained(ended.request_id, ended.error_msg)
         asking.close()
         assert server.wait(WAIT_S) == 0
     finally:
@@ -105,7 +108,9 @@ def test_clients_get_results_when_the_servers_terminal_is_closed(
         server.wait()
 
 
-def test_a_server_under_nohup_outlives_its_terminal(start: Start, tmp_path: Path) -> None:
+def test_a_server_under_nohup_outlives_its_terminal(
+    start: Start, tmp_path: Path, outcomes: Outcomes
+) -> None:
     script = tmp_path / "nohup.py"
     script.write_text(IGNORING)
     lines = [f"{name}:={value}" for name, value in (PATIENT | {"name_check_s": 0.0}).items()]
@@ -120,6 +125,7 @@ def test_a_server_under_nohup_outlives_its_terminal(start: Start, tmp_path: Path
     server.popen.send_signal(signal.SIGHUP)
     _, result = asking.plan(asking.goal(skill_set="boat"))
     assert result.error_code == ErrorCode.UNKNOWN_SKILL_SET
+    outcomes.explained(result.request_id, result.error_msg)
     asking.close()
     server.popen.send_signal(signal.SIGTERM)
     assert server.wait(WAIT_S) == 0

@@ -19,6 +19,7 @@ from test.system.ros_client import Client
 from test.system.test_engine_process import children
 from timely_llm import msg
 from timely_llm.core.request import ErrorCode
+from timely_llm.ros.client.plan import PlanClient, ServerLost
 
 pytestmark = [
     pytest.mark.faults,
@@ -138,11 +139,11 @@ def test_an_engine_that_always_fails_ends_the_server(start: Start, domain: int) 
 
 def test_a_hang_that_stops_all_of_python_ends_the_process(start: Start, domain: int) -> None:
     server = begin(start, "holds")
-    client = Client(domain)
-    client.wait_for_server()
-    client.send(client.goal("stuck"))
+    with PlanClient("tester", domain=domain, find_s=LIMIT_S) as client:
+        task = client.submit("Look.", request_id="stuck")
+        with pytest.raises(ServerLost, match="died or cannot be reached"):
+            task.result(LIMIT_S)
     assert server.wait(LIMIT_S) == 1
-    client.close()
     assert "Timeout (0:00:02)!" in server.output
     assert "hold_the_lock" in server.output
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from test.system.conftest import EXECUTORS, Process, Start
+from test.system.outcomes import Outcomes
 from test.system.ros_client import LONG, PATIENT
 from timely_llm.core.request import ErrorCode
 from timely_llm.ros.client.plan import PlanClient, PlanTask, ServerLost
@@ -175,7 +176,7 @@ def follow(
     raise AssertionError(f"no {kind} in {log.read_text()}")
 
 
-def test_ask_ends_with_a_sentence(start: Start) -> None:
+def test_ask_ends_with_a_sentence(start: Start, outcomes: Outcomes) -> None:
     server = start("plan_server", engine="simulated")
     asked = start("scripts/timely-llm", "ask", LONG, "--pretend", "--json", "--wait", f"{WAIT_S:g}")
     end_s = time.monotonic() + WAIT_S
@@ -186,4 +187,5 @@ def test_ask_ends_with_a_sentence(start: Start) -> None:
     assert asked.wait(WAIT_S) == 1
     said = " ".join(asked.output.split())
     assert re.search(rf"{DIED}$", said.strip()), said
+    outcomes.explained(json.loads(asked.output.splitlines()[0])["request_id"], said)
     assert "Traceback" not in said

@@ -127,7 +127,7 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
         def over() -> bool:
             now_s = time.monotonic() - began_s
             if not samples or now_s - samples[-1].at_s >= SAMPLE_S:
-                samples.append(_sample(watched, now_s))
+                samples.append(sample(watched, now_s))
                 progress(min(now_s, soak.duration_s), soak.duration_s)
             if server.status is not None:
                 wait(server, lambda: False, interrupts, 0.0, "")
@@ -149,7 +149,8 @@ def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
     }
 
 
-def _sample(process: psutil.Process, at_s: float) -> Sample:
+def sample(process: psutil.Process, at_s: float) -> Sample:
+    """Return what a process uses now."""
     with process.oneshot():
         megabytes = process.memory_info().rss / MEGABYTE
         return Sample(at_s, megabytes, process.num_threads(), process.num_fds())
@@ -171,7 +172,10 @@ def growth(warm: Sequence[Sample]) -> dict[str, float]:
 
 
 def faults(row: Mapping[str, Any]) -> list[str]:
-    """Return what must not be in the row of a soak, a sentence each; empty: it passed."""
+    """Return what must not be in the row of a soak, a sentence each; empty: it passed.
+
+    Only a soak in virtual time has the last two counts.
+    """
     memory = max(GROWTH_MB, GROWTH_SHARE * row["server_mb"])
     limits = (
         ("megabytes", "mb", memory), ("threads", "threads", GROWTH_THREADS),
@@ -186,8 +190,10 @@ def faults(row: Mapping[str, Any]) -> list[str]:
         ("without_end", "requests without an end"),
         ("robots_never_served", "robots that were never served"),
         ("segments_lost", "segments that robots needed and did not receive"),
+        ("ends_twice", "requests with two ends"),
+        ("kv_not_free", "tokens of KV that were not free when all requests had ended"),
     )
-    found += [f"{words}: {row[key]}" for key, words in counts if row[key]]
+    found += [f"{words}: {row[key]}" for key, words in counts if row.get(key)]
     return found
 
 

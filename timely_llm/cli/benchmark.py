@@ -333,9 +333,14 @@ def attack(
               default=DEFAULT_POLICY,
               help=f"Policy of the server. {POLICY_NAMES}")  # fmt: skip
 @click.option("--seed", type=SEED, default=0, help="Seed of everything random in the fleet.")
+@click.option(
+    "--virtual",
+    is_flag=True,
+    help="In virtual time: the serving loop with a simulated engine, robots and people.",
+)
 @JSON
 def soak(
-    robots: int, duration: float, minutes: float | None, policy: str, seed: int,
+    robots: int, duration: float, minutes: float | None, policy: str, seed: int, virtual: bool,
     json_file: Path | None,
 ) -> None:  # fmt: skip
     """Run a server for long; look for starved requests, growing memory and lost messages.
@@ -343,14 +348,17 @@ def soak(
     The last line is the verdict: whether memory, threads and handles are flat, and all requests
     ended. The exit status is 1 if not.
     """
-    need_ros()
-    need("the benchmark soak", "server")
+    from timely_llm.benchmarks import compressed_soak
     from timely_llm.benchmarks.soak import Soak, faults, rows
 
+    if not virtual:
+        need_ros()
+        need("the benchmark soak", "server")
+    run = compressed_soak.rows if virtual else rows
     made: Rows = []
 
     def work(progress: Callable[[float, float], None]) -> Rows:
-        made.extend(rows(Soak(robots, minutes or duration / 60, policy, seed), progress))
+        made.extend(run(Soak(robots, minutes or duration / 60, policy, seed), progress))
         return made
 
     show("soak", work, json_file)

@@ -1,0 +1,105 @@
+"""The count of outcomes finds what it is there to find."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from test.system.outcomes import Attempt, Outcomes, Watch, check
+from test.system.ros_client import Client
+from timely_llm import msg
+from timely_llm.core.events.log import FileEventLog
+from timely_llm.core.events.schema import EndEvent, PlanRequestEvent
+from timely_llm.robots.client.pending import Pending
+from timely_llm.ros import qos
+
+
+@pytest.fixture
+def watch(domain: int) -> Iterator[Watch]:
+    made = Watch(domain)
+    yield made
+    made.close()
+
+
+def asked(request_id: str) -> PlanRequestEvent:
+    return PlanRequestEvent(time.monotonic(), request_id, "rover", "Look.", 1.0, -1.0, 1.0)
+
+
+def ended(request_id: str, code: str = "none", message: str = "") -> EndEvent:
+    return EndEvent(time.monotonic(), request_id, code, message)
+
+
+def begun(watch: Watch, folder: Path) -> Outcomes:
+    made = Outcomes(watch, folder)
+    made.begin("a test", True, folder)
+    made.passed()
+    return made
+
+
+def test_a_request_without_an_end_and_one_without_a_reason_are_lost(
+    watch: Watch, tmp_path: Path
+) -> None:
+    outcomes = begun(watch, tmp_path)
+    log = FileEventLog(tmp_path / "server.jsonl")
+    for request_id in ("whole", "refused", "silent", "unexplained", "seen", "reported"):
+        log.write(asked(request_id))
+    log.write(ended("whole"))
+    log.write(ended("refused", "queue_full", "2 requests are being served"))
+    log.write(ended("unexplained", "engine_failed"))
+    with outcomes.hearing():
+        Pending[object]("seen", "rover", Client).lose("the server died")  # type: ignore[type-var,arg-type]
+    outcomes.explained("reported", "the server died")
+    [attempt] = outcomes.count()
+    assert attempt.lost == ["silent", "unexplained"]
+    assert sorted(attempt.ends) == ["refused", "reported", "seen", "unexplained", "whole"]
+    file = tmp_path / "rows"
+    with pytest.raises(AssertionError, match="neither a result nor a reason"):
+        check([attempt], 0, file)
+    row = json.loads(file.read_text())
+    assert (row["answered"], row["explained"], row["lost"]) == (1, 3, 2)
+
+
+def test_a_request_that_goes_on_at_another_server_is_answered(watch: Watch, tmp_path: Path) -> None:
+    outcomes = begun(watch, tmp_path)
+    first, second = (FileEventLog(tmp_path / f"{name}.jsonl") for name in "ab")
+    first.write(asked("tour"))
+    second.write(asked("tour"))
+    second.write(ended("tour"))
+    [attempt] = outcomes.count()
+    assert (attempt.lost, list(attempt.ends)) == ([], ["tour"])
+    check([attempt], 0, None)
+
+
+def test_only_fault_tests_that_pass_are_counted(watch: Watch, tmp_path: Path) -> None:
+    outcomes = begun(watch, tmp_path)
+    outcomes.begin("not a fault", False, tmp_path)
+    outcomes.passed()
+    outcomes.begin("failed", True, tmp_path)
+    assert [one.test for one in outcomes.count()] == ["a test"]
+
+
+def test_kv_that_an_idle_server_does_not_have_back_is_found(
+    watch: Watch, domain: int, tmp_path: Path
+) -> None:
+    outcomes = begun(watch, tmp_path)
+    client = Client(domain)
+    publisher = client.node.create_publisher(msg.ServerLoad, "s1/plan_server/load", qos.reliable())
+    client.until(lambda: publisher.get_subscription_count() == 1)
+    busy = msg.ServedRequest(request_id="tour")
+    for free, requests in ((900, []), (400, [busy]), (850, [])):
+        load = msg.ServerLoad(life="one", kv_tokens=1000, free_kv_tokens=free, requests=requests)
+        publisher.publish(load)
+    client.until(lambda: "one" in watch.lives and watch.lives["one"].last == 150)
+    client.close()
+    [attempt] = outcomes.count()
+    assert (attempt.leaked, attempt.servers) == (50, 1)
+    with pytest.raises(AssertionError, match="tokens of KV"):
+        check([attempt], 0, None)
+
+
+def test_a_test_without_requests_has_nothing_lost() -> None:
+    check([Attempt("a test", True, 0.0)], 0, None)

@@ -1,0 +1,94 @@
+"""Write the counted outcomes of the fault tests into docs/reliability.md: `make fault-table`."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/reliability.md"
+TESTS = ROOT / "test/system"
+HEAD = (
+    "| fault | test | runs | answered | explained | lost | KV leaked | left |\n"
+    "|---|---|---|---|---|---|---|---|\n"
+)
+TABLE = re.compile(re.escape(HEAD) + r"(?:\|.*\n)*")
+MARK = "faults"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the table; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.fault_table", description=__doc__)
+    parser.add_argument("file", type=Path, help="what `pytest --outcomes FILE` has written")
+    given = parser.parse_args(words)
+    try:
+        rows = [json.loads(line) for line in given.file.read_text().splitlines()]
+    except OSError as error:
+        print(f"fault_table: cannot read {given.file}: {error.strerror}", file=sys.stderr)
+        return 1
+    page = PAGE.read_text()
+    PAGE.write_text(TABLE.sub(lambda _: table(rows), page))
+    missing = sorted(set(fault_tests()) - {row["test"].partition("[")[0] for row in rows})
+    for test in missing:
+        print(f"fault_table: no outcomes of {test}", file=sys.stderr)
+    return int(bool(missing))
+
+
+def table(rows: Sequence[dict[str, str | int]]) -> str:
+    """Return the table: a line for each test, with the sums of its runs.
+
+    Args:
+        rows: of each run, as `test.system.outcomes` writes them.
+    """
+    runs: dict[str, list[dict[str, str | int]]] = {}
+    for row in rows:
+        runs.setdefault(str(row["test"]).partition("[")[0], []).append(row)
+
+    def total(test: str, name: str) -> int:
+        return sum(int(row[name]) for row in runs[test])
+
+    lines = []
+    for test in sorted(runs):
+        leaked = str(total(test, "leaked")) if total(test, "servers") else "-"
+        cells = (
+            test.partition("::test_")[2].replace("_", " "),
+            f"`{test}`",
+            len(runs[test]),
+            total(test, "answered"),
+            total(test, "explained"),
+            total(test, "lost"),
+            leaked,
+            max(int(row["left"]) for row in runs[test]),
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |\n")
+    return HEAD + "".join(lines)
+
+
+def fault_tests() -> Iterator[str]:
+    """Yield the ids of the tests that are marked as faults, without parameters."""
+    for file in sorted(TESTS.glob("test_*.py")):
+        tree = ast.parse(file.read_text())
+        whole = any(
+            isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "pytestmark"
+            and _marks(node.value)
+            for node in tree.body
+        )
+        for node in tree.body:
+            if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+                continue
+            if whole or any(map(_marks, node.decorator_list)):
+                yield f"{file.relative_to(ROOT)}::{node.name}"
+
+
+def _marks(node: ast.expr) -> bool:
+    return f"pytest.mark.{MARK}" in ast.unparse(node)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
