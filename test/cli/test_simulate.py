@@ -31,6 +31,19 @@ def test_a_broken_invariant_comes_with_the_command_that_replays_it(
     assert "  fewest faults: timely-llm simulate --first-seed 4 --seeds 1 --without 0," in said
 
 
+def test_with_a_time_no_history_begins_after_it_and_few_faults_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(RequestGate, "leave", lambda self, key, well=False: key in self._requests)
+    monkeypatch.setattr("timely_llm.cli.histories.simulate.SHRINK_S", 0.0)
+    assert run_command("simulate", monkeypatch, "--first-seed", 4, "--minutes", 0.01) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("Seed 4 breaks at ")
+    assert "  replay: timely-llm simulate --first-seed 4 --seeds 1\n" in said
+    assert "fewest faults" not in said and "fewer faults" not in said
+    assert "  fault 0 at " in said
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [("--kinds", "earthquake", "unknown kind 'earthquake'"), ("--without", "a", "such as 3,7")],

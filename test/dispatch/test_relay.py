@@ -94,6 +94,8 @@ def test_a_dispatcher_before_the_relay_can_ask_for_its_requests() -> None:
         assert (plan.request.request_id, plan.request.dispatcher) == ("r", "/front")
         assert answer.text == "".join(one.text for one in made.clients.chunks)
         assert answer.made == len(made.clients.chunks)
+        assert made.relay.so_far(answer.request.request_id).result() == answer
+        assert made.relay.so_far("gone").result() is None
         assert not made.relay.requests_of("").result()
         assert {one.dispatcher for one in made.servers["a"].sent} == {NAME}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -16,6 +17,15 @@ def test_the_same_seed_is_the_same_history() -> None:
     assert first == again
     assert first.digest != other.digest
     assert first.requests > 5
+
+
+def test_no_history_depends_on_the_time_of_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> float:
+        raise AssertionError("a history reads the time of day")
+
+    monkeypatch.setattr(time, "time", read)
+    outcome = simulate(0, [InjectedFault(0, "server dies", 5.0, 0, 0.2)])
+    assert not outcome.broken, outcome.detail
 
 
 def test_histories_of_new_seeds_break_no_invariant() -> None:

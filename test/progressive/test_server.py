@@ -366,6 +366,10 @@ def test_what_clients_ask_about_their_requests_knows_no_parts(site: Any) -> None
     (mine,) = one.face.requests_of("/front").result(5.0)
     assert mine.request.mode is RequestMode.PROGRESSIVE
     assert mine.made > 0
+    helped, plan = (one.face.so_far(key).result(5.0) for key in ("a", "p"))
+    assert helped is not None and helped.made >= mine.made
+    assert plan is not None and plan.made == 0
+    assert one.face.so_far("gone").result(5.0) is None
     assert [one.request_id for one in one.face.segments("rob").result(5.0)] == ["p"]
     assert one.face.segments("", "p").result(5.0)[0].request_id == "p"
     with pytest.raises(RequestError, match="not one of 'ann'"):

@@ -1,4 +1,4 @@
-"""A server with a recovery journal behind a dispatcher is killed: real processes."""
+"""A server with a recovery journal behind a dispatcher, or the dispatcher, is killed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ import pytest
 
 from test.system.conftest import Process, Start
 from test.system.ros_client import PATIENT, Client
+from test.system.ros_talker import SLOW
+from timely_llm.engines.example_script import NO_MODEL
 from timely_llm.robots.client.execution import Executed
 from timely_llm.ros.client.plan import PlanClient
+from timely_llm.ros.client.talk import TalkClient
 
 pytestmark = pytest.mark.faults
 WAIT_S = 60.0
@@ -82,6 +85,26 @@ def test_plans_go_on_when_the_only_server_is_killed_and_comes_back_with_its_jour
     client.until_listed({})
     client.close()
     assert "recovery journal: 3 requests had not ended" in server.output
+    for process in (dispatcher, server):
+        process.stop()
+        assert process.popen.returncode == 0 and "Traceback" not in process.output
+
+
+def test_a_listener_gets_the_whole_answer_when_the_dispatcher_is_killed_in_the_middle(
+    start: Start, domain: int
+) -> None:
+    server = start("plan_server", "-r", "__ns:=/s1", **SLOW, client_timeout_s=60.0)
+    dispatcher = start("dispatch.node", name_check_s=0.0)
+    until(lambda: JOINS in dispatcher.output, dispatcher, ())
+    with TalkClient("ann", domain=domain, find_s=WAIT_S) as ann:
+        answer = ann.converse("Hello.")
+        chunks = answer.chunks(WAIT_S)
+        text = next(chunks)
+        dispatcher.popen.send_signal(signal.SIGKILL)
+        dispatcher.popen.wait()
+        dispatcher = start("dispatch.node", name_check_s=0.0)
+        text += "".join(chunks)
+        assert text == answer.result(WAIT_S).text == NO_MODEL
     for process in (dispatcher, server):
         process.stop()
         assert process.popen.returncode == 0 and "Traceback" not in process.output

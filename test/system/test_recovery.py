@@ -12,10 +12,11 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
 from test.system.conftest import Start
 from test.system.ros_client import PATIENT, Client
+from test.system.ros_talker import SLOW
 from timely_llm import srv
 from timely_llm.core.request import ErrorCode
 from timely_llm.identity.keys import new_key
-from timely_llm.ros.client.plan import PlanClient, ServerLost
+from timely_llm.ros.client.plan import PlanClient, PlanClientError, ServerLost
 from timely_llm.ros.client.talk import TalkClient
 
 pytestmark = pytest.mark.faults
@@ -181,6 +182,37 @@ def test_a_person_goes_on_with_a_conversation_at_the_server_that_was_killed(
         server.popen.send_signal(signal.SIGKILL)
         server.popen.wait()
         server = start("plan_server", **parameters)
+    server.stop()
+
+
+def test_an_answer_that_waited_comes_after_a_pause_and_one_that_had_begun_ends_with_a_code(
+    start: Start, domain: int, tmp_path: Path
+) -> None:
+    journal, pace = tmp_path / "journal", tmp_path / "slower.yaml"
+    slow = Path(__file__).with_name("slow.yaml").read_text()
+    pace.write_text(slow.replace("base_s: 0.2", "base_s: 0.5"))
+    parameters = SLOW | {"pace": f"measured:{pace}", "recovery_journal": str(journal)}
+    parameters |= {"policy": "fcfs", "max_rows": 1}  # one after the other
+    server = start("plan_server", **parameters)
+    with (
+        TalkClient("ann", domain=domain, find_s=WAIT_S) as ann,
+        TalkClient("bob", domain=domain, find_s=WAIT_S) as bob,
+    ):
+        begun = ann.converse("Hello.", conversation="c").chunks(WAIT_S)
+        assert next(begun)
+        waits = bob.converse("Hello.", max_tokens=4, request_id="waits")
+        end_s = time.monotonic() + WAIT_S
+        while b'"id":"waits"' not in journal.read_bytes():
+            assert time.monotonic() < end_s
+        server.popen.send_signal(signal.SIGKILL)
+        server.popen.wait()
+        server = start("plan_server", **parameters)
+        text = "".join(waits.chunks(WAIT_S))
+        result = waits.result(WAIT_S)
+        assert text and (result.text, result.generated_tokens) == (text, 4)
+        with pytest.raises(PlanClientError, match="in the middle of the answer: ask again") as said:
+            list(begun)
+        assert said.value.code is ErrorCode.ENGINE_FAILED
     server.stop()
 
 

@@ -77,6 +77,14 @@ class RelayQuestions(Alone):
         return future
 
     @alone
+    def so_far(self, request_id: str) -> Future[RunningRequest | None]:
+        """Return a request that is being served, with what was made of it; None: it is not."""
+        asked = (one for one in self._gate.requests if one.request_id == request_id)
+        future: Future[RunningRequest | None] = Future()
+        future.set_result(next(map(self._with_text, asked), None))
+        return future
+
+    @alone
     def statuses(self) -> Future[list[RequestStatus]]:
         """Return the states of the requests being served, in order of arrival."""
         future: Future[list[RequestStatus]] = Future()

@@ -94,7 +94,12 @@ class Host:
         self.foreign = False
         self.journal: HostJournal | None = None
         if journal is not None:
-            self.journal = HostJournal(journal, lambda pause_s: self.clock.advance(pause_s), fired)
+            self.journal = HostJournal(
+                journal,
+                lambda: self.clock.now() + self._leap_s,
+                lambda pause_s: self.clock.advance(pause_s),
+                fired,
+            )
         self.begin()
 
     def serves(self, request_id: str) -> bool:

@@ -36,10 +36,10 @@ class _FailingFile(JournalFile):
         killed: the process has ended: nothing is written any more.
     """
 
-    def __init__(self, path: Path, release: str) -> None:
+    def __init__(self, path: Path, release: str, wall_s: Callable[[], float]) -> None:
         self.faults: list[_Fault] = []
         self.failed = self.killed = False
-        super().__init__(path, release)
+        super().__init__(path, release, wall_s=wall_s)
 
     def _append(self, line: bytes) -> int:
         if self.killed:
@@ -73,14 +73,20 @@ class HostJournal:
 
     Args:
         path: the file.
+        wall_s: returns the machine's time of day, seconds.
         pause: lets time pass for the server.
         fired: takes the kind of a fault that happens.
     """
 
     def __init__(
-        self, path: Path, pause: Callable[[float], None], fired: Callable[[str], None]
+        self,
+        path: Path,
+        wall_s: Callable[[], float],
+        pause: Callable[[float], None],
+        fired: Callable[[str], None],
     ) -> None:
         self._path = path
+        self._wall_s = wall_s
         self._pause = pause
         self._fired = fired
         self._faults: list[_Fault] = []
@@ -134,7 +140,8 @@ class HostJournal:
                 f"{self._path.name} would begin again",
             )
             self._issued = {}
-        self._file = _FailingFile(self._path, "another release" if self._foreign else "a history")
+        release = "another release" if self._foreign else "a history"
+        self._file = _FailingFile(self._path, release, self._wall_s)
         if self._exchanged:
             ensure(
                 not self._file.saved,

@@ -228,6 +228,16 @@ class ProgressiveServer:
 
         return self._after(self._edge.requests_of(dispatcher), with_helped)
 
+    def so_far(self, request_id: str) -> Future[RunningRequest | None]:
+        """Return a request that is being served, with what was made of it; None: it is not."""
+        with self._lock:
+            helped = self._helped.get(request_id)
+            if helped is None:
+                return self._edge.so_far(request_id)
+            done: Future[RunningRequest | None] = Future()
+            settle(done, RunningRequest(helped.request, *helped.made_so_far))
+            return done
+
     def result(self, request_id: str) -> Future[Result | None]:
         """Return how a request ended of which the sink got no end; None: that is not known."""
         return self._edge.result(request_id)

@@ -397,17 +397,23 @@ REQUEST_STATUS = MessageTable(
 
 
 def fill_answer(
-    response: srv.GetResult.Response, served: bool, result: Result | None
+    response: srv.GetResult.Response,
+    served: bool,
+    so_far: RunningRequest | None,
+    result: Result | None,
 ) -> srv.GetResult.Response:
     """Fill in the state of a request.
 
     Args:
         response: filled in and returned.
         served: the request is being served; `result` is that of an older one with its id.
+        so_far: the request with what was made of it; None: that is not known.
         result: how it ended; None: that is not known.
     """
     if served:
         response.state = response.SERVED
+        if so_far and isinstance(so_far.request, StreamRequest) and not so_far.request.first_token:
+            response.answer.text, response.answer.generated_tokens = so_far.text, so_far.made
     elif isinstance(result, PlanResult):
         response.state = response.PLAN
         response.plan = PLAN_RESULT.message(result)

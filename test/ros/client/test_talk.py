@@ -115,3 +115,24 @@ def test_canceling_says_whether_it_was_in_time() -> None:
     with pytest.raises(PlanTimeout):
         going_on.cancel(0.0)
     assert post.canceled == ["going on"]
+
+
+def test_what_was_missed_of_an_answer_comes_at_once(answer: Answer) -> None:
+    reading = answer.chunks(SOON_S)
+    offer(answer, 0)
+    assert next(reading) == "Good"
+    offer(answer, 3)  # of the server that goes on; those before it came while there was none
+    answer.adopt("Good mor", 3)
+    assert next(reading) == " morning"
+    answer.adopt("Good", 1)  # a late answer
+    offer(answer, 1, 2, 4)
+    assert next(reading) == "."
+
+
+def test_another_text_is_not_mixed_with_what_has_come(answer: Answer) -> None:
+    reading = answer.chunks(SOON_S)
+    offer(answer, 0)
+    assert next(reading) == "Good"
+    answer.adopt("Bad mor", 3)
+    offer(answer, 1, 2)
+    assert next(reading) == " mor"

@@ -102,14 +102,13 @@ def test_results_are_bounded_in_number_and_age(
     assert results.values(0.0) == [ends[38], ends[39]]
     again.close()
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 50.0)
-    later = JournalFile(path, "model", 60.0, 2)
+    later = JournalFile(path, "model", 60.0, 2, wall_s=lambda: now + 50.0)
     assert len(later.earlier_results(0.0)) == 2
     assert later.earlier_results(0.0).get("r39", 30.0) is None, "60 s in all"
     later.close()
-    monkeypatch.setattr(time, "time", lambda: now + 70.0)
-    assert not JournalFile(path, "model", 60.0, 2).earlier_results(0.0)
-    monkeypatch.undo()
+    gone = JournalFile(path, "model", 60.0, 2, wall_s=lambda: now + 70.0)
+    assert not gone.earlier_results(0.0)
+    gone.close()
     none = JournalFile(tmp_path / "none", "model", 0.0)
     none.accepted(request("r"))
     none.ended("r", RESULT)

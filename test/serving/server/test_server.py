@@ -217,6 +217,10 @@ def test_a_dispatcher_reads_its_requests_as_they_were_sent() -> None:
     assert served[2].made and served[2].text == "".join(chunk.text for chunk in chunks)
     assert chunks[-1].index == 5 + served[2].made - 1
     assert server.requests_of("").result(10) == []
+    answer = server.so_far("t").result(10)
+    assert answer is not None
+    assert (answer.request, answer.made >= served[2].made) == (talk, True)
+    assert server.so_far("gone").result(10) is None
     server.close()
 
 

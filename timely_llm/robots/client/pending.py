@@ -84,6 +84,11 @@ class Pending(Generic[AnyResult]):
         """Whether the request has a result, or never will."""
         return self._result is not None or bool(self._closed)
 
+    @property
+    def canceling(self) -> bool:
+        """Whether the server was asked to end the request while it was open."""
+        return self._canceling
+
     def cancel(self, timeout_s: float = 5.0) -> bool:
         """End the request; return whether this call ended it.
 

@@ -13,21 +13,17 @@ Your code may block, use several threads, and be an rclpy application itself.
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from timely_llm import msg, srv
-from timely_llm.core.arguments import kind, seconds, text
-from timely_llm.core.errors import ConfigurationError, RequestError, SkillFailed, TimelyError
-from timely_llm.core.request import ExecutionReport, PlanRequest, PlanResult, check_name
-from timely_llm.core.text import quoted
+from timely_llm.core.arguments import kind, text
+from timely_llm.core.errors import RequestError, SkillFailed, TimelyError
+from timely_llm.core.request import PlanRequest, PlanResult, check_name
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.robots.client.call_log import CallLog
 from timely_llm.robots.client.execution import Executed, MadeCall, Progress
@@ -37,6 +33,7 @@ from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import ClientNode
 from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
+from timely_llm.ros.client.taking_up import PlanTakingUp
 
 if TYPE_CHECKING:  # its import takes a while, and only an execution needs it
     from timely_llm.skills.skill_set import SkillSet
@@ -48,15 +45,6 @@ __all__ = [
 
 HEAR_S = 2.0
 """Longest wait of a simulated robot for the first message on /clock, seconds of the wall."""
-
-AGAIN_S = 0.5
-"""Period of questions for a plan, seconds."""
-
-PATIENCE_S = 2.0
-"""Longest time that a question is on its way, seconds."""
-
-TAKEN_S = 8.0
-"""Time in which a new dispatcher finds what its servers have, seconds."""
 
 
 class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
@@ -83,6 +71,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
     """
 
     NODE, KIND, RESULT = ClientNode, msg.RequestStatus.PLAN, PlanResult
+    TAKING_UP = PlanTakingUp
 
     def __init__(
         self,
@@ -100,33 +89,13 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
     ) -> None:
         try:
             check_name("skill_set", skill_set)
-            self._recovery_s = seconds("recovery_s", recovery_s)
         except RequestError as error:
             raise PlanClientError(str(error)) from error
         self._skill_set = skill_set
         super().__init__(
             agent, server, namespace, alive_period_s=alive_period_s, find_s=find_s, domain=domain,
-            use_sim_time=use_sim_time, key_file=key_file,
+            use_sim_time=use_sim_time, key_file=key_file, recovery_s=recovery_s,
         )  # fmt: skip
-
-    def _begin(self) -> None:
-        self._taking_up = TakingUp(self._node, self._recovery_s)
-
-    def _on_news(self, tasks: Sequence[PlanTask]) -> None:
-        if self._node.watch.resumes:
-            reason = f"the server {self._node.server} was started anew and does not answer"
-            self._taking_up.keep(tasks, reason)
-
-    def _on_loss(self, tasks: Sequence[PlanTask], reason: str) -> None:
-        self._taking_up.keep(tasks, reason)
-
-    def _tick(self, tasks: Sequence[PlanTask]) -> None:
-        self._taking_up.tick([task.request_id for task in tasks])
-
-    def report(self, report: ExecutionReport) -> None:
-        """Send a robot's report to the server; the next server gets it again."""
-        kind("the report", report, ExecutionReport)
-        self._do(lambda: self._taking_up.report(report))
 
     def submit(
         self,
@@ -321,141 +290,3 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
 def refusal(answer: srv.GetSegments.Response | srv.GetSkillSet.Response) -> PlanClientError:
     """Return the error in a server's answer; a code of a later release is ENGINE_FAILED."""
     return PlanClientError(answer.error_msg, conversions.error_code(answer.error_code))
-
-
-@dataclass
-class _Kept:
-    """A plan without a server.
-
-    Attributes:
-        task: the plan.
-        reason: why the last server is lost.
-        end_s: until when a server is looked for.
-        found_s: since when there is a server.
-        asked_s: when it was last asked.
-        answered: it answered the last question.
-    """
-
-    task: PlanTask
-    reason: str
-    end_s: float
-    found_s: float = math.inf
-    asked_s: float = -math.inf
-    answered: bool = True
-
-
-class TakingUp:
-    """Keeps open plans while there is no server, and takes them up at the next one.
-
-    That one sends the segments again, and gets the reports again. For the client's thread.
-
-    Args:
-        node: the client's.
-        recovery_s: longest time without a server, seconds; 0: a plan is lost with its server.
-    """
-
-    def __init__(self, node: ClientNode, recovery_s: float) -> None:
-        self._node = node
-        self._recovery_s = recovery_s
-        self._kept: dict[str, _Kept] = {}
-        self._reports: dict[str, list[ExecutionReport]] = {}
-
-    def report(self, report: ExecutionReport) -> None:
-        """Send a report, and remember those of the newest epoch of its plan."""
-        sent = self._reports.setdefault(report.request_id, [])
-        if sent and sent[-1].epoch != report.epoch:
-            sent.clear()
-        sent.append(report)
-        self._node.report(report)
-
-    def keep(self, tasks: Sequence[PlanTask], reason: str) -> None:
-        """Keep plans, or lose them if their server does not resume requests.
-
-        Args:
-            tasks: the open plans.
-            reason: why the server is lost.
-        """
-        resumes = self._node.watch.resumes and self._recovery_s > 0
-        for task in tasks:
-            if resumes:
-                self._node.inquiries.close(task.request_id)
-                end_s = time.monotonic() + self._recovery_s
-                self._kept[task.request_id] = _Kept(task, reason, end_s)
-            else:
-                task.lose(reason)
-
-    def tick(self, open_ids: Sequence[str]) -> None:
-        """Look for a server, and ask it for the plans.
-
-        Args:
-            open_ids: ids of the open plans.
-        """
-        for request_id in self._reports.keys() - set(open_ids):
-            del self._reports[request_id]
-        for kept in list(self._kept.values()):
-            if kept.task.done:
-                self._forget(kept)
-            elif time.monotonic() >= kept.end_s and kept.found_s == math.inf:
-                self._lose(kept, kept.reason)
-        if not self._kept:
-            return
-        try:
-            found = self._node.watch.find(lambda: self._node.server_is_there)
-        except ConfigurationError as error:
-            for kept in list(self._kept.values()):
-                self._lose(kept, str(error))
-            return
-        for kept in list(self._kept.values()) if found else ():
-            self._ask(kept)
-
-    def _ask(self, kept: _Kept) -> None:
-        now = time.monotonic()
-        if now < kept.asked_s + (AGAIN_S if kept.answered else PATIENCE_S):
-            return
-        answer: Future[Any] = Future()
-        asked = self._node.ask_segments(kept.task.request_id, kept.task.agent, answer)
-        if asked:
-            kept.asked_s, kept.answered, kept.found_s = now, False, min(kept.found_s, now)
-            answer.add_done_callback(lambda future: self._on_segments(kept, future.result()))
-
-    def _on_segments(self, kept: _Kept, answer: srv.GetSegments.Response) -> None:
-        if not self._waits(kept):
-            return
-        if answer.error_code:  # it has ended, or is not known yet, or is forgotten
-            self._node.ask_result(
-                kept.task.request_id, lambda response: self._on_result(kept, response)
-            )
-            return
-        self._forget(kept)
-        self._node.take_up(kept.task.request_id)
-        kept.task.adopt(map(conversions.SEGMENT.read, answer.segments))
-        for report in self._reports.get(kept.task.request_id, ()):
-            self._node.report(report)
-
-    def _on_result(self, kept: _Kept, response: srv.GetResult.Response) -> None:
-        if not self._waits(kept):
-            return
-        kept.answered = True
-        result = conversions.result_in(response)
-        if isinstance(result, PlanResult) and result.agent == kept.task.agent:
-            self._forget(kept)
-            kept.task.finish(result)
-        elif response.state == response.UNKNOWN and (
-            not self._node.watch.resumes or time.monotonic() > kept.found_s + TAKEN_S
-        ):
-            self._lose(
-                kept,
-                f"the server {self._node.server} does not know the request"
-                f" {quoted(kept.task.request_id)} any more: it was started anew",
-            )
-
-    def _waits(self, kept: _Kept) -> bool:
-        """Return whether an answer is for a plan that is still kept, and not lost once more."""
-        return self._kept.get(kept.task.request_id) is kept
-
-    def _forget(self, kept: _Kept) -> None:
-        del self._kept[kept.task.request_id]
-
-    def _lose(self, kept: _Kept, reason: str) -> None:
-        self._forget(kept)
-        kept.task.lose(reason)

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ from timely_llm.robots.client.pending import (
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import RequestNode
 from timely_llm.ros.client.server_watch import ANSWER_S, MOST_QUESTIONS, not_found
+from timely_llm.ros.client.taking_up import TakingUp
 
 T = TypeVar("T")
 AnyNode = TypeVar("AnyNode", bound=RequestNode[Any])
@@ -69,11 +70,14 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         use_sim_time: the agent's time is that of /clock.
         key_file: file with the agent's key, which signs what this client sends; None: nothing is
             signed.
+        recovery_s: longest pause of a request while its server is gone, seconds, if that one has
+            a recovery journal or is a dispatcher; 0: the request ends with `ServerLost`.
 
     Attributes:
         NODE: class of the node.
         KIND: kind of its requests, as in RequestStatus.msg.
         RESULT: class of their results.
+        TAKING_UP: class of what goes on with them at the next server.
         agent: name of the robot or person.
 
     Raises:
@@ -84,6 +88,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
     NODE: ClassVar[type[Any]]
     KIND: ClassVar[int]
     RESULT: ClassVar[type[Any]]
+    TAKING_UP: ClassVar[type[TakingUp[Any]]] = TakingUp
 
     def __init__(
         self,
@@ -96,6 +101,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         domain: int | None = None,
         use_sim_time: bool = False,
         key_file: str | Path | None = None,
+        recovery_s: float = 30.0,
     ) -> None:
         try:
             check_name("agent", agent)
@@ -103,6 +109,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             check_text("namespace", namespace)
             self._alive_period_s = seconds("alive_period_s", alive_period_s, SHORTEST_PERIOD_S)
             self._find_s = seconds("find_s", find_s)
+            recovery_s = seconds("recovery_s", recovery_s)
             self._use_sim_time = kind("use_sim_time", use_sim_time, bool)
             if domain is not None:
                 domain = whole("domain", domain, 0, MAX_DOMAIN)
@@ -122,7 +129,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             )
         except ConfigurationError as error:
             raise PlanClientError(str(error)) from error
-        self._begin()
+        self._taking_up = self.TAKING_UP(self._node, self.RESULT, recovery_s)
         self._thread = threading.Thread(target=self._run, name="plan client", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -222,9 +229,9 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         )
 
     def report(self, report: ExecutionReport) -> None:
-        """Send a robot's report to the server."""
+        """Send a robot's report to the server; the next server gets it again."""
         kind("the report", report, ExecutionReport)
-        self._do(lambda: self._node.report(report))
+        self._do(lambda: self._taking_up.report(report))
 
     def cancel(self, request_id: str) -> None:
         """Ask the server to end a request."""
@@ -359,28 +366,15 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             self._node.report(ExecutionReport("", self.agent, ReportState.ALIVE, value=open_now))
 
     def _check_liveness(self) -> None:
-        if self._node.renewed():
-            self._on_news(list(self._tasks.values()))
+        if self._node.renewed() and self._node.watch.resumes:
+            reason = f"the server {self._node.server} was started anew and does not answer"
+            self._taking_up.keep(list(self._tasks.values()), reason)
         lost = self._node.tick()
         if lost:
             self._loss = lost
             self._losses += 1
-            self._on_loss(list(self._tasks.values()), lost)
-        self._tick(list(self._tasks.values()))
-
-    def _begin(self) -> None:
-        """Prepare for requests, before the client's thread runs."""
-
-    def _on_news(self, tasks: Sequence[Task]) -> None:
-        """Act on a server that may have taken the place of another one."""
-
-    def _tick(self, tasks: Sequence[Task]) -> None:
-        """Do periodic work for the open requests."""
-
-    def _on_loss(self, tasks: Sequence[Task], reason: str) -> None:
-        """Act on the end of the server: the goals of all open requests are void."""
-        for task in tasks:
-            task.lose(reason)
+            self._taking_up.keep(list(self._tasks.values()), lost)
+        self._taking_up.tick(list(self._tasks))
 
 
 def check_sampling(max_tokens: int, temperature: float, seed: int) -> tuple[int, float, int]:

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from timely_llm import msg
+from timely_llm import msg, srv
 from timely_llm.action import Converse
 from timely_llm.core.arguments import kind, number, seconds, text
 from timely_llm.core.errors import RequestError
@@ -39,6 +39,7 @@ from timely_llm.robots.client.pending import (
 )
 from timely_llm.ros.client.node import TalkNode
 from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
+from timely_llm.ros.client.taking_up import Kept, TakingUp
 from timely_llm.ros.conversions import SLO, STREAM_REQUEST
 
 
@@ -74,10 +75,27 @@ class Answer(Pending[StreamResult]):
         with self._changed:
             if chunk.index >= self._next:
                 self._early[chunk.index] = chunk.text
-            while self._next in self._early:
-                self._came += self._early.pop(self._next)
-                self._next += 1
-            self._changed.notify_all()
+            self._join()
+
+    def adopt(self, text: str, tokens: int) -> None:
+        """Take all of the text that was made so far, unless another text has come.
+
+        Args:
+            text: from the first token on.
+            tokens: number of its tokens.
+        """
+        with self._changed:
+            if tokens > self._next and text.startswith(self._came):
+                self._came, self._next = text, tokens
+                self._early = {i: text for i, text in self._early.items() if i >= tokens}
+                self._join()
+
+    def _join(self) -> None:
+        """Append the chunks that follow."""
+        while self._next in self._early:
+            self._came += self._early.pop(self._next)
+            self._next += 1
+        self._changed.notify_all()
 
     def _take(self, timeout_s: float) -> str:
         """Wait for more text and return all unread text; empty: the answer is complete."""
@@ -92,6 +110,14 @@ class Answer(Pending[StreamResult]):
                 if result.error_code is not ErrorCode.NONE:
                     raise failed(result)
             return text
+
+
+class AnswerTakingUp(TakingUp[Answer]):
+    """Takes up answers: the next server has what a client has missed."""
+
+    def _on_served(self, kept: Kept[Answer], response: srv.GetResult.Response) -> None:
+        self._take_up(kept)
+        kept.task.adopt(response.answer.text, response.answer.generated_tokens)
 
 
 class AskFunction(Protocol):
@@ -183,6 +209,7 @@ class TalkClient(ServerClient[TalkNode, Answer, StreamResult]):
     """Asks one plan server for answers to one person or machine; arguments as in `ServerClient`."""
 
     NODE, KIND, RESULT = TalkNode, msg.RequestStatus.ANSWER, StreamResult
+    TAKING_UP = AnswerTakingUp
 
     def converse(
         self,

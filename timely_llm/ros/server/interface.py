@@ -237,10 +237,14 @@ class ServerInterface:
         key, now = request.request_id, time.monotonic()
         served = self._server is not None and self._server.serves(key)
         kept = self._results.get(key, now) or self._busy.get(key, now)
-        if kept is None and not served and self._server is not None:
-            with contextlib.suppress(TimelyError):  # a server that stops answers nothing
+        so_far = None
+        with contextlib.suppress(TimelyError):  # a server that stops answers nothing
+            if served:
+                so_far = await self._result(lambda server: server.so_far(key))
+                served, kept = so_far is not None, self._results.get(key, now)
+            elif kept is None:
                 kept = await self._result(lambda server: server.result(key))
-        return conversions.fill_answer(response, served, kept)
+        return conversions.fill_answer(response, served, so_far, kept)
 
     async def _cancel(
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,7 @@ class JournalFile:
         keep_s: how long the result of a request stays in the file, seconds; 0: none does.
         most_results: most results in the file.
         sync: flush each record to the disk before it counts.
+        wall_s: returns the time of day, seconds; a later life counts on.
 
     Attributes:
         saved: the requests that had not ended at the start, by id, in order of arrival.
@@ -105,10 +106,11 @@ class JournalFile:
 
     def __init__(
         self, path: str | Path, made_with: str, keep_s: float = 300.0, most_results: int = 4096,
-        sync: bool = False,
+        sync: bool = False, wall_s: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._path = Path(path)
         self._sync = sync
+        self._wall_s = wall_s
         self._made_with = made_with
         self._thread_lock = threading.Lock()
         self._lines: dict[str, list[bytes]] = {}  # by request
@@ -206,7 +208,7 @@ class JournalFile:
                 self._uses.pop(request_id, None)
                 if "result" in record:
                     read_result(record["result"])
-                    end_s = min(float(record["at"]), time.time())  # it may have been set back
+                    end_s = min(float(record["at"]), self._wall_s())  # it may have been set back
                     self._results.put(request_id, line, len(line), end_s)
             elif request_id in self.saved:
                 self.saved[request_id].take(record)
@@ -228,7 +230,7 @@ class JournalFile:
         Args:
             now: seconds on the clock by which the returned ones are asked for.
         """
-        wall_s = time.time()
+        wall_s = self._wall_s()
         found: Results[Result] = Results(self._keep_s, self._most_results)
         for record in [record_in(line[:-1]) for line in self._results.values(wall_s)]:
             result, ago_s = read_result(record["result"]), max(wall_s - record["at"], 0.0)
@@ -310,7 +312,7 @@ class JournalFile:
             if result is None or result.error_code is ErrorCode.BUSY or self._keep_s <= 0:
                 self._write(line_of(record))
                 return
-            now = int(time.time())
+            now = int(self._wall_s())
             line = line_of(record | {"at": now, "result": result_record(result)})
             self._results.put(request_id, line, len(line), now)
             self._write(line)
@@ -363,7 +365,7 @@ class JournalFile:
         }  # fmt: skip
         lines = [line_of(header)]
         lines += [self._skill_set_line(*one) for one in self.skill_sets.items()]
-        lines += self._results.values(time.time())
+        lines += self._results.values(self._wall_s())
         lines += [line for one in self._turns.values() for line in one]
         lines += [line for one in self._lines.values() for line in one]
         text = b"".join(lines)

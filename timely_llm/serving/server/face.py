@@ -148,6 +148,10 @@ class RequestServer(Protocol):
         """
         ...
 
+    def so_far(self, request_id: str) -> Future[RunningRequest | None]:
+        """Return a request that is being served, with what was made of it; None: it is not."""
+        ...
+
     def result(self, request_id: str) -> Future[Result | None]:
         """Return how a request ended of which the sink got no end; None: that is not known."""
         ...

@@ -69,6 +69,15 @@ class LoopQuestions(ABC):
 
         return self.call(work)
 
+    def so_far(self, request_id: str) -> Future[RunningRequest | None]:
+        """Return a request that is being served, with what was made of it; None: it is not."""
+
+        def work(loop: Loop) -> RunningRequest | None:
+            asked = [one for one in self._gate.requests if one.request_id == request_id]
+            return next(iter(running(asked, loop.generations)), None)
+
+        return self.call(work)
+
     def result(self, request_id: str) -> Future[Result | None]:
         """Return how a request of an earlier server ended; the sink got all other ends."""
         future: Future[Result | None] = Future()

@@ -1,4 +1,4 @@
-"""Which plans a client keeps without a server, for how long, and what the next server gets."""
+"""What a client keeps without a server, for how long, and what the next server gets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ import pytest
 
 from timely_llm import msg, srv
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.request import ExecutionReport, ReportState
+from timely_llm.core.request import (
+    ExecutionReport,
+    PlanResult,
+    ReportState,
+    StreamChunk,
+    StreamResult,
+)
 from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.client.plan_task import PlanTask
-from timely_llm.ros.client.plan import TAKEN_S, TakingUp
+from timely_llm.ros.client.taking_up import TAKEN_S, PlanTakingUp
+from timely_llm.ros.client.talk import Answer, AnswerTakingUp
 
 DIED = "the server died"
 
@@ -30,6 +37,7 @@ class Server:
         self.problem = ""
         self.closed: list[str] = []
         self.taken: list[str] = []
+        self.canceled: list[str] = []
         self.reports: list[ExecutionReport] = []
         self.segments = srv.GetSegments.Response(error_code=2, error_msg="no such request")
         self.result = srv.GetResult.Response()
@@ -45,6 +53,10 @@ class Server:
 
     def take_up(self, request_id: str) -> None:
         self.taken.append(request_id)
+
+    def cancel(self, request_id: str) -> None:
+        if request_id in self.taken:  # a node cancels what its server has
+            self.canceled.append(request_id)
 
     def report(self, report: ExecutionReport) -> None:
         self.reports.append(report)
@@ -64,11 +76,11 @@ class Client:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, recovery_s: float = 30.0) -> None:
         self.now = 100.0
-        monkeypatch.setattr("timely_llm.ros.client.plan.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("timely_llm.ros.client.taking_up.time.monotonic", lambda: self.now)
         self.server = Server()
         node: Any = self.server
-        sender: Any = None
-        self.taking_up = TakingUp(node, recovery_s)
+        sender: Any = self.server
+        self.taking_up = PlanTakingUp(node, PlanResult, recovery_s)
         self.task = PlanTask("tour", "rover", sender)
 
     def lose(self) -> None:
@@ -195,3 +207,34 @@ def test_reports_of_ended_plans_are_forgotten(client: Client) -> None:
         )
     client.taking_up.tick(["plan 99"])
     assert list(client.taking_up._reports) == ["plan 99"]
+
+
+def test_a_plan_that_was_canceled_meanwhile_is_canceled_at_the_next_server(client: Client) -> None:
+    client.server.found = False
+    client.lose()
+    client.task.ask_to_cancel()
+    client.wait(1.0)
+    assert not client.server.canceled
+    client.server.found, client.server.segments = True, known("mf(50);")
+    client.wait(1.0)
+    assert client.server.canceled == ["tour"]
+
+
+def test_the_next_server_has_what_was_made_of_an_answer_so_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("timely_llm.ros.client.taking_up.time.monotonic", lambda: 100.0)
+    server: Any = Server()
+    served = srv.GetResult.Response.SERVED
+    made = msg.StreamResult(text="Good mor", generated_tokens=3)
+    server.result = srv.GetResult.Response(state=served, answer=made)
+    answer = Answer("a", "ann", server)
+    answer.offer(StreamChunk("a", "ann", 0, "Good"))
+    taking_up = AnswerTakingUp(server, StreamResult, 30.0)
+    taking_up.keep([answer], DIED)
+    taking_up.tick(["a"])
+    assert server.taken == ["a"]
+    answer.offer(StreamChunk("a", "ann", 3, "ning."))
+    assert next(answer.chunks(0.0)) == "Good morning."
+    taking_up.tick(["a"])
+    assert server.taken == ["a"]
