@@ -71,7 +71,7 @@ def rows(soak: Soak, progress: Callable[[float, float], None]) -> list[dict[str,
         soak: what is run; its minutes are virtual.
         progress: called with the virtual seconds that have passed and all of them.
     """
-    site = _Site(soak)
+    site = _VirtualSite(soak)
     process, samples = psutil.Process(), list[Sample]()
     for number in range(SAMPLES):
         site.run(soak.duration_s * (number + 1) / SAMPLES)
@@ -120,7 +120,7 @@ class _Counts:
     ends_twice: int = 0
 
 
-class _Site:
+class _VirtualSite:
     """A serving loop in virtual time, its robots and its people; the sink of the loop.
 
     Attributes:
