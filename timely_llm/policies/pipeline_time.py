@@ -245,6 +245,8 @@ class PipelineTime(StepTime):
         self._learn_links(times.link_s, rows + prefill_tokens)
         self._learn_blocking(times)
         if overhead_s:
+            if not self.overhead_s:  # nothing is known yet
+                self._overhead = StepTime(overhead_s, 0.0, 0.0)
             self._overhead.observe(overhead_s, 0)
         self.observations += 1
         self._sum_up()
