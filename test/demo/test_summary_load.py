@@ -67,7 +67,7 @@ def test_the_page_of_a_demo_says_what_happened(
     page = Path("report.html").read_text()
     (said,) = re.findall(r'<p class="headline">([^<]*)', page)
     assert re.match(
-        r"On \d+ \w+ \d{4} at \d\d:\d\d UTC, 4 robots asked \d+ plans and 2 people asked \d+"
+        r"On \d+ \w+ \d{4} at \d\d:\d\d UTC, 4 robots asked for \d+ plans and 2 people asked \d+"
         r" questions within \d+ s under the policy timely; ",
         said,
     )

@@ -171,7 +171,7 @@ def test_an_opening_that_ends_before_the_sketch_is_the_answer() -> None:
     assert edge.out.chunks[-1].final
     result = edge.result
     assert (result.mode_used, result.cloud_time_s) == (RequestMode.DIRECT, 2.0)
-    assert result.fallback == "the edge was through before the cloud's help came"
+    assert result.fallback == "the edge had finished before the cloud's help came"
     assert edge.out.forgotten == ["a"]
 
 

@@ -63,7 +63,7 @@ def test_levels_divide_the_answer() -> None:
 
 def test_impossible_options_are_refused() -> None:
     for count, least, capable in ((0, 0.4, 0.2), (5, 1.5, 0.2), (5, 0.4, 0.5)):
-        with pytest.raises(ConfigurationError, match="at least one level"):
+        with pytest.raises(ConfigurationError, match="count must be at least 1"):
             SketchLevels(count, least, capable)
     with pytest.raises(ConfigurationError, match="at least one edge"):
         SketchTimes(linear(1), linear(0), linear(1), edges=0)

@@ -247,7 +247,7 @@ def test_a_cloud_that_fails_delays_nothing(site: Any, fault: CloudFault, why: st
     assert isinstance(plan, PlanResult)
     assert (plan.plan, plan.error_code) == (OWN, ErrorCode.NONE)
     for result in (answer, plan):
-        assert result.fallback in (why, "the edge was through before the cloud's help came")
+        assert result.fallback in (why, "the edge had finished before the cloud's help came")
     nothing_is_left(one)
 
 

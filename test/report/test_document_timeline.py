@@ -49,7 +49,7 @@ def test_a_plan_that_a_newer_one_replaced_is_pre_empted_and_not_failed(
 
 def test_the_first_sentence_has_date_robots_plans_and_shares(preempted: LoadedRun) -> None:
     assert said(preempted).startswith(
-        "On 1 January 1970 at 00:16 UTC, 1 robot asked 2 plans within 4 s; 100 % of the first"
+        "On 1 January 1970 at 00:16 UTC, 1 robot asked for 2 plans within 4 s; 100 % of the first"
         " segments and first tokens came in time (2 of 2); "
     )
 

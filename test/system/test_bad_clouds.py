@@ -129,6 +129,6 @@ def test_a_hostile_sketch_reaches_no_robot_and_spells_no_control_token(
     cloud.kind = lambda visit: visit.stream(words(HOSTILE, "stop"))
     result = planned(domain)
     assert (result.mode_used, result.plan) == (RequestMode.DIRECT, OWN_PLAN)
-    assert result.fallback == "the cloud names a step of which the task does not speak"
+    assert result.fallback == "the cloud names a step that the task does not mention"
     text = answered(domain).text
     assert not [mark for mark in MARKS if mark in text]

@@ -81,7 +81,7 @@ class CloudFault:
     reason: str = "the cloud answered 500"
 
     def at(self, time_s: float) -> bool:
-        """Return whether it is the case at a time."""
+        """Return whether the fault holds at a time."""
         return self.from_s <= time_s < self.to_s
 
 

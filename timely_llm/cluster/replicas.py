@@ -418,7 +418,7 @@ class Replicas:
                 one.link.tick(now)
 
     def _ended(self, one: _Life, how: str, now: float) -> None:
-        """Take that a replica has ended, or end it: its requests go on at others."""
+        """End a replica, unless it has ended, and send its requests to others."""
         one.problem = one.problem or one.ended() or how
         one.kill()
         if self._beginning:

@@ -181,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._refuse(_Refused(code, message or HTTPStatus(code).phrase))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log a request for those who look for it."""
+        """Log a request."""
         log.debug(format, *args)
 
     def _refuse(self, error: _Refused) -> None:

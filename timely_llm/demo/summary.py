@@ -205,9 +205,9 @@ MEASURES = {
     "normal_utility": "the same, of normal requests",
     "share_first": "share of the plans with an executed first segment",
     "share_finished": "share of the plans that were executed to their end",
-    "urgent_response_s": "from asking to the execution of the first segment, median of urgent"
-    " requests, seconds",
-    "normal_response_s": "the same, of normal requests",
+    "urgent_response_s": "from asking to the execution of the first segment, seconds; median of"
+    " urgent requests",
+    "normal_response_s": "the same, median of normal requests",
     "waiting_s": "mean time in which a robot with a task had nothing to execute, seconds",
     "attainment": "share of the questions with a complete answer that kept its service level",
     "ttft_p95_s": "95 % of the answers had their first token within this time, seconds",
@@ -215,7 +215,7 @@ MEASURES = {
     "stalled_s": "time in which listeners had no words left, all of them together, seconds",
 }
 COUNTS = {
-    "requests": "plans that robots asked",
+    "requests": "plans that robots asked for",
     "conversations": "questions that people asked",
     "segments": "segments that the server published",
     "recomputed_tokens": "tokens with a KV that was computed a second time",

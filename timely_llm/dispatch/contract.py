@@ -124,9 +124,9 @@ class ServerView:
         )
         if not fine:
             raise RequestError(
-                f"the view of server {quoted(self.name)} has an impossible number: its times and"
-                " rates must be finite and from 0 on, and its steps must have rows and take some"
-                " time"
+                f"the view of server {quoted(self.name)} has an impossible number: no time and no"
+                " rate may be infinite or negative, a step must take longer than 0 s, and"
+                " max_rows must be at least 1"
             )
 
     @property

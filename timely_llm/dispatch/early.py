@@ -17,12 +17,12 @@ Delivery = Segment | StreamChunk
 
 @dataclass(frozen=True)
 class EarlyResult:
-    """A result that waits.
+    """A result that came before the last deliveries of its request.
 
     Attributes:
         server: its server.
         result: the result.
-        until_s: when it counts all the same.
+        until_s: when it counts, whether they have come or not.
     """
 
     server: str
@@ -61,7 +61,7 @@ class EarlyResults:
 
 @dataclass(frozen=True)
 class Meanwhile:
-    """What happened between a server's answer and the taking of it.
+    """What happened while a server was asked for its requests.
 
     Attributes:
         deliveries: what the server delivered of requests that were not known, in order.

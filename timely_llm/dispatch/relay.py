@@ -329,7 +329,7 @@ class Relay(RelayQuestions):
 
     @alone
     def lost(self, name: str, reason: str) -> None:
-        """Take that a server is gone: its requests go on at others."""
+        """Send the requests of a server that is gone to other servers."""
         server = self._servers.get(name)
         if server is None:
             return
@@ -432,7 +432,7 @@ class Relay(RelayQuestions):
 
     @alone
     def _stays(self, key: str, server: str) -> None:
-        """Take that a server keeps a request that was to be withdrawn."""
+        """Record that a server keeps a request that was to be withdrawn."""
         self._front.stays(key, server)
 
     @alone

@@ -179,7 +179,7 @@ class KvLedger:
         self._shortened.append(sequence.key)
 
     def cut(self, sequence: SequenceState) -> None:
-        """Take that a sequence goes on from its first tokens, and has lost the others."""
+        """Record that a sequence goes on from its first tokens, and has lost the others."""
 
     def clear(self) -> None:
         """Remove all sequences and prefixes."""

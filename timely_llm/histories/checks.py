@@ -202,7 +202,7 @@ class Checks:
     # A dispatcher that dies, and clients that do.
 
     def orphan(self) -> None:
-        """Take that the dispatcher died, and with it the cancels that it got."""
+        """Record that the dispatcher died; the cancels that it got died with it."""
         for story in self.open:
             story.orphaned, story.canceled_s = True, None
 
@@ -249,7 +249,7 @@ class Checks:
             story.result, story.orphaned = result, False
 
     def lost(self, request: Request, served_by: Sequence[str]) -> None:
-        """Take that a client gives a request up.
+        """Record that a client gives a request up.
 
         Args:
             request: the request.

@@ -179,7 +179,7 @@ class FaultHistory:
             schedule.next()
         for host in self.hosts:
             if host.alive:
-                host.check_books()
+                host.check_counts()
 
     def _over(self) -> bool:
         served = any(host.alive and host.server.serving for host in self.hosts)

@@ -17,12 +17,12 @@ from timely_llm.dispatch.link import Found
 from timely_llm.dispatch.load import Load
 from timely_llm.engines.example_script import NO_MODEL, ExampleScript
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
-from timely_llm.histories.books import Books
 from timely_llm.histories.checks import Checks
 from timely_llm.histories.dispatcher import DispatcherMachine
 from timely_llm.histories.engine import FailingEngine
 from timely_llm.histories.journal import HostJournal, Killed
 from timely_llm.histories.schedule import LONGEST_WAY_S, Schedule
+from timely_llm.histories.sink_counts import SinkCounts
 from timely_llm.histories.turned_server import TurnedServer
 from timely_llm.policies.registry import make_policy
 from timely_llm.serving.conversations import RetentionLimits
@@ -135,9 +135,9 @@ class Host:
         sink = None
         if self.journal is not None:
             sink = JournalSink(self.journal.open(), self, self.journal)
-        self._books = Books(sink or self)
+        self._counts = SinkCounts(sink or self)
         self.server = TurnedServer(
-            lambda: loop, self._books, self.clock, RequestLimits(), self._skill_set, self._text,
+            lambda: loop, self._counts, self.clock, RequestLimits(), self._skill_set, self._text,
             sink,
         )  # fmt: skip
         self._load = Load(loop, self.name)
@@ -222,13 +222,13 @@ class Host:
         self._checks.server(self.name, self.server, self.engine, began_s)
         if self.clock.now() >= self._publish_s:
             self._publish_s = self.clock.now() + PUBLISH_S
-            self.check_books()
+            self.check_counts()
             self._publish()
         self._wake(wait_s if self.server.rests else min(wait_s, PUBLISH_S))
 
-    def check_books(self) -> None:
+    def check_counts(self) -> None:
         """Compare the statistics of the server with what its sink got."""
-        self._books.check(self.name, self.server)
+        self._counts.check(self.name, self.server)
 
     def hang(self, seconds: float) -> None:
         """Let a step take longer; its watchdog ends the server if it takes too long."""

@@ -48,12 +48,15 @@ def pack(
     entries: dict[str, int] = {}
     queued = False
     for generation in order:
-        if len(entries) == rows or tokens_left == 0:
+        if not tokens_left or len(entries) == rows:
             break
         # A generation must fit whole: half a prompt in memory yields no token.
         needed = to_compute = generation.to_compute
-        waits = not prompts_evict and generation.kv_tokens <= 0
-        if waits and (queued or needed > capacity.free_tokens - most_tokens + tokens_left):
+        if (
+            not prompts_evict
+            and generation.kv_tokens <= 0
+            and (queued or needed > capacity.free_tokens - most_tokens + tokens_left)
+        ):
             queued = True
             if why is not None:
                 why[generation.key] = Reason(Cause.MEMORY, needed - capacity.free_tokens)

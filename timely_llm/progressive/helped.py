@@ -27,7 +27,7 @@ from timely_llm.progressive.sketch import Part, SketchReader
 
 AGAIN_S, GIVE_UP_S = 0.5, 30.0
 """Pause before a refused part is tried again, and the longest time for which it is, seconds."""
-LATE = "the edge was through before the cloud's help came"
+LATE = "the edge had finished before the cloud's help came"
 """Why a complete answer or plan has nothing of the cloud."""
 ENDS = frozenset(
     {

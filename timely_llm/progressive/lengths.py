@@ -86,9 +86,8 @@ class SketchLevels:
     def __post_init__(self) -> None:
         if self.count < 1 or not 0.0 <= self.capable_share <= self.least_share <= 1.0:
             raise ConfigurationError(
-                "a sketch needs at least one level, and shares from 0 to 1 of which that for"
-                f" capable models is no larger, not {self.count}, {self.least_share} and"
-                f" {self.capable_share}"
+                "count must be at least 1, least_share at most 1, and capable_share from 0 to"
+                f" least_share, not {self.count}, {self.least_share} and {self.capable_share}"
             )
 
     def of(self, answer_tokens: float) -> tuple[int, ...]:

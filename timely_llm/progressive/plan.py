@@ -74,7 +74,7 @@ class _EdgePlan:
 
     @property
     def stands(self) -> bool:
-        """Whether nothing follows before the robot reports a value."""
+        """Whether the plan waits for a value that the robot has to report."""
         blocked = bool(self.segments) and self.segments[-1].blocking
         return self.complete or self.over or blocked
 
@@ -252,12 +252,12 @@ class HelpedPlan(HelpedRequest[PlanRequest, Segment, PlanResult]):
         task, skills = self.request.task, self._skill_set.skills.values()
         if not all(grounded(part.text, task, skills) for part in self.parts):
             self.parts.clear()
-            self._stop_asking("the cloud names a step of which the task does not speak", now)
+            self._stop_asking("the cloud names a step that the task does not mention", now)
             self._pass_on(now)
 
     def _sketch_over(self, broke: bool, now: float) -> None:
         if len(self.parts) == 1 and not self._problem:
-            self._problem = "the cloud sees one step: the edge's own plan stands"
+            self._problem = "the cloud names one step only: the edge's own plan goes on"
         self._pass_on(now)
 
     @property

@@ -197,12 +197,12 @@ def run_headline(run: RunDocument, timeline: Timeline, at: datetime | None, comp
     """
     begin = f"On {day(at)} at {at:%H:%M} UTC, " if at is not None else ""
     robots, people = _asking(timeline)
-    asked = joined(
+    requests = joined(
         [
-            f"{count_of(len(lanes), *names)} asked {count_of(_requests(lanes), noun)}"
-            for lanes, names, noun in (
-                (robots, ("robot", "robots"), "plan"),
-                (people, ("person", "people"), "question"),
+            f"{count_of(len(lanes), *names)} {asked} {count_of(_requests(lanes), noun)}"
+            for lanes, names, asked, noun in (
+                (robots, ("robot", "robots"), "asked for", "plan"),
+                (people, ("person", "people"), "asked", "question"),
             )
             if lanes
         ]
@@ -211,7 +211,7 @@ def run_headline(run: RunDocument, timeline: Timeline, at: datetime | None, comp
     policies = joined([short(text(row["policy"]), 40) for row in run.rows if row.get("policy")])
     under = f" under the policy {policies}" if policies else ""
     seconds = high - max(low, 0.0)
-    parts = [f"{begin}{asked or 'no request was made'} within {seconds:.0f} s{under}"]
+    parts = [f"{begin}{requests or 'no request was made'} within {seconds:.0f} s{under}"]
     due, met = _first_due(timeline)
     if due:
         parts.append(

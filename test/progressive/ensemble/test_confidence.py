@@ -93,5 +93,5 @@ def test_a_candidate_has_the_words_and_log_probabilities_of_an_engine() -> None:
 
 def test_impossible_weights_are_refused() -> None:
     for wrong in ((0.7, 0.5), (-0.1, 0.5)):
-        with pytest.raises(ConfigurationError, match="at most 1 together"):
+        with pytest.raises(ConfigurationError, match="their sum must be at most 1"):
             Weights(*wrong)

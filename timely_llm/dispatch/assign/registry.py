@@ -103,7 +103,9 @@ class CheckedRule:
                 left.remove(one.request_id)
                 fine.append(one)
             else:
-                self._say(f"assigned {quoted(one)}, which is no request and server that it got")
+                self._say(
+                    f"assigned {quoted(one)}, which is not a request and a server that it got"
+                )
         return fine
 
     def _say(self, words: str) -> None:

@@ -59,7 +59,7 @@ class Forecast:
         self._know()
 
     def add(self, one: Waiting, now: float) -> None:
-        """Send a request to the server."""
+        """Add a request's first deliverable to the server's due list."""
         due = one.due(now, self.view)
         place = bisect_right(self._slopes, -due.slope)
         self._due.insert(place, due)
@@ -71,7 +71,7 @@ class Forecast:
         self._know()
 
     def remove(self, due: Due) -> None:
-        """Take the deliverable that is most like one from the server."""
+        """Remove the deliverable that is most like one from the server's due list."""
         alike = [place for place, other in enumerate(self._due) if other.prompt_tokens]
         if alike:
             place = min(alike, key=lambda place: abs(self._due[place].due_in_s - due.due_in_s))
@@ -97,7 +97,7 @@ class Forecast:
         return begin_s + prompt_s + one.tokens * self._steps_s[ahead]
 
     def cost(self, one: Waiting) -> float:
-        """Return the worth that others lose: those who are there, and those who come later."""
+        """Return the worth that other requests lose: those at the server and those that follow."""
         view, due = self.view, self._due
         prompt_s = view.prefill_token_s * one.to_compute(view)
         total = PRICE * (prompt_s + one.answer_tokens * self._row_s(1 + self._streams))
@@ -118,7 +118,7 @@ class Forecast:
         return self.view.step_s(rows + 1) - self.view.step_s(rows)
 
     def _know(self) -> None:
-        """Update what follows from the deliverables."""
+        """Compute prompts and steps again, after a change of the due list."""
         view, token_s, steps_s = self.view, self.view.prefill_token_s, self._steps_s
         self.changes += 1
         self._prompts_s = list(accumulate((token_s * due[4] for due in self._due), initial=0.0))
@@ -133,7 +133,7 @@ def _due_slope(due: Due) -> float:
 
 @dataclass(eq=False)
 class MostWorth:
-    """The server where a request is worth most, less the worth that those who are there lose.
+    """The server where a request is worth most, less the worth that its requests lose.
 
     Requests that lose most by each second are placed first. The tokens that a server has to compute
     again count with their time, so that conversations return to their KV if that is worth it.

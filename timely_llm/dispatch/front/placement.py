@@ -152,7 +152,7 @@ class Hedges:
 
 
 class Leftovers:
-    """What each server is to end, until it says that it does not have it.
+    """Requests that a server has to end, each until the server says that it does not have it.
 
     A request must not go to such a server: what the server says of it would be about its old run.
     Nor may it before the result of the old run has come, since views can overtake results: that one

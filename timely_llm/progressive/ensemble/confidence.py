@@ -109,7 +109,7 @@ class Weights:
     def __post_init__(self) -> None:
         if min(self.probability, self.length) < 0.0 or self.probability + self.length > 1.0:
             raise ConfigurationError(
-                "weights of a confidence must be from 0 on and at most 1 together, not"
+                "no weight of a confidence may be negative, and their sum must be at most 1, not"
                 f" {self.probability} and {self.length}"
             )
 

@@ -63,7 +63,7 @@ class JournalSink:
         """Record the requests of a server from now on; its loop is made.
 
         The skill sets of the journal are registered, unless the server has one of that name. Its
-        conversations are kept, without KV, and its results answer those who ask. Then the requests
+        conversations are kept, without KV, and clients can ask for its results. Then the requests
         of the journal go on; an answer that had begun ends.
 
         Args:

@@ -19,7 +19,7 @@ def test_an_unknown_rule_or_weight_is_refused_in_one_sentence() -> None:
     for policy, words in (
         ("luck", "unknown rule 'luck': choose one of"),
         ("confidence:speed=1", "'speed=1' is no option of confidence"),
-        ("confidence:probability=1", "at most 1 together"),
+        ("confidence:probability=1", "their sum must be at most 1"),
     ):
         with pytest.raises(TimelyError, match=words):
             short("pice-ensemble", policies=(policy,))

@@ -15,7 +15,7 @@ from timely_llm.serving.sink import ServerSink
 STATES = ("queued", "running", "suspended", "blocked", "executing")
 
 
-class Books:
+class SinkCounts:
     """Counts what passes on its way to a sink, in one life of a server.
 
     Args:
