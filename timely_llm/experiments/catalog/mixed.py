@@ -8,9 +8,10 @@ from itertools import takewhile
 
 from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.policy_spec import SERVED
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.lanes import talk_columns
-from timely_llm.experiments.results.metrics import plain
+from timely_llm.experiments.results.metrics import UNBOUNDED, plain
 from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, simulate_run
 from timely_llm.experiments.sweep import document as sweep_document
@@ -28,7 +29,7 @@ POLICIES = (
     "stream:gate",
     "prio:rows=4",
     "vtc",
-    "timely",
+    *("timely", SERVED, UNBOUNDED),
     "timely:streams=sentences",
     "slice",
     "slice:gate",
