@@ -60,3 +60,45 @@ def test_messages_come_in_order_while_nothing_spins_the_node(node: Node) -> None
     until(lambda: publisher.get_subscription_count() == 0)
     deliveries.close()
     assert not any(one.name == "deliveries" for one in threading.enumerate())
+
+
+def test_a_subscription_may_begin_and_end_while_others_are_heard(node: Node) -> None:
+    came: list[str] = []
+    deliveries = DeliveryThread(node)
+    topics = [f"/s{number}/plan_server/segments" for number in range(3)]
+    publishers = [qos.publisher(node, msg.Segment, topic) for topic in topics]
+    ends: list[Callable[[], object]] = []
+
+    def take(message: msg.Segment) -> None:
+        came.append(message.text)
+
+    def heard(*numbers: int) -> None:
+        came.clear()
+        for number, publisher in enumerate(publishers):
+            publisher.publish(msg.Segment(text=str(number)))
+        until(lambda: sorted(came) == list(map(str, numbers)))
+
+    for number, topic in enumerate(topics):
+        ends.append(deliveries.listen(msg.Segment, topic, take, qos.QUEUE))
+        until(lambda: sum(one.get_subscription_count() for one in publishers) == len(ends))
+        heard(*range(number + 1))
+    ends[1]()
+    until(lambda: publishers[1].get_subscription_count() == 0)
+    heard(0, 2)
+    deliveries.close()
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_ros_may_end_before_the_thread_and_after_it(closed_first: bool) -> None:
+    context = Context()
+    rclpy.init(context=context, domain_id=201)
+    made = rclpy.create_node("plan_server", context=context, namespace="/lab")
+    deliveries = DeliveryThread(made)
+    deliveries.listen(msg.Segment, TOPIC, lambda _: None, qos.QUEUE)
+    if closed_first:
+        deliveries.close()
+    rclpy.shutdown(context=context)
+    until(lambda: not any(one.name == "deliveries" for one in threading.enumerate()))
+    if not closed_first:
+        deliveries.close()
+    made.destroy_node()

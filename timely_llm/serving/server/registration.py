@@ -33,8 +33,8 @@ Read = Callable[[str, str], SkillSet]
 Registered = Future[tuple[str, int]]
 """A skill set's name and the tokens of its shared prompt."""
 CHILD = "timely_llm.serving.server.reader_child"
-READ_S = 30.0
-"""How long reading may take on a busy machine, seconds."""
+READ_S = 120.0
+"""How long reading may take, seconds; on a busy machine its low priority gets little time."""
 
 
 def read_apart(text: str, source: str = "skill set") -> SkillSet:
@@ -62,7 +62,8 @@ def read_apart(text: str, source: str = "skill set") -> SkillSet:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise SkillSetError(
-            f"{source} could not be read within {READ_S:g} s: make it simpler"
+            f"{source} could not be read within {READ_S:g} s: make it simpler, or let the machine"
+            " do less meanwhile"
         ) from None
     except OSError as error:
         raise SkillSetError(f"{source} cannot be read: {error.strerror}: try later") from error
