@@ -86,8 +86,8 @@ def _unnamed_cells(comparison: Comparison, head: str, between: str) -> Iterator[
         for setting, columns in re.findall(r"^- \*\*(.+?)\*\*:(.+(?:\n .+)*)", head, re.M)
     ]
     table = between.partition(f"**{comparison.title}**\n\n")[2].partition("\n\n")[0]
-    columns, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    for row in rows:
+    columns, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()] or [[]]
+    for row in rows[1:]:
         keys = [cell for cell in row if not re.match(r"(\*\*)?\d+\.\d{3}", cell)]
         for column, cell in zip(columns, row, strict=True):
             if cell.startswith("**") and not any(

@@ -198,5 +198,8 @@ def test_its_stages_in_two_processes_say_the_same(
     times = [step.stages for step in steps if step.stages is not None]
     assert bool(times) is ON_CPU
     assert all(one.fit and min(one.stage_s) > 0 for one in times)
+    workers = multiprocessing.active_children()
     engine.close()
+    for worker in workers:
+        worker.join(20)
     assert not multiprocessing.active_children()
