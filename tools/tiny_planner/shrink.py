@@ -34,7 +34,8 @@ def shrunk(
     config = copy.deepcopy(model.config)
     config.hidden_size, config.intermediate_size = hidden, inner
     config.num_hidden_layers = layers
-    small: Any = LlamaForCausalLM(config)
+    made = LlamaForCausalLM(config)
+    small: Any = made
     scale = math.sqrt(model.config.hidden_size / hidden)  # of a norm's output
     full: Any = model.model
     small.model.embed_tokens.weight.copy_(full.embed_tokens.weight @ basis)
@@ -53,7 +54,7 @@ def shrunk(
         for name in ("gate_proj", "up_proj"):
             getattr(target.mlp, name).weight.copy_(getattr(source.mlp, name).weight[kept] @ read)
         target.mlp.down_proj.weight.copy_(basis.T @ source.mlp.down_proj.weight[:, kept])
-    return small
+    return made
 
 
 def _activations(

@@ -187,7 +187,7 @@ class PlanBench:
         self._said: dict[str, str] = {}  # of the cloud, by key
         self._heard: dict[str, Callable[[CloudEvent], None]] = {}
         self._helped: dict[str, HelpedPlan] = {}
-        self._actions: deque[Callable[[], None]] = deque()
+        self._actions: deque[Callable[[], object]] = deque()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         order = count()
         for robot in self.robots.values():
@@ -393,8 +393,7 @@ class PlanBench:
 
     def end_part(self, request_id: str) -> None:
         """End a request at the edge."""
-        end = partial(self._loop.cancel, request_id, ErrorCode.CANCELED, "given up")
-        self._actions.append(lambda: end() and None)
+        self._actions.append(partial(self._loop.cancel, request_id, ErrorCode.CANCELED, "given up"))
 
     def pass_report(self, report: ExecutionReport) -> None:
         """Pass a report on: these robots send none."""

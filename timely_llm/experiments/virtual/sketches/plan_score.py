@@ -39,14 +39,20 @@ SMALL = "qwen2.5-1.5b"
 def _routed(bench: PlanBench, robot: PlanningRobot) -> None:
     """Let the edge plan what its model can, and the cloud all else: an oracle knows which."""
     plan = robot.asked.plan
-    (bench.plan_at_edge if plan.small == plan.right else bench.plan_in_cloud)(robot)
+    if plan.small == plan.right:
+        bench.plan_at_edge(robot)
+    else:
+        bench.plan_in_cloud(robot)
 
 
 def _by_rules(bench: PlanBench, robot: PlanningRobot) -> None:
     """Ask for help in the mode `AUTO`."""
     request = replace(bench.request(robot), mode=RequestMode.AUTO)
     alone = bench.settings.refusal(request, robot.asked.at_s, -math.inf, bench.serving)
-    (bench.help if alone is None else bench.plan_at_edge)(robot)
+    if alone is None:
+        bench.help(robot)
+    else:
+        bench.plan_at_edge(robot)
 
 
 WAYS: Mapping[str, Way] = {

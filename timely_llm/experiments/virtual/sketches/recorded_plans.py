@@ -27,7 +27,7 @@ class RecordedPlan:
         task: what the models were asked.
         right: the one right plan.
         small: the small model's plan.
-        sketch: what the sketching model wrote.
+        sketch: the steps of the task, as a cloud says them.
         guided: the small model's plan of the task with the steps of the sketch; empty: a server
             would not take the steps.
         large: the large model's plan.
