@@ -23,7 +23,7 @@ def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(**given: Any) -> Settings:
-    chosen = {"steps": 3, "tokens": 256, "copy_steps": 0, "threads": 1, **given}
+    chosen: dict[str, Any] = {"steps": 3, "tokens": 256, "copy_steps": 0, "threads": 1, **given}
     return Settings(**chosen)
 
 

@@ -54,6 +54,7 @@ EXPERIMENTS = (
     "pice-queue",
     "pice-bandwidth",
     "pice-options",
+    "pice-plans",
     "engine-overhead",
     "engine-resume",
 )

@@ -1,11 +1,15 @@
 """Measure whether a model's steps help a smaller one to plan tasks that neither has seen.
 
     PYTHONPATH=. python -m tools.tiny_planner.evaluate_help SMALL SKETCHER --large LARGE
+    PYTHONPATH=. python -m tools.tiny_planner.evaluate_help SMALL --large LARGE
 
 The small model plans alone, and with the steps that the sketcher wrote; the large one plans alone.
+Without a sketcher, a sketch is the large model's plan, right or wrong, in the words of
+`step_words.py`: what a model would write that sketches as well as it plans.
 A server would refuse steps of which the task does not speak, and a list of one step; the small
 model's own plan stands then. The table has a row for each family: shares of exactly right plans and
-of valid ones, and tokens of the sketches. `--json` writes all shares with their 95 % intervals.
+of valid ones, and tokens of the sketches. `--json` writes all shares with their 95 % intervals, and
+`--plans` all tasks with their plans and sketches.
 """
 
 from __future__ import annotations
@@ -14,19 +18,20 @@ import argparse
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from timely_llm.core.output_file import write_json
+from timely_llm.experiments.virtual.sketches.recorded_plans import RecordedPlan, write_plans
 from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.plan import guided_task
 from timely_llm.progressive.sketch import SketchReader
 from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.skills.skill import Skill
-from timely_llm.skills.skill_set import load_skill_set
+from timely_llm.skills.skill_set import SkillSet, load_skill_set
 from tools.tiny_planner import corpus
 from tools.tiny_planner.answers import outside_words, own_words
 from tools.tiny_planner.batches import SKILL_SETS, system_texts
@@ -41,11 +46,20 @@ SURE = 1.959964
 
 @dataclass(frozen=True)
 class Models:
-    """The models of a comparison."""
+    """The models of a comparison; without a sketcher the plans of the large one are sketches."""
 
     small: Planner
-    sketcher: Planner
+    sketcher: Planner | None
     large: Planner
+
+    def sketches(self, samples: Sequence[corpus.Sample], plans: Sequence[str]) -> list[str]:
+        """Return a sketch of each task, given the large model's plans; empty: there is none."""
+        if self.sketcher is None:
+            made = zip(samples, plans, strict=True)
+            said = [corpus.with_steps(replace(one, answer=p), corpus.SKETCH) for one, p in made]
+            return [one.answer if one else "" for one in said]
+        asks = system_texts()[f"{samples[0].robot} {corpus.SKETCH}"]
+        return self.sketcher.answers([one.user for one in samples], asks)
 
 
 @dataclass(frozen=True)
@@ -123,30 +137,34 @@ def usable_steps(text: str, task: str, skills: Iterable[Skill] = ()) -> list[str
     return steps
 
 
-def compare(models: Models, samples: Sequence[corpus.Sample]) -> list[Outcome]:
-    """Return the outcome of each task of one robot."""
+def plans_of(models: Models, samples: Sequence[corpus.Sample]) -> list[RecordedPlan]:
+    """Return what the models answer to tasks of one robot."""
     robot, users = samples[0].robot, [one.user for one in samples]
     seen = [outside_words(one.answer) for one in samples]
-    systems, skills = system_texts(), load_skill_set(SKILL_SETS[samples[0].robot])
-    sketches = models.sketcher.answers(users, systems[f"{robot} {corpus.SKETCH}"])
-    can = skills.skills.values()
+    systems, can = system_texts(), load_skill_set(SKILL_SETS[robot]).skills.values()
+    large = models.large.answers(users, systems[robot], seen)
+    sketches = models.sketches(samples, large)
     steps = [usable_steps(text, user, can) for text, user in zip(sketches, users, strict=True)]
     guided = [guided_task(user, found) for user, found in zip(users, steps, strict=True)]
     alone = models.small.answers(users, systems[robot], seen)
     helped = models.small.answers(guided, systems[robot], seen)
-    large = models.large.answers(users, systems[robot], seen)
-    valid = [
-        [plan_problem(own_words(plan), skills) is None for plan in plans]
-        for plans in (alone, helped, large)
-    ]
     return [
-        Outcome(
-            alone[i] == one.answer, helped[i] == one.answer, large[i] == one.answer,
-            valid[0][i], valid[1][i], valid[2][i],
-            bool(steps[i]), models.sketcher.count(sketches[i]),
+        RecordedPlan(
+            one.family, robot, one.user, one.answer, alone[i], sketches[i],
+            helped[i] if steps[i] else "", large[i],
         )
         for i, one in enumerate(samples)
     ]  # fmt: skip
+
+
+def outcome_of(plan: RecordedPlan, skills: SkillSet, cloud_tokens: int) -> Outcome:
+    """Return what is right in recorded plans of one task."""
+    plans = (plan.small, plan.guided or plan.small, plan.large)
+    return Outcome(
+        *(text == plan.right for text in plans),
+        *(plan_problem(own_words(text), skills) is None for text in plans),
+        bool(plan.guided), cloud_tokens,
+    )  # fmt: skip
 
 
 def shares(outcomes: Sequence[Outcome]) -> dict[str, Share]:
@@ -194,7 +212,8 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Measure what steps of a sketch add to a plan.")
     parser.add_argument("small", type=Path)
-    parser.add_argument("sketcher", type=Path)
+    parser.add_argument("sketcher", type=Path, nargs="?",
+                        help="a sketching model; none: the large one's plans in words")  # fmt: skip
     parser.add_argument("--large", type=Path, default=resource(EMBEDDED_MODEL),
                         help="a planner; the sketcher may have forgotten to plan")  # fmt: skip
     parser.add_argument("--count", type=int, default=50, help="test tasks of each family")
@@ -203,10 +222,11 @@ def main() -> None:
                         help="only this family; can be repeated")  # fmt: skip
     parser.add_argument("--no-proof", action="store_true", help="do not draw the training again")
     parser.add_argument("--json", type=Path, help="write the shares to this file")
+    parser.add_argument("--plans", type=Path, help="write the tasks and plans to this file")
     parser.add_argument("--threads", type=int, default=1)
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
-    folders = (a.small, a.sketcher, a.large)
+    folders = tuple(one for one in (a.small, a.sketcher, a.large) if one)
     families = a.family or list(corpus.STEP_FAMILIES)
     tests = {family: test_samples(family, a.count, a.seed) for family in families}
     if not a.no_proof:
@@ -214,18 +234,26 @@ def main() -> None:
         for folder in dict.fromkeys(folders):
             record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
             print(f"{folder.name}: {prove_disjoint(record, every)}\n", flush=True)
-    models = Models(*(Planner(folder, 96) for folder in folders))
+
+    sketcher = Planner(a.sketcher, 96) if a.sketcher else None
+    models = Models(Planner(a.small, 96), sketcher, Planner(a.large, 96))
     print(HEADER)
     outcomes: dict[str, list[Outcome]] = {}
+    plans: list[RecordedPlan] = []
     for family, samples in tests.items():
-        outcomes[family] = compare(models, samples)
+        made = plans_of(models, samples)
+        skills, count = load_skill_set(SKILL_SETS[samples[0].robot]), models.large.count
+        outcomes[family] = [outcome_of(one, skills, count(one.sketch)) for one in made]
+        plans += made
         print(table_row(family, outcomes[family]), flush=True)
     total = [one for group in outcomes.values() for one in group]
     print(table_row("**all**", total))
+    if a.plans:
+        write_plans(a.plans, plans)
     if a.json:
-        named = zip(("small", "sketcher", "large"), folders, strict=True)
+        named = {"small": a.small, "sketcher": a.sketcher, "large": a.large}
         document = {
-            "models": {name: folder.name for name, folder in named},
+            "models": {name: folder and folder.name for name, folder in named.items()},
             "count": a.count,
             "seed": a.seed,
             "all": as_json(total),

@@ -31,6 +31,7 @@ class Settings:
     searches: float = 0.0  # steps that only decide whether to search, as a share of the others
     with_system: float = 0.15  # share of steps
     arm_system: float = 0.15  # the same of the arm's steps
+    sketch_system: float = 1.0  # the same of sketches; without it a sketch has a plan's prompt
     snapshot_minutes: float = 0.0  # 0: none
     go_on: str = ""  # a folder that this tool wrote: go on from it
     shrink: int = 0  # 1: go on from a smaller model made of it, of the sizes above

@@ -34,8 +34,8 @@ def shrunk(
     config = copy.deepcopy(model.config)
     config.hidden_size, config.intermediate_size = hidden, inner
     config.num_hidden_layers = layers
-    shrunken = LlamaForCausalLM(config)
-    small: Any = shrunken  # transformers' modules have no types
+    made = LlamaForCausalLM(config)
+    small: Any = made
     scale = math.sqrt(model.config.hidden_size / hidden)  # of a norm's output
     full: Any = model.model
     small.model.embed_tokens.weight.copy_(full.embed_tokens.weight @ basis)
@@ -54,7 +54,7 @@ def shrunk(
         for name in ("gate_proj", "up_proj"):
             getattr(target.mlp, name).weight.copy_(getattr(source.mlp, name).weight[kept] @ read)
         target.mlp.down_proj.weight.copy_(basis.T @ source.mlp.down_proj.weight[:, kept])
-    return shrunken
+    return made
 
 
 def _activations(
@@ -82,5 +82,4 @@ def _largest(states: torch.Tensor, count: int) -> torch.Tensor:
     """Return the directions in which states are largest, as columns."""
     states = states / states.norm(dim=1, keepdim=True)
     values, vectors = torch.linalg.eigh(states.T @ states)
-    largest: torch.Tensor = vectors[:, values.argsort(descending=True)[:count]]
-    return largest
+    return vectors[:, values.argsort(descending=True)[:count]]

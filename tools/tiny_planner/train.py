@@ -4,8 +4,8 @@
     PYTHONPATH=. python -m tools.tiny_planner.train OUT2 --go-on OUT --copy-steps 0
 
 Most steps leave out the system text: they are faster, and the model then does not hang on its
-exact words. The others, and all that sketch, run the system text once and let the whole batch
-attend to its keys and values, as an engine with a shared prefix does.
+exact words. The others, and all that sketch by default, run the system text once and let the whole
+batch attend to its keys and values, as an engine with a shared prefix does.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Training:
         chosen = self._settings
         shares = dict.fromkeys(system_texts(), chosen.with_system)
         shares["arm"] = chosen.arm_system
-        shares |= {robot: 1.0 for robot in shares if robot.endswith(corpus.SKETCH)}
+        shares |= {robot: chosen.sketch_system for robot in shares if robot.endswith(corpus.SKETCH)}
         yield from self._batches.copies(chosen.copy_steps)
         yield from self._batches.members(chosen.member_steps)
         while True:
