@@ -171,11 +171,8 @@ class FaultHistory:
     def _run(self) -> None:
         schedule = self.schedule
         while not (schedule.now > FAULTS_S + 5.0 and self._over()):
-            ensure(
-                schedule.now < FAULTS_S + QUIET_S and schedule.happened < MOST_EVENTS,
-                "everything ends",
-                self._left(),
-            )
+            if schedule.now >= FAULTS_S + QUIET_S or schedule.happened >= MOST_EVENTS:
+                ensure(False, "everything ends", self._left())
             schedule.next()
         for host in self.hosts:
             if host.alive:
