@@ -67,8 +67,10 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             after the server was lost.
         domain: ROS domain; None: ROS_DOMAIN_ID.
         use_sim_time: the agent's time is that of /clock.
-        key_file: file with the agent's key, which signs what this client sends; None: nothing is
-            signed.
+        key_file: file with the agent's key, which signs what this client sends; what its server
+            did not sign is dropped. None: nothing is signed.
+        accept_unsigned: with a key, take what a server without `agent_keys`, or a dispatcher, sends
+            too: any node can send in its name.
 
     Attributes:
         NODE: class of the node.
@@ -96,6 +98,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         domain: int | None = None,
         use_sim_time: bool = False,
         key_file: str | Path | None = None,
+        accept_unsigned: bool = False,
     ) -> None:
         try:
             check_name("agent", agent)
@@ -104,6 +107,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             self._alive_period_s = seconds("alive_period_s", alive_period_s, SHORTEST_PERIOD_S)
             self._find_s = seconds("find_s", find_s)
             self._use_sim_time = kind("use_sim_time", use_sim_time, bool)
+            kind("accept_unsigned", accept_unsigned, bool)
             if domain is not None:
                 domain = whole("domain", domain, 0, MAX_DOMAIN)
         except RequestError as error:
@@ -118,7 +122,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         try:
             signer = None if key_file is None else signer_of(agent, Path(key_file))
             self._node: AnyNode = self.NODE(
-                server, namespace, domain, self._tasks.get, use_sim_time, signer
+                server, namespace, domain, self._tasks.get, use_sim_time, signer, accept_unsigned
             )
         except ConfigurationError as error:
             raise PlanClientError(str(error)) from error
@@ -137,6 +141,11 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped because the server did not sign them, count."""
+        return self._node.check.dropped
 
     def wait_for_server(self, timeout_s: float = 10.0) -> None:
         """Wait until the server and this client can reach each other.

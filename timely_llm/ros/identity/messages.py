@@ -42,6 +42,21 @@ def sign(message: Message, signer: Signer, challenge: str) -> Message:
     return message
 
 
+def sign_for(authenticator: Authenticator | None, agent: str, message: Message) -> Message:
+    """Sign a message of a server with all its fields as they are now; return it.
+
+    Args:
+        authenticator: None, or without a key of the agent: it is not signed.
+        agent: of the request that the message is about.
+        message: with a field `signature` of bytes.
+    """
+    if authenticator is not None:
+        setattr(
+            message, FIELD, authenticator.sign(agent, type(message).__name__, fields_of(message))
+        )
+    return message
+
+
 def check(authenticator: Authenticator | None, message: Any, owner: str | None = None) -> None:
     """Check that a message comes from the agent that it names.
 

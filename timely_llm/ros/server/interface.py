@@ -31,7 +31,7 @@ from timely_llm.core.text import echoed, quoted, sentence
 from timely_llm.identity.authenticator import Authenticator
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
-from timely_llm.ros.identity.messages import check
+from timely_llm.ros.identity.messages import check, sign_for
 from timely_llm.ros.interface_number import publish_number
 from timely_llm.ros.server.endpoints import PlanInterface, StreamInterface
 from timely_llm.ros.server.notices import Notices
@@ -240,7 +240,10 @@ class ServerInterface:
         if kept is None and not served and self._server is not None:
             with contextlib.suppress(TimelyError):  # a server that stops answers nothing
                 kept = await self._result(lambda server: server.result(key))
-        return conversions.fill_answer(response, served, kept)
+        conversions.fill_answer(response, served, kept)
+        for ended in (response.plan, response.answer):
+            sign_for(self._authenticator, ended.agent, ended)
+        return response
 
     async def _cancel(
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
@@ -308,9 +311,9 @@ class ServerInterface:
         except TimelyError as error:
             _refuse(response, error)
             return response
-        response.segments = [
-            stamped(self._node, conversions.SEGMENT.message(segment)) for segment in made
-        ]
+        for segment in made:
+            message = stamped(self._node, conversions.SEGMENT.message(segment))
+            response.segments.append(sign_for(self._authenticator, segment.agent, message))
         return response
 
     async def _result(
