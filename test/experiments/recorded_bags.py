@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 from timely_llm.core.request import ErrorCode, ReportState
@@ -17,6 +18,7 @@ from timely_llm.traces.recordings.messages import stamp, type_store, unsigned
 
 BEGIN_S = 1_000.0
 STARTED, FINISHED, FAILED = ReportState.STARTED, ReportState.FINISHED, ReportState.FAILED
+NO_CODE = np.zeros(0, np.uint8)
 ALONE: dict[str, Any] = {"mode_used": 0, "cloud_tokens": 0, "cloud_time": 0.0, "fallback": ""}
 """What the result of a request without a cloud says of it."""
 
@@ -49,6 +51,8 @@ class Bag:
             fields["stamp"] = stamp(round((BEGIN_S + at_s) * 1e9))
         if kind in ("PlanRequest", "StreamRequest", "ExecutionReport"):
             fields["signature"] = unsigned()
+        if kind in ("Segment", "StreamChunk", "PlanResult", "StreamResult"):
+            fields["signature"] = NO_CODE
         message = type_store().types[name](**fields)
         topic = topic if topic.startswith("/") else f"/plan_server/{topic}"
         self.write(at_s, topic, name, bytes(type_store().serialize_cdr(message, name)))

@@ -125,3 +125,22 @@ def test_a_client_signs_with_the_key_of_its_own_agent_only(tmp_path: Path) -> No
     assert refusal(server, FIELDS, signer.sign("c", "PlanRequest", FIELDS)) == ""
     with pytest.raises(ConfigurationError, match="is of the agent 'rover', not of 'ann'"):
         signer_of("ann", file)
+
+
+def test_a_server_signs_what_it_sends_to_an_agent_with_a_key() -> None:
+    server, rover = made(), Signer(ROVER)
+    code = server.sign("rover", "Segment", FIELDS)
+    assert rover.verifies("challenge", "Segment", FIELDS, code)
+    assert not rover.verifies("an earlier start", "Segment", FIELDS, code)
+    assert not rover.verifies("challenge", "PlanResult", FIELDS, code)
+    assert not Signer(ANN).verifies("challenge", "Segment", FIELDS, code)
+    assert server.sign("guest", "Segment", FIELDS) == b""
+    assert not rover.verifies("challenge", "Segment", FIELDS, b"")
+
+
+def test_a_message_of_an_agent_is_none_of_its_server() -> None:
+    rover = Signer(ROVER)
+    own = rover.sign("challenge", "Segment", FIELDS)
+    assert not rover.verifies("challenge", "Segment", FIELDS, own.code)
+    forged = replace(own, code=made().sign("rover", "PlanRequest", FIELDS))
+    assert "is wrong" in refusal(made(), FIELDS, forged)

@@ -57,6 +57,7 @@ class BagWriter:
             self._write(
                 "Segment", request_id=request_id, agent="a", index=index, epoch=0,
                 text=piece.text, given=False, calls=calls, predicted=piece.predicted_s, final=False,
+                signature=NO_CODE,
             )  # fmt: skip
         for index, duration in enumerate(seconds):
             self.finished(request_id, index, duration)

@@ -16,7 +16,8 @@ from timely_llm.core.request import ErrorCode, Rejected
 from timely_llm.identity.authenticator import Authenticator
 from timely_llm.identity.keys import AgentKey
 from timely_llm.identity.signature import Signer
-from timely_llm.ros.identity.messages import check, fields_of, sign
+from timely_llm.ros.identity.messages import SO_FAR, check, fields_of, sign, sign_for
+from timely_llm.ros.identity.server_check import ServerCheck
 
 KEY = AgentKey("rover", b"k" * 32)
 KINDS = (
@@ -25,8 +26,15 @@ KINDS = (
 )  # fmt: skip
 
 
+ANSWERS = (
+    msg.Segment, msg.StreamChunk, msg.PlanResult, msg.StreamResult, Plan.Result, Converse.Result,
+)  # fmt: skip
+
+
 def filled(kind: Any) -> Any:
-    made = kind(agent="rover")
+    made = kind(**({"agent": "rover"} if hasattr(kind, "agent") else {}))
+    if hasattr(made, "calls"):
+        made.calls = [msg.SkillCall(name="mf", arguments=[msg.SkillArgument(value="50")])]
     if hasattr(made, "messages"):
         made.messages = [msg.ChatMessage(role="user", content="Hi.")]
     return made
@@ -89,3 +97,57 @@ def test_another_agent_cannot_sign_for_the_owner_of_a_request() -> None:
     check(server, own, "rover")
     with pytest.raises(Rejected, match="only 'ann' may end its request"):
         check(server, own, "ann")
+
+
+def checking(challenge: str = "c", accept_unsigned: bool = False) -> ServerCheck:
+    return ServerCheck(Signer(KEY), lambda: challenge, accept_unsigned)
+
+
+@pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
+def test_a_client_drops_what_its_server_did_not_sign(kind: Any) -> None:
+    server, client = Authenticator({"rover": KEY}, challenge="c"), checking()
+    message = sign_for(server, "rover", filled(kind))
+    assert client.takes(deserialize_message(serialize_message(message), kind))
+    count = sum(1 for _ in changes(message))
+    assert count >= 5
+    for number in range(count):
+        changed = deepcopy(message)
+        inner, name, value = list(changes(changed))[number]
+        setattr(inner, name, value)
+        assert not client.takes(changed), name
+    assert not client.takes(filled(kind))
+    assert client.dropped == count + 1
+    assert not checking("another start").takes(message)
+
+
+def test_a_client_without_a_key_and_one_that_accepts_unsigned_messages_drop_nothing() -> None:
+    segment = filled(msg.Segment)
+    assert ServerCheck(None, lambda: "").takes(segment)
+    assert checking("", accept_unsigned=True).takes(segment)
+    assert not checking("c", accept_unsigned=True).takes(segment), "this server can sign"
+    assert not checking("").takes(segment)
+
+
+def test_forged_answers_of_services_count_as_none() -> None:
+    server, client = Authenticator({"rover": KEY}, challenge="c"), checking()
+    response = srv.GetResult.Response
+    own = sign_for(server, "rover", filled(msg.PlanResult))
+    assert client.result(response(state=response.PLAN, plan=own)).state == response.PLAN
+    forged = response(state=response.PLAN, plan=filled(msg.PlanResult))
+    assert client.result(forged).state == response.SERVED
+    assert client.result(response(state=response.UNKNOWN)).state == response.UNKNOWN
+    segments = [sign_for(server, "rover", filled(msg.Segment)), filled(msg.Segment)]
+    answer = client.segments(srv.GetSegments.Response(segments=segments))
+    assert answer.segments == segments[:1]
+
+
+def test_a_text_so_far_counts_as_such_only_and_forged_ones_do_not() -> None:
+    server, client = Authenticator({"rover": KEY}, challenge="c"), checking()
+    response = srv.GetResult.Response
+    text = msg.StreamResult(agent="rover", text="Hello, ")
+    own = sign_for(server, "rover", deepcopy(text), SO_FAR)
+    assert client.result(response(state=response.SERVED, answer=own)).answer == own
+    forged = client.result(response(state=response.SERVED, answer=text))
+    assert (forged.state, forged.answer.text) == (response.SERVED, "")
+    as_result = client.result(response(state=response.ANSWER, answer=own))
+    assert (as_result.state, as_result.answer.text) == (response.SERVED, ""), "it is no result"

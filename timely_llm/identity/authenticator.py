@@ -14,7 +14,7 @@ from timely_llm.core.request import ErrorCode, Rejected
 from timely_llm.core.text import quoted
 from timely_llm.identity.canonical import Value
 from timely_llm.identity.keys import AgentKey, read_keys
-from timely_llm.identity.signature import Signature, code_of
+from timely_llm.identity.signature import Signature, answer_code_of, code_of
 
 CHALLENGE_BYTES = 16
 WIDTH = 1024
@@ -87,7 +87,7 @@ class SessionWindows:
 
 
 class Authenticator:
-    """Checks the signatures of messages; of any thread.
+    """Checks the signatures of agents, and signs what the server sends them; of any thread.
 
     Args:
         keys: by agent.
@@ -110,6 +110,19 @@ class Authenticator:
     def must_sign(self, agent: str) -> bool:
         """Return whether messages that speak for an agent must be signed."""
         return self._required or agent in self._keys
+
+    def sign(self, agent: str, kind: str, fields: Mapping[str, Value]) -> bytes:
+        """Return the signature of a message to an agent; empty: the agent has no key.
+
+        Args:
+            agent: of the request that the message is about.
+            kind: name of the message's type.
+            fields: all fields of the message but its signature.
+        """
+        key = self._keys.get(agent)
+        if key is None:
+            return b""
+        return answer_code_of(key.secret, self.challenge, kind, fields)
 
     def check(
         self, agent: str, kind: str, fields: Mapping[str, Value], signature: Signature

@@ -18,6 +18,8 @@ from timely_llm.identity.keys import AgentKey, read_key
 
 PURPOSE = "timely_llm signature 1"
 """First part of what is signed: a key signs nothing else by accident."""
+ANSWER_PURPOSE = "timely_llm answer 1"
+"""The same for what a server signs with the key of an agent: neither passes for the other."""
 RANDOM_BITS = 10
 MOST = 2**64 - 1
 """Largest session and counter."""
@@ -56,6 +58,19 @@ def code_of(
     return hmac.new(key, signed, hashlib.sha256).digest()
 
 
+def answer_code_of(key: bytes, challenge: str, kind: str, fields: Mapping[str, Value]) -> bytes:
+    """Return the code of a message of a server to an agent.
+
+    Args:
+        key: the agent's.
+        challenge: drawn by the server at its start.
+        kind: name of the message's type.
+        fields: all fields of the message but its signature.
+    """
+    signed = canonical([ANSWER_PURPOSE, challenge, kind, fields])
+    return hmac.new(key, signed, hashlib.sha256).digest()
+
+
 def new_session() -> int:
     """Return the session of a client that starts now."""
     start_ns = max(time.time_ns(), 0) >> RANDOM_BITS << RANDOM_BITS
@@ -63,7 +78,7 @@ def new_session() -> int:
 
 
 class Signer:
-    """Signs the messages of one client with its agent's key; of any thread.
+    """Signs the messages of a client by its agent's key, and checks its server's; of any thread.
 
     Args:
         key: the agent's.
@@ -87,6 +102,17 @@ class Signer:
             counter = self._counter
         code = code_of(self._key, challenge, kind, fields, self._session, counter)
         return Signature(self._session, counter, code)
+
+    def verifies(self, challenge: str, kind: str, fields: Mapping[str, Value], code: bytes) -> bool:
+        """Return whether a server that has this key signed a message to this agent.
+
+        Args:
+            challenge: the server's.
+            kind: name of the message's type.
+            fields: all fields of the message but its signature.
+            code: the signature.
+        """
+        return hmac.compare_digest(answer_code_of(self._key, challenge, kind, fields), code)
 
 
 def signer_of(agent: str, key_file: Path) -> Signer:

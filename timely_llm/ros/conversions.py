@@ -413,7 +413,9 @@ def fill_answer(
     if served:
         response.state = response.SERVED
         if so_far and isinstance(so_far.request, StreamRequest) and not so_far.request.first_token:
-            response.answer.text, response.answer.generated_tokens = so_far.text, so_far.made
+            answer = response.answer
+            answer.request_id, answer.agent = so_far.request.request_id, so_far.request.agent
+            answer.text, answer.generated_tokens = so_far.text, so_far.made
     elif isinstance(result, PlanResult):
         response.state = response.PLAN
         response.plan = PLAN_RESULT.message(result)

@@ -14,6 +14,7 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ErrorCode, PlanRequest, Request
 from timely_llm.ros import qos
 from timely_llm.ros.conversions import PLAN_RESULT, STREAM_RESULT, MessageTable, result_in
+from timely_llm.ros.identity.server_check import ServerCheck, unchecked
 
 
 class SentGoal:
@@ -143,12 +144,22 @@ class RequestClient(GoalClient):
         name: the action's name, below the server's.
         server: name of the server's node.
         results: client of the server's service `get_result`.
+        check: drops what the server did not sign; None: it drops nothing.
     """
 
-    def __init__(self, node: Node, action: Any, name: str, server: str, results: Any) -> None:
+    def __init__(
+        self,
+        node: Node,
+        action: Any,
+        name: str,
+        server: str,
+        results: Any,
+        check: ServerCheck | None = None,
+    ) -> None:
         super().__init__(node, action, f"{server}/{name}")
         self._server = node.resolve_service_name(server)
         self._results = results
+        self._check = check or unchecked()
 
     def send_request(
         self,
@@ -182,6 +193,8 @@ class RequestClient(GoalClient):
             finish(request.refused(ErrorCode.INVALID_REQUEST, reason))
 
         def on_result(message: Any) -> None:
+            if message is not None and not self._counts(message):
+                return  # the client asks for the server's own
             on_ended()
             if message is not None:
                 finish(table.read(message, agent=request.agent))
@@ -210,5 +223,10 @@ class RequestClient(GoalClient):
         if not self._results.service_is_ready():
             return False
         asked = self._results.call_async(srv.GetResult.Request(request_id=request_id))
-        asked.add_done_callback(lambda future: answered(future.result()))
+        asked.add_done_callback(lambda future: answered(self._check.result(future.result())))
         return True
+
+    def _counts(self, message: Any) -> bool:
+        """Return whether a result is the server's; it signs none for an agent without a key."""
+        refused = message.error_code == ErrorCode.NOT_AUTHENTICATED
+        return refused or self._check.takes(message)

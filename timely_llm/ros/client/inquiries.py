@@ -10,6 +10,7 @@ from typing import Any
 from timely_llm import srv
 from timely_llm.core.text import quoted
 from timely_llm.ros import conversions
+from timely_llm.ros.identity.server_check import ServerCheck, unchecked
 
 MISSED_S = 5.0
 """Period of questions for a result that may have been lost on the way, seconds."""
@@ -41,12 +42,20 @@ class Inquiries:
         client: of the service `get_result`.
         listener_of: returns the listener of a request, by its id; a request without one is dropped.
         server: full name of the server's node.
+        check: drops what the server did not sign; None: it drops nothing.
     """
 
-    def __init__(self, client: Any, listener_of: Callable[[str], Any], server: str) -> None:
+    def __init__(
+        self,
+        client: Any,
+        listener_of: Callable[[str], Any],
+        server: str,
+        check: ServerCheck | None = None,
+    ) -> None:
         self._client = client
         self._listener_of = listener_of
         self._server = server
+        self._check = check or unchecked()
         self._open: dict[str, _Open] = {}
 
     def open(self, request_id: str, followed: bool = False, period_s: float | None = None) -> None:
@@ -101,7 +110,7 @@ class Inquiries:
         one.asked_s, one.next_s = now, now + one.period_s
         one.question = self._client.call_async(srv.GetResult.Request(request_id=request_id))
         one.question.add_done_callback(
-            lambda future: self._on_answer(request_id, one, future.result())
+            lambda future: self._on_answer(request_id, one, self._check.result(future.result()))
         )
 
     def _withdraw(self, one: _Open) -> None:

@@ -44,6 +44,7 @@ from timely_llm.ros.conversions import (
 )
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.identity.messages import sign
+from timely_llm.ros.identity.server_check import ServerCheck
 from timely_llm.ros.process import check_security, reason
 from timely_llm.ros.simulation import Simulation
 
@@ -88,9 +89,11 @@ class RequestNode(ABC, Generic[AnyListener]):
         listener_of: returns the listener of an open request, by its id.
         use_sim_time: the agent's time is that of /clock.
         signer: signs what speaks for the agent; None: it is not signed.
+        accept_unsigned: with a signer, take what a server without keys sends too.
 
     Attributes:
         ACTION, NAME: the action, its type and its name below the server's.
+        check: drops what the server did not sign.
         server: full name of the server's node.
         simulation: the agent's time.
 
@@ -109,10 +112,12 @@ class RequestNode(ABC, Generic[AnyListener]):
         listener_of: Callable[[str], AnyListener | None],
         use_sim_time: bool = False,
         signer: Signer | None = None,
+        accept_unsigned: bool = False,
     ) -> None:
         self._listener_of = listener_of
         self._use_sim_time = use_sim_time
         self._signer = signer
+        self.check = ServerCheck(signer, lambda: self.watch.challenge, accept_unsigned)
         self._to_cancel: set[str] = set()  # signed goals, as soon as they are accepted
         self._held: deque[ExecutionReport] = deque(maxlen=MOST_HELD)
         self._followed: set[str] = set()  # requests that other clients made
@@ -151,7 +156,9 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
         results: Any = self._node.create_client(srv.GetResult, f"{server}/get_result")
-        self._action = RequestClient(self._node, self.ACTION, self.NAME, server, results)
+        self._action = RequestClient(
+            self._node, self.ACTION, self.NAME, server, results, self.check
+        )
         self._reports = self._node.create_publisher(
             msg.ExecutionReport, f"{server}/execution_reports", qos.reliable()
         )
@@ -159,9 +166,9 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._segments: Any = self._node.create_client(srv.GetSegments, f"{server}/get_segments")
         self._cancel: Any = self._node.create_client(srv.CancelRequest, f"{server}/cancel_request")
         self._list: Any = self._node.create_client(srv.ListRequests, f"{server}/list_requests")
-        self.inquiries = Inquiries(results, self._listener_of, self.server)
+        self.inquiries = Inquiries(results, self._listener_of, self.server, self.check)
         # Made last: readers become known in order, so a server that answers it knows the others.
-        self.watch = ServerWatch(self._node, server, self._on_news)
+        self.watch = ServerWatch(self._node, server, self._on_news, self.check.needs_challenge)
 
     def post(self, work: Callable[[], None]) -> None:
         """Run a function in `spin`; from any thread."""
@@ -289,7 +296,7 @@ class RequestNode(ABC, Generic[AnyListener]):
     def ask_segments(self, request_id: str, agent: str, answered: Future[Any]) -> bool:
         """Ask for the segments of a plan; return whether there is a server to ask."""
         asked = srv.GetSegments.Request(agent=agent, request_id=request_id)
-        return call(self._segments, asked, answered)
+        return call(self._segments, asked, answered, self.check.segments)
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request; a goal that is not accepted yet is canceled when it is."""
@@ -329,7 +336,8 @@ class RequestNode(ABC, Generic[AnyListener]):
 
         def on_message(message: Any) -> None:
             listener = listener_of(message.request_id)
-            if listener is not None and listener.agent == message.agent:
+            ours = listener is not None and listener.agent == message.agent
+            if ours and self.check.takes(message):
                 take(listener, message)
 
         self._node.create_subscription(kind, topic, on_message, qos.reliable(depth))
@@ -374,12 +382,24 @@ class RequestNode(ABC, Generic[AnyListener]):
         )
 
 
-def call(client: Any, request: Any, answered: Future[Any]) -> bool:
-    """Call a service; return whether there is a server to call."""
+def call(
+    client: Any,
+    request: Any,
+    answered: Future[Any],
+    checked: Callable[[Any], Any] = lambda response: response,
+) -> bool:
+    """Call a service; return whether there is a server to call.
+
+    Args:
+        client: of the service.
+        request: sent to it.
+        answered: gets the response.
+        checked: returns what counts of the response.
+    """
     if not client.service_is_ready():
         return False
     sent = client.call_async(request)
-    sent.add_done_callback(lambda future: answered.set_result(future.result()))
+    sent.add_done_callback(lambda future: answered.set_result(checked(future.result())))
     return True
 
 
@@ -392,10 +412,12 @@ class ClientNode(RequestNode[ResultListener[Segment]]):
         """Send a goal; its segments and result go to the task."""
         goal = PLAN_REQUEST.message(request, Plan.Goal)
         goal.max_tokens = max_tokens
-        self._send_goal(
-            goal, request, task,
-            lambda feedback: task.offer(SEGMENT.read(feedback.segment)),
-        )  # fmt: skip
+
+        def on_feedback(feedback: Any) -> None:
+            if self.check.takes(feedback.segment):
+                task.offer(SEGMENT.read(feedback.segment))
+
+        self._send_goal(goal, request, task, on_feedback)
 
     def ask_skill_set(self, name: str, answered: Future[Any]) -> bool:
         """Ask for a skill set; return whether there is a server to ask."""

@@ -61,10 +61,12 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         use_sim_time: the robot is simulated: durations of its skills are measured on /clock, and
             `Execution.wait` waits for it. The server must have `use_sim_time` too. Time-outs of
             this client are seconds of the wall.
-        key_file: file with the robot's key, which signs what this client sends; None: nothing is
-            signed.
+        key_file: file with the robot's key, which signs what this client sends; what its server
+            did not sign is dropped. None: nothing is signed.
         recovery_s: longest pause of a plan while its server is gone, seconds, if that one has
             a recovery journal or is a dispatcher; 0: the plan ends with `ServerLost`.
+        accept_unsigned: with a key, take what a server without `agent_keys`, or a dispatcher, sends
+            too: any node can send in its name.
 
     Raises:
         PlanClientError: ROS cannot use these names, or the key cannot be used.
@@ -86,6 +88,7 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         use_sim_time: bool = False,
         key_file: str | Path | None = None,
         recovery_s: float = 30.0,
+        accept_unsigned: bool = False,
     ) -> None:
         try:
             check_name("skill_set", skill_set)
@@ -94,7 +97,8 @@ class PlanClient(ServerClient[ClientNode, PlanTask, PlanResult]):
         self._skill_set = skill_set
         super().__init__(
             agent, server, namespace, alive_period_s=alive_period_s, find_s=find_s, domain=domain,
-            use_sim_time=use_sim_time, key_file=key_file, recovery_s=recovery_s,
+            use_sim_time=use_sim_time, key_file=key_file, accept_unsigned=accept_unsigned,
+            recovery_s=recovery_s,
         )  # fmt: skip
 
     def submit(

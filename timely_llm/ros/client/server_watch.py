@@ -115,6 +115,7 @@ class ServerWatch:
         node: the client's.
         server: name of the server's node.
         on_news: called when another server may have replaced it, which knows no request.
+        needs_challenge: a server that checks no keys does not fit: it signs nothing.
 
     Attributes:
         fits: the server answered, is not lost, and has the client's interface.
@@ -123,8 +124,15 @@ class ServerWatch:
         replaces_plans: it may give a plan a newer epoch although its robot reported no failure.
     """
 
-    def __init__(self, node: Node, server: str, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        server: str,
+        on_news: Callable[[], None],
+        needs_challenge: bool = False,
+    ) -> None:
         self._node = node
+        self._needs_challenge = needs_challenge
         self._name = server
         self.server = node.resolve_service_name(server)
         self.fits = self.resumes = self.replaces_plans = False
@@ -220,8 +228,9 @@ class ServerWatch:
             self.challenge = str(values[1].string_value) if values else ""
             self.resumes = bool(values and values[0].bool_value)
             self.replaces_plans = bool(values and values[2].bool_value)
-            self.fits = True
-            answered("")
+            self.fits = bool(self.challenge) or not self._needs_challenge
+            self._problem = "" if self.fits else _signs_nothing(self.server)
+            answered(self._problem)
 
         self._ask_for([PARAMETER], on_number)
 
@@ -250,6 +259,14 @@ def not_found(server: str, timeout_s: float) -> str:
     return (
         f"no plan server {server} answered within {timeout_s:g} s: is it running, in the same"
         " ROS_DOMAIN_ID?"
+    )
+
+
+def _signs_nothing(server: str) -> str:
+    """Return the error of a client with a key at a server that checks no keys."""
+    return (
+        f"the server {server} checks no keys and signs nothing, so any node could send in its name:"
+        " start it with agent_keys, or make the client with accept_unsigned=True"
     )
 
 

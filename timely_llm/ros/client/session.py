@@ -68,8 +68,10 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             after the server was lost.
         domain: ROS domain; None: ROS_DOMAIN_ID.
         use_sim_time: the agent's time is that of /clock.
-        key_file: file with the agent's key, which signs what this client sends; None: nothing is
-            signed.
+        key_file: file with the agent's key, which signs what this client sends; what its server
+            did not sign is dropped. None: nothing is signed.
+        accept_unsigned: with a key, take what a server without `agent_keys`, or a dispatcher, sends
+            too: any node can send in its name.
         recovery_s: longest pause of a request while its server is gone, seconds, if that one has
             a recovery journal or is a dispatcher; 0: the request ends with `ServerLost`.
 
@@ -101,6 +103,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         domain: int | None = None,
         use_sim_time: bool = False,
         key_file: str | Path | None = None,
+        accept_unsigned: bool = False,
         recovery_s: float = 30.0,
     ) -> None:
         try:
@@ -111,6 +114,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             self._find_s = seconds("find_s", find_s)
             recovery_s = seconds("recovery_s", recovery_s)
             self._use_sim_time = kind("use_sim_time", use_sim_time, bool)
+            kind("accept_unsigned", accept_unsigned, bool)
             if domain is not None:
                 domain = whole("domain", domain, 0, MAX_DOMAIN)
         except RequestError as error:
@@ -125,7 +129,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         try:
             signer = None if key_file is None else signer_of(agent, Path(key_file))
             self._node: AnyNode = self.NODE(
-                server, namespace, domain, self._tasks.get, use_sim_time, signer
+                server, namespace, domain, self._tasks.get, use_sim_time, signer, accept_unsigned
             )
         except ConfigurationError as error:
             raise PlanClientError(str(error)) from error
@@ -144,6 +148,11 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped because the server did not sign them, count."""
+        return self._node.check.dropped
 
     def wait_for_server(self, timeout_s: float = 10.0) -> None:
         """Wait until the server and this client can reach each other.

@@ -17,6 +17,8 @@ from timely_llm.identity.signature import Signature, Signer
 CHALLENGE = "challenge"
 """The server's parameter with its challenge."""
 FIELD = "signature"
+SO_FAR = "SoFar"
+"""Kind of a `StreamResult` with what was made of an answer so far; it is signed as no result."""
 Message = TypeVar("Message")
 
 
@@ -39,6 +41,23 @@ def sign(message: Message, signer: Signer, challenge: str) -> Message:
     made = signer.sign(challenge, type(message).__name__, fields_of(message))
     signature = msg.Signature(session=made.session, counter=made.counter, code=made.code)
     setattr(message, FIELD, signature)
+    return message
+
+
+def sign_for(
+    authenticator: Authenticator | None, agent: str, message: Message, kind: str = ""
+) -> Message:
+    """Sign a message of a server with all its fields as they are now; return it.
+
+    Args:
+        authenticator: None, or without a key of the agent: it is not signed.
+        agent: of the request that the message is about.
+        message: with a field `signature` of bytes.
+        kind: what the message is; empty: what its type says.
+    """
+    if authenticator is not None:
+        kind = kind or type(message).__name__
+        setattr(message, FIELD, authenticator.sign(agent, kind, fields_of(message)))
     return message
 
 

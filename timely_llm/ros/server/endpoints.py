@@ -43,7 +43,7 @@ from timely_llm.identity.authenticator import Authenticator
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
 from timely_llm.ros.guarded import Guard
-from timely_llm.ros.identity.messages import check
+from timely_llm.ros.identity.messages import check, sign_for
 from timely_llm.ros.server.notices import Notices
 from timely_llm.serving.server.face import RequestServer
 from timely_llm.serving.server.results import Results, size_of
@@ -204,7 +204,8 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
         """
 
     def _publish_result(self, result: AnyResult) -> None:
-        self._results.publish(stamped(self._node, self.RESULTS.message(result)))
+        message = stamped(self._node, self.RESULTS.message(result))
+        self._results.publish(sign_for(self._authenticator, result.agent, message))
 
     def offer(self, ended: Results[GoalOutcome]) -> None:
         """Let clients find the action and the topic.
@@ -352,6 +353,7 @@ class RequestEndpoint(ABC, Generic[AnyRequest, AnyResult]):
         except Exception as error:  # the goal ends in any case
             sentence, code = self._guard.failed(error), int(ErrorCode.ENGINE_FAILED)
             message = self.ACTION.Result(error_code=code, error_msg=sentence)
+        sign_for(self._authenticator, result.agent, message)
         if message.error_code == ErrorCode.NONE:
             status = GoalStatus.STATUS_SUCCEEDED
         elif message.error_code == ErrorCode.CANCELED and handle.is_cancel_requested:
@@ -403,7 +405,7 @@ class PlanInterface(RequestEndpoint[PlanRequest, PlanResult]):
     def segment(self, segment: Segment) -> None:
         """Publish a segment on the topic, and to its goal as feedback."""
         message = stamped(self._node, conversions.SEGMENT.message(segment))
-        self._segments.publish(message)
+        self._segments.publish(sign_for(self._authenticator, segment.agent, message))
         goal = self._goals.get(segment.request_id)
         if goal is not None:
             goal.publish_feedback(Plan.Feedback(segment=message))
@@ -463,7 +465,7 @@ class StreamInterface(RequestEndpoint[StreamRequest, StreamResult]):
     def chunk(self, chunk: StreamChunk) -> None:
         """Publish a chunk on the topic, and to its goal as feedback if the goal asks for that."""
         message = stamped(self._node, conversions.STREAM_CHUNK.message(chunk))
-        self._chunks.publish(message)
+        self._chunks.publish(sign_for(self._authenticator, chunk.agent, message))
         goal = self._goals.get(chunk.request_id)
         if goal is not None and goal.request.feedback:
             goal.publish_feedback(Converse.Feedback(chunk=message))

@@ -31,7 +31,7 @@ from timely_llm.core.text import echoed, quoted, sentence
 from timely_llm.identity.authenticator import Authenticator
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.conversions import stamped
-from timely_llm.ros.identity.messages import check
+from timely_llm.ros.identity.messages import SO_FAR, check, sign_for
 from timely_llm.ros.interface_number import publish_number
 from timely_llm.ros.server.endpoints import PlanInterface, StreamInterface
 from timely_llm.ros.server.notices import Notices
@@ -244,7 +244,13 @@ class ServerInterface:
                 served, kept = so_far is not None, self._results.get(key, now)
             elif kept is None:
                 kept = await self._result(lambda server: server.result(key))
-        return conversions.fill_answer(response, served, so_far, kept)
+        conversions.fill_answer(response, served, so_far, kept)
+        if served:
+            sign_for(self._authenticator, response.answer.agent, response.answer, SO_FAR)
+        else:
+            for ended in (response.plan, response.answer):
+                sign_for(self._authenticator, ended.agent, ended)
+        return response
 
     async def _cancel(
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
@@ -312,9 +318,9 @@ class ServerInterface:
         except TimelyError as error:
             _refuse(response, error)
             return response
-        response.segments = [
-            stamped(self._node, conversions.SEGMENT.message(segment)) for segment in made
-        ]
+        for segment in made:
+            message = stamped(self._node, conversions.SEGMENT.message(segment))
+            response.segments.append(sign_for(self._authenticator, segment.agent, message))
         return response
 
     async def _result(
