@@ -160,11 +160,11 @@ def plans_of(models: Models, samples: Sequence[corpus.Sample]) -> list[RecordedP
 def outcome_of(plan: RecordedPlan, skills: SkillSet, cloud_tokens: int) -> Outcome:
     """Return what is right in recorded plans of one task."""
     plans = (plan.small, plan.guided or plan.small, plan.large)
+    alone, helped, large = (text == plan.right for text in plans)
+    valid = [plan_problem(own_words(text), skills) is None for text in plans]
     return Outcome(
-        *(text == plan.right for text in plans),
-        *(plan_problem(own_words(text), skills) is None for text in plans),
-        bool(plan.guided), cloud_tokens,
-    )  # fmt: skip
+        alone, helped, large, valid[0], valid[1], valid[2], bool(plan.guided), cloud_tokens
+    )
 
 
 def shares(outcomes: Sequence[Outcome]) -> dict[str, Share]:

@@ -82,4 +82,5 @@ def _largest(states: torch.Tensor, count: int) -> torch.Tensor:
     """Return the directions in which states are largest, as columns."""
     states = states / states.norm(dim=1, keepdim=True)
     values, vectors = torch.linalg.eigh(states.T @ states)
-    return vectors[:, values.argsort(descending=True)[:count]]
+    found: torch.Tensor = vectors[:, values.argsort(descending=True)[:count]]
+    return found

@@ -191,7 +191,7 @@ class PlanBench:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         order = count()
         for robot in self.robots.values():
-            begin = partial(self._way, self, robot)
+            begin: Callable[[], None] = partial(self._way, self, robot)
             heapq.heappush(self._timers, (robot.asked.at_s, next(order), begin))
         engine = SimulatedEngine(devices.edge, self._edge_says, self._clock, LIMITS)
         step_time = SimulationSettings(profile=devices.edge).step_time()
