@@ -28,7 +28,7 @@ NOTES = (
     " latter, right or wrong, in words: no model was trained to sketch. The step times are those of"
     " other models, a thousand times as large.",
     "The share of exact plans is that of six families of tasks with plans that run straight on. It"
-    " says nothing about tasks whose plans have conditions or loops: they have no steps.",
+    " says nothing about plans with conditions or loops: they have no steps.",
 )
 
 

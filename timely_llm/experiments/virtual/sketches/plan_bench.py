@@ -35,7 +35,7 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.engines.simulated import Profile, SimulatedEngine
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings
-from timely_llm.experiments.virtual.sketches.recorded_plans import RecordedPlan, tokens_of
+from timely_llm.experiments.virtual.sketches.recorded_plans import HeldOutPlan, tokens_of
 from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.policies.registry import DEFAULT_POLICY, make_policy
 from timely_llm.progressive.grounding import grounded
@@ -62,7 +62,7 @@ class AskedPlan:
 
     key: str
     at_s: float
-    plan: RecordedPlan
+    plan: HeldOutPlan
 
 
 @dataclass
@@ -131,7 +131,7 @@ class PlanningRobot:
 
     @property
     def waiting_s(self) -> float:
-        """Seconds of these in which it does nothing."""
+        """Seconds of that time in which it does nothing."""
         return self.done_s - sum(one.end_s - one.start_s for one in self._executed)
 
     @property
