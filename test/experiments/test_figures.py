@@ -14,6 +14,7 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 from timely_llm.experiments.results.document import Row
+from timely_llm.experiments.virtual.sketches.plan_score import WAYS
 from timely_llm.experiments.virtual.sketches.score import method
 from timely_llm.policies.batch_bound import SpeedSource
 from timely_llm.policies.registry import options_of
@@ -57,6 +58,8 @@ def test_an_experiment_says_what_it_asks_and_its_policies_exist(name: str) -> No
             assert text in RULES
         elif name == "pice-ensemble":
             pick(text)
+        elif name == "pice-plans":
+            assert text in WAYS
         elif name.startswith("pice-"):
             method(text)
         else:

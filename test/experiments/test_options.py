@@ -76,6 +76,7 @@ UNDERSTOOD = {
     "pice-queue": f"{SKETCHES} sizes",
     "pice-bandwidth": f"{SKETCHES} bandwidths",
     "pice-options": SKETCHES,
+    "pice-plans": "first_seed jobs policies rates seeds",
     "engine-overhead": f"{ENGINES} requests",
     "engine-resume": ENGINES,
 }

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from timely_llm.core.output_file import write_json
-from timely_llm.experiments.virtual.sketches.recorded_plans import RecordedPlan, write_plans
+from timely_llm.experiments.virtual.sketches.recorded_plans import HeldOutPlan, write_plans
 from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.plan import guided_task
 from timely_llm.progressive.sketch import SketchReader
@@ -137,7 +137,7 @@ def usable_steps(text: str, task: str, skills: Iterable[Skill] = ()) -> list[str
     return steps
 
 
-def plans_of(models: Models, samples: Sequence[corpus.Sample]) -> list[RecordedPlan]:
+def plans_of(models: Models, samples: Sequence[corpus.Sample]) -> list[HeldOutPlan]:
     """Return what the models answer to tasks of one robot."""
     robot, users = samples[0].robot, [one.user for one in samples]
     seen = [outside_words(one.answer) for one in samples]
@@ -149,7 +149,7 @@ def plans_of(models: Models, samples: Sequence[corpus.Sample]) -> list[RecordedP
     alone = models.small.answers(users, systems[robot], seen)
     helped = models.small.answers(guided, systems[robot], seen)
     return [
-        RecordedPlan(
+        HeldOutPlan(
             one.family, robot, one.user, one.answer, alone[i], sketches[i],
             helped[i] if steps[i] else "", large[i],
         )
@@ -157,14 +157,14 @@ def plans_of(models: Models, samples: Sequence[corpus.Sample]) -> list[RecordedP
     ]  # fmt: skip
 
 
-def outcome_of(plan: RecordedPlan, skills: SkillSet, cloud_tokens: int) -> Outcome:
+def outcome_of(plan: HeldOutPlan, skills: SkillSet, cloud_tokens: int) -> Outcome:
     """Return what is right in recorded plans of one task."""
     plans = (plan.small, plan.guided or plan.small, plan.large)
+    alone, helped, large = (text == plan.right for text in plans)
+    valid = [plan_problem(own_words(text), skills) is None for text in plans]
     return Outcome(
-        *(text == plan.right for text in plans),
-        *(plan_problem(own_words(text), skills) is None for text in plans),
-        bool(plan.guided), cloud_tokens,
-    )  # fmt: skip
+        alone, helped, large, valid[0], valid[1], valid[2], bool(plan.guided), cloud_tokens
+    )
 
 
 def shares(outcomes: Sequence[Outcome]) -> dict[str, Share]:
@@ -239,7 +239,7 @@ def main() -> None:
     models = Models(Planner(a.small, 96), sketcher, Planner(a.large, 96))
     print(HEADER)
     outcomes: dict[str, list[Outcome]] = {}
-    plans: list[RecordedPlan] = []
+    plans: list[HeldOutPlan] = []
     for family, samples in tests.items():
         made = plans_of(models, samples)
         skills, count = load_skill_set(SKILL_SETS[samples[0].robot]), models.large.count

@@ -1,8 +1,7 @@
 """A smaller model out of a larger one, to go on training from: it is quicker than from scratch.
 
-The residual stream is projected on the directions in which it is largest on some text (as Ashkboos
-et al. 2024, "SliceGPT", do), each layer keeps the units of its network that are largest there, and
-some layers are left out.
+The residual stream is projected on the directions in which it is largest on some text, each layer
+keeps the units of its network that are largest there, and some layers are left out.
 """
 
 from __future__ import annotations
@@ -82,4 +81,5 @@ def _largest(states: torch.Tensor, count: int) -> torch.Tensor:
     """Return the directions in which states are largest, as columns."""
     states = states / states.norm(dim=1, keepdim=True)
     values, vectors = torch.linalg.eigh(states.T @ states)
-    return vectors[:, values.argsort(descending=True)[:count]]
+    found: torch.Tensor = vectors[:, values.argsort(descending=True)[:count]]
+    return found

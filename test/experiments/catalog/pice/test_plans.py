@@ -6,7 +6,7 @@ from test.experiments.catalog.pice.short import short
 
 
 def test_each_way_has_a_row_and_help_begins_no_later_than_the_edge_alone() -> None:
-    made = short("pice-plans", minutes=None, tasks=20, rates=(0.5,))
+    made = short("pice-plans", minutes=None, rates=(0.5,))
     by = {row["policy"]: row for row in made.rows}
     assert len(by) == 6
     assert {row["per_min"] for row in made.rows} == {30.0}

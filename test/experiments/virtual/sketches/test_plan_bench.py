@@ -1,4 +1,4 @@
-"""Robots, an edge and a cloud: who plans, when, and what a robot then executes."""
+"""Robots, an edge and a cloud: what plans, when, and what a robot then executes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from timely_llm.experiments.virtual.sketches.plan_bench import (
     PlanningRobot,
     Way,
 )
-from timely_llm.experiments.virtual.sketches.recorded_plans import RecordedPlan
+from timely_llm.experiments.virtual.sketches.recorded_plans import HeldOutPlan
 from timely_llm.experiments.virtual.sketches.testbed import PATH, edge_profile
 from timely_llm.progressive.settings import HelpSettings
 
 RIGHT = "mf(300);mb(200);tp();->True;"
-LONG = RecordedPlan(
+LONG = HeldOutPlan(
     "move", "drone", "Scene: []\nTask: [A] Move forward 300 cm, back 200 cm and take a picture.",
     RIGHT, "mf(300);mb(300);tp();->True;",
     "1. move forward 300 cm\n2. move back 200 cm\n3. take a picture", RIGHT, RIGHT,
 )  # fmt: skip
 
 
-def robot_of(way: Way, plan: RecordedPlan = LONG, at_s: float = 3.0) -> PlanningRobot:
+def robot_of(way: Way, plan: HeldOutPlan = LONG, at_s: float = 3.0) -> PlanningRobot:
     devices = PlanDevices(
         shipped_skill_sets(), edge_profile("qwen2.5-1.5b"), PROFILES["a100x4-llama3-70b"], 20, PATH
     )

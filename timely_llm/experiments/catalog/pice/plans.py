@@ -28,7 +28,7 @@ NOTES = (
     " latter, right or wrong, in words: no model was trained to sketch. The step times are those of"
     " other models, a thousand times as large.",
     "The share of exact plans is that of six families of tasks with plans that run straight on. It"
-    " says nothing about tasks whose plans have conditions or loops: they have no steps.",
+    " says nothing about plans with conditions or loops: they have no steps.",
 )
 
 
@@ -39,13 +39,11 @@ class PlansOptions(SeedOptions):
     Attributes:
         policies: ways to plans, of `WAYS`.
         rates: tasks a second; each is a run.
-        tasks: most tasks of a run; 0: all that are recorded.
         jobs: processes that run at once.
     """
 
     policies: tuple[str, ...] = tuple(WAYS)
     rates: tuple[float, ...] = (1 / 6, 1.0, 3.0)
-    tasks: int = 0
     seeds: int = 3
     jobs: int = 2
 
@@ -57,14 +55,11 @@ def run(options: PlansOptions, progress: Progress) -> RunDocument:
         TimelyError: a way is unknown.
     """
     cases = [
-        PlanCase(
-            policy, 60 * rate, seed, {"per_min": round(60 * rate, 1), "policy": policy},
-            options.tasks,
-        )
+        PlanCase(policy, 60 * rate, seed, {"per_min": round(60 * rate, 1), "policy": policy})
         for rate in options.rates
         for policy in options.policies
         for seed in options.each_seed
-    ]  # fmt: skip
+    ]
     return EXPERIMENT.document(
         PROFILE,
         {

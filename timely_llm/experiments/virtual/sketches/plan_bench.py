@@ -35,7 +35,7 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.engines.simulated import Profile, SimulatedEngine
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings
-from timely_llm.experiments.virtual.sketches.recorded_plans import RecordedPlan, tokens_of
+from timely_llm.experiments.virtual.sketches.recorded_plans import HeldOutPlan, tokens_of
 from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.policies.registry import DEFAULT_POLICY, make_policy
 from timely_llm.progressive.grounding import grounded
@@ -62,7 +62,7 @@ class AskedPlan:
 
     key: str
     at_s: float
-    plan: RecordedPlan
+    plan: HeldOutPlan
 
 
 @dataclass
@@ -131,7 +131,7 @@ class PlanningRobot:
 
     @property
     def waiting_s(self) -> float:
-        """Seconds of these in which it does nothing."""
+        """Seconds of that time in which it does nothing."""
         return self.done_s - sum(one.end_s - one.start_s for one in self._executed)
 
     @property
@@ -191,7 +191,7 @@ class PlanBench:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         order = count()
         for robot in self.robots.values():
-            begin = partial(self._way, self, robot)
+            begin: Callable[[], None] = partial(self._way, self, robot)
             heapq.heappush(self._timers, (robot.asked.at_s, next(order), begin))
         engine = SimulatedEngine(devices.edge, self._edge_says, self._clock, LIMITS)
         step_time = SimulationSettings(profile=devices.edge).step_time()

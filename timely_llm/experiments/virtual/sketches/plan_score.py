@@ -33,7 +33,7 @@ from timely_llm.experiments.virtual.sketches.testbed import (
 from timely_llm.progressive.settings import HelpSettings
 
 SMALL = "qwen2.5-1.5b"
-"""Model whose step times the edge has."""
+"""Model with the step times of the edge."""
 
 
 def _routed(bench: PlanBench, robot: PlanningRobot) -> None:

@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"[A-Za-z_]+|\d+|[^\sA-Za-z_\d]+|\s+")
 
 
 @dataclass(frozen=True)
-class RecordedPlan:
+class HeldOutPlan:
     """One task, and what the models answered to it.
 
     Attributes:
@@ -48,7 +48,7 @@ def tokens_of(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def recorded_plans(path: Path | None = None) -> list[RecordedPlan]:
+def recorded_plans(path: Path | None = None) -> list[HeldOutPlan]:
     """Return recorded plans.
 
     Args:
@@ -60,12 +60,12 @@ def recorded_plans(path: Path | None = None) -> list[RecordedPlan]:
     path = path or resource(RECORDED)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return [RecordedPlan(**json.loads(line)) for line in lines]
+        return [HeldOutPlan(**json.loads(line)) for line in lines]
     except (ValueError, TypeError) as error:
         raise ExperimentError(f"{path} has a line that is no recorded plan: {error}") from error
 
 
-def write_plans(path: Path, plans: Iterable[RecordedPlan]) -> None:
+def write_plans(path: Path, plans: Iterable[HeldOutPlan]) -> None:
     """Write recorded plans to a file, a line each."""
     lines = [json.dumps(asdict(plan)) + "\n" for plan in plans]
     path.write_text("".join(lines), encoding="utf-8")
