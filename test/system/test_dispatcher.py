@@ -303,6 +303,7 @@ def _change(site: Site, server: str, transition: int) -> None:
         ),
         (("--", "-p", "silence_s:=0.1"), "parameter silence_s must be from 0.5 to 3600"),
         (("--", "-p", "max_requests:=0"), "parameter max_requests must be from 1 to 100000"),
+        (("--server", "s 1"), "'s 1' of the parameter servers cannot be the name of a node: "),
     ],
 )
 def test_a_wrong_parameter_ends_a_dispatcher_with_one_sentence(
@@ -327,12 +328,12 @@ def test_a_second_dispatcher_of_a_name_is_refused_as_a_server_is(start: Start) -
 
 
 def test_a_server_of_the_list_that_is_not_there_is_named(start: Start, domain: int) -> None:
-    given = {"name_check_s": 0.0, "servers": "['/nowhere/plan_server']"}
+    given = {"name_check_s": 0.0, "servers": "['nowhere/plan_server']"}
     dispatcher = start("dispatch.node", "-r", "__ns:=/alone", **given)
     client = Talker(domain)
     client.until(
         lambda: (
-            "the server '/nowhere/plan_server' of the parameter servers is not there yet"
+            "the server '/alone/nowhere/plan_server' of the parameter servers is not there yet"
             in dispatcher.output
         )
     )

@@ -258,7 +258,12 @@ def test_a_robot_with_a_key_reaches_no_server_that_checks_keys_through_a_dispatc
     client.until_said(dispatcher, "ready: ")
     key = folder / "tester.key"
     with PlanClient(
-        "tester", "patient", "/d/plan_server", key_file=key, domain=domain, find_s=60,
+        "tester",
+        "patient",
+        "/d/plan_server",
+        key_file=key,
+        domain=domain,
+        find_s=60,
         accept_unsigned=True,
     ) as robot:
         refused = robot.submit("Look.").result(60)

@@ -59,7 +59,8 @@ TROUBLE = re.compile(r"Traceback|Error: |\bfailed: |\[ERROR\].*failed|\[FATAL\]"
 BOUNDED = "requests end in bounded time"
 KNOWN = "clients know soon that their dispatcher died"
 TAKEN = "what servers have is taken over"
-TIMED = frozenset({BOUNDED, KNOWN, TAKEN})
+PUBLISHED = "a result has what was published"
+TIMED = frozenset({BOUNDED, KNOWN, TAKEN, PUBLISHED})
 """Rules about time: processes that wait for a processor break them too."""
 
 
@@ -83,10 +84,7 @@ def faults(logs: Logs) -> list[Fault]:
         *_served(logs.listener),
         *unended(logs, lives),
         *unneeded(logs, lives),
-        *(
-            Fault("a result has what was published", e.words)
-            for e in of_kind(logs.listener, ProbeFailedEvent)
-        ),
+        *(Fault(PUBLISHED, e.words) for e in of_kind(logs.listener, ProbeFailedEvent)),
         *_processes(logs),
     ]
 

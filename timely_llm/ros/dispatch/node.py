@@ -10,12 +10,14 @@ from collections.abc import Callable
 from rclpy.executors import Executor
 
 from timely_llm import msg
+from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.text import quoted
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.dispatch.server_link import Discovery
 from timely_llm.ros.dispatch.setup import PARAMETERS, make_relay
-from timely_llm.ros.process import exit_status, in_real_time, spin
+from timely_llm.ros.process import exit_status, in_real_time, reason, spin
 from timely_llm.ros.server import stats
 from timely_llm.ros.server.serving_node import ServingNode, run
 
@@ -96,13 +98,27 @@ class DispatchNode(ServingNode):
             values, self.get_fully_qualified_name(), self.interface, self._wall, self._say,
             self._wake,
         )  # fmt: skip
-        only = [name for name in values["servers"] if name]
+        only = [self._full_name(name) for name in values["servers"] if name]
         self._discovery = Discovery(self, relay, self._deliveries, only, self._say)
         self._relay = relay
         self._health.configured(
             f"dispatcher {values['dispatcher']}", values["max_requests"], 1, self._wall.now()
         )
         return relay
+
+    def _full_name(self, server: str) -> str:
+        """Return the full name of a server's node; a relative one is of this node's namespace.
+
+        Raises:
+            ConfigurationError: no node can have it.
+        """
+        try:
+            return self.resolve_service_name(server)
+        except RuntimeError as error:
+            raise ConfigurationError(
+                f"{quoted(server)} of the parameter servers cannot be the name of a node:"
+                f" {reason(error)}"
+            ) from error
 
     def _brief(self) -> str:
         servers = len(self._relay.servers) if self._relay is not None else 0
