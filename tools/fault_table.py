@@ -7,7 +7,7 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,20 +32,22 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"fault_table: cannot read {given.file}: {error.strerror}", file=sys.stderr)
         return 1
     page = PAGE.read_text()
-    PAGE.write_text(TABLE.sub(lambda _: table(rows), page))
-    missing = sorted(set(fault_tests()) - {row["test"].partition("[")[0] for row in rows})
+    tests = set(fault_tests())
+    PAGE.write_text(TABLE.sub(lambda _: table(rows, tests), page))
+    missing = sorted(tests - {row["test"].partition("[")[0] for row in rows})
     for test in missing:
         print(f"fault_table: no outcomes of {test}", file=sys.stderr)
     return int(bool(missing))
 
 
-def table(rows: Sequence[dict[str, str | int]]) -> str:
+def table(rows: Sequence[dict[str, str | int]], tests: Iterable[str]) -> str:
     """Return the table: a line for each test, with the sums of its runs.
 
     Args:
         rows: of each run, as `test.system.outcomes` writes them.
+        tests: ids of the tests; one without a run has dashes.
     """
-    runs: dict[str, list[dict[str, str | int]]] = {}
+    runs: dict[str, list[dict[str, str | int]]] = {test: [] for test in tests}
     for row in rows:
         runs.setdefault(str(row["test"]).partition("[")[0], []).append(row)
 
@@ -54,17 +56,13 @@ def table(rows: Sequence[dict[str, str | int]]) -> str:
 
     lines = []
     for test in sorted(runs):
-        leaked = str(total(test, "leaked")) if total(test, "servers") else "-"
-        cells = (
-            test.partition("::test_")[2].replace("_", " "),
-            f"`{test}`",
-            len(runs[test]),
-            total(test, "answered"),
-            total(test, "explained"),
-            total(test, "lost"),
-            leaked,
-            max(int(row["left"]) for row in runs[test]),
-        )
+        counts: list[str | int] = ["-"] * 5
+        if runs[test]:
+            counts = [total(test, name) for name in ("answered", "explained", "lost")]
+            counts += [total(test, "leaked") if total(test, "servers") else "-"]
+            counts += [max(int(row["left"]) for row in runs[test])]
+        words = test.partition("::test_")[2].replace("_", " ")
+        cells = (words, f"`{test}`", len(runs[test]), *counts)
         lines.append(f"| {' | '.join(map(str, cells))} |\n")
     return HEAD + "".join(lines)
 

@@ -76,7 +76,8 @@ class Attempt:
         is_fault: whether the test is one of a fault; others are not counted.
         begun_s: when it began.
         passed: whether its body passed.
-        asked, ends: the ids of its requests, and the reasons of those that have ended.
+        asked: ids of its requests.
+        ends: reason of each request that has ended, by id.
         leaked: tokens of KV that idle servers did not have back.
         servers: lives of servers that have shown it.
     """

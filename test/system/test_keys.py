@@ -274,7 +274,9 @@ def test_a_robot_with_a_key_reaches_no_server_that_checks_keys_through_a_dispatc
         task = robot.submit("Look.")
         assert next(task.segments(60)).index == 0
         task.cancel(60)
-    with PlanClient("tester", "patient", "/d/plan_server", key_file=key, domain=domain) as strict:
+    with PlanClient(
+        "tester", "patient", "/d/plan_server", key_file=key, domain=domain, find_s=60
+    ) as strict:
         for _ in range(2):
             with pytest.raises(PlanClientError, match="checks no keys and signs nothing"):
                 strict.submit("Look.")
