@@ -59,8 +59,7 @@ TROUBLE = re.compile(r"Traceback|Error: |\bfailed: |\[ERROR\].*failed|\[FATAL\]"
 BOUNDED = "requests end in bounded time"
 KNOWN = "clients know soon that their dispatcher died"
 TAKEN = "what servers have is taken over"
-PUBLISHED = "a result has what was published"
-TIMED = frozenset({BOUNDED, KNOWN, TAKEN, PUBLISHED})
+TIMED = frozenset({BOUNDED, KNOWN, TAKEN})
 """Rules about time: processes that wait for a processor break them too."""
 
 
@@ -84,7 +83,10 @@ def faults(logs: Logs) -> list[Fault]:
         *_served(logs.listener),
         *unended(logs, lives),
         *unneeded(logs, lives),
-        *(Fault(PUBLISHED, e.words) for e in of_kind(logs.listener, ProbeFailedEvent)),
+        *(
+            Fault("a result has what was published", e.words)
+            for e in of_kind(logs.listener, ProbeFailedEvent)
+        ),
         *_processes(logs),
     ]
 
