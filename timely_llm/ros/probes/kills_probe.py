@@ -52,7 +52,7 @@ TRANSITION_S = 10.0
 QUIET_S = 100.0
 """Longest wait until nothing is served, seconds: longer than all timeouts of robots' reports."""
 LIST_S = 1.0
-OVERTAKEN_S = 5.0
+OVERTAKEN_S = 30.0
 """Seconds by which a result may be earlier than what it has: that comes by another topic."""
 TRANSITIONS = {
     "deactivated": Transition.TRANSITION_DEACTIVATE,
