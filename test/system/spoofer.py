@@ -1,7 +1,7 @@
 """A node that sends in a server's name: `spoofer.py`, in the domain of the server.
 
-For each request that it hears of, it publishes segments and tokens of its own, and the server's
-own ones changed; it answers questions for results too.
+For each request that it hears of, it publishes segments and tokens of its own, again and again, and
+the server's own segments changed; it answers questions for results too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from timely_llm.ros import qos
 SERVER = "plan_server"
 PIECES = 24
 """Segments and tokens that are forged in advance for each request."""
+PERIOD_S = 0.2
+"""Time from forged pieces to the same once more, seconds: a client may not hear the first."""
 
 
 class Spoofer:
@@ -27,7 +29,8 @@ class Spoofer:
 
     def __init__(self) -> None:
         self._node = rclpy.create_node("spoofer")
-        self._forged: set[str] = set()
+        self._plans: list[msg.PlanRequest] = []
+        self._streams: list[msg.StreamRequest] = []
         self._segments = self._publisher(msg.Segment, "segments")
         self._chunks = self._publisher(msg.StreamChunk, "stream_chunks")
         self._feedback = self._publisher(Plan.Impl.FeedbackMessage, "plan/_action/feedback")
@@ -36,6 +39,7 @@ class Spoofer:
         self._hear(msg.Segment, "segments", self._on_segment)
         self._hear(GoalStatusArray, "plan/_action/status", self._on_status)
         self._node.create_service(srv.GetResult, f"{SERVER}/get_result", self._on_question)
+        self._node.create_timer(PERIOD_S, self._again)
         self._last = msg.Segment()
 
     def run(self) -> None:
@@ -50,6 +54,16 @@ class Spoofer:
         self._node.create_subscription(kind, f"{SERVER}/{name}", take, qos.reliable())
 
     def _on_plan(self, request: msg.PlanRequest) -> None:
+        self._plans.append(request)
+        self._forge(request)
+
+    def _again(self) -> None:
+        for plan in self._plans:
+            self._forge(plan)
+        for stream in self._streams:
+            self._forge_tokens(stream)
+
+    def _forge(self, request: msg.PlanRequest) -> None:
         for index in range(PIECES):
             call = msg.SkillCall(
                 name="mf", arguments=[msg.SkillArgument(name="cm", type=0, value="499")]
@@ -63,6 +77,10 @@ class Spoofer:
             self._last = segment
 
     def _on_stream(self, request: msg.StreamRequest) -> None:
+        self._streams.append(request)
+        self._forge_tokens(request)
+
+    def _forge_tokens(self, request: msg.StreamRequest) -> None:
         for index in range(PIECES):
             self._chunks.publish(
                 msg.StreamChunk(

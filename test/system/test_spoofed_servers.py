@@ -18,6 +18,8 @@ from timely_llm.ros.client.talk import TalkClient
 
 pytestmark = pytest.mark.faults
 WAIT_S = 60.0
+FORGED = 60
+"""Forged segments of a plan after which its robot has some: the spoofer sends 24 at a time."""
 PLAN = "mf(50);tc(90);tp();mf(50);->True;"
 
 
@@ -42,6 +44,13 @@ def spoofed(start: Start, domain: int, folder: Path) -> Iterator[Client]:
         spoofer.wait(WAIT_S)
 
 
+def hears(spoofed: Client, client: PlanClient | TalkClient) -> None:
+    """Wait until a client has found the spoofer too."""
+    node = client._node._node
+    topics = ("/plan_server/segments", "/plan_server/stream_chunks")
+    spoofed.until(lambda: all(node.count_publishers(topic) == 2 for topic in topics))
+
+
 class Tour:
     """A robot that executes a plan with a pause in its middle, in which forged segments come.
 
@@ -56,7 +65,7 @@ class Tour:
         self.skills = {"mf": self.moved.append, "tc": self._look, "tp": lambda: None}
 
     def _look(self, degrees: int) -> str:
-        self._client.until(lambda: len(self._client.of(self.request_id)) > 20)
+        self._client.until(lambda: len(self._client.of(self.request_id)) > FORGED)
         return "a cat"
 
 
@@ -66,6 +75,7 @@ def test_a_robot_with_a_key_executes_only_what_its_server_signed(
     monkeypatch.setattr(inquiries, "MISSED_S", 0.2)  # it asks for its result all the time
     tour, key = Tour(spoofed, "tester"), folder / "tester.key"
     with PlanClient("tester", "patient", key_file=key, domain=domain, find_s=WAIT_S) as robot:
+        hears(spoofed, robot)
         task = robot.submit("Look.", request_id=tour.request_id)
         assert task.execute(tour.skills, timeout_s=WAIT_S).plan == PLAN
         assert tour.moved == [50, 50]
@@ -76,6 +86,7 @@ def test_a_robot_without_a_key_executes_forged_segments(spoofed: Client, domain:
     """It shows that the other tests can fail."""
     tour = Tour(spoofed, "guest")
     with PlanClient("guest", "patient", domain=domain, find_s=WAIT_S) as robot:
+        hears(spoofed, robot)
         task = robot.submit("Look.", request_id=tour.request_id)
         with suppress(PlanClientError):  # of a plan that is forged no end comes
             task.execute(tour.skills, timeout_s=5.0)
@@ -87,6 +98,7 @@ def test_a_person_with_a_key_reads_only_what_the_server_signed(
 ) -> None:
     key = folder / "ann.key"
     with TalkClient("ann", key_file=key, domain=domain, find_s=WAIT_S) as ann:
+        hears(spoofed, ann)
         answer = ann.converse("Hello?")
         text = "".join(answer.chunks(WAIT_S))
         result = answer.result(WAIT_S)

@@ -17,6 +17,7 @@ from timely_llm.cli.options import (
     KEY,
     MODE,
     TEMPERATURE,
+    UNSIGNED,
     WAIT,
     Option,
     SkillSetName,
@@ -71,14 +72,15 @@ class Canceled(click.ClickException):
 @DRAWN
 @MODE
 @KEY
+@UNSIGNED
 @click.option("--json-lines", "as_json", cls=Option, formerly=["--json"], is_flag=True,
               help="Print a JSON object a line, for other programs.")  # fmt: skip
 @at_server
 def ask(
     task: str, plan: str | None, skill_set: str, scene: str, agent: str, urgent: bool,
     pretend: bool, value: str, timeout_s: float, wait_s: float, temperature: float, seed: int,
-    mode: str, key_file: Path | None, as_json: bool, server: str, namespace: str,
-    domain: int | None,
+    mode: str, key_file: Path | None, accept_unsigned: bool, as_json: bool, server: str,
+    namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Ask a running server for a plan and show its segments as they come; nothing is executed."""
     need_ros()
@@ -86,8 +88,9 @@ def ask(
 
     printer: Printer = JsonLines() if as_json else Lines()
     with PlanClient(
-        agent, skill_set, server, namespace, domain=domain, find_s=wait_s, key_file=key_file
-    ) as client:
+        agent, skill_set, server, namespace, domain=domain, find_s=wait_s, key_file=key_file,
+        accept_unsigned=accept_unsigned,
+    ) as client:  # fmt: skip
         asked = client.submit(
             "" if plan and not task else worded(task, scene, urgent), URGENT if urgent else NORMAL,
             temperature=temperature, seed=seed, plan=plan, mode=mode,

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from timely_llm.cli.options import DRAWN, KEY, MODE, TEMPERATURE, WAIT, at_server, need_ros
+from timely_llm.cli.options import (
+    DRAWN,
+    KEY,
+    MODE,
+    TEMPERATURE,
+    UNSIGNED,
+    WAIT,
+    at_server,
+    need_ros,
+)
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import MAX_TOKENS, ErrorCode, StreamResult
 
@@ -49,10 +58,11 @@ HELP = f"Ctrl-C stops an answer, {NEW} begins anew, {QUIT} or Ctrl-D ends"
 )
 @WAIT
 @KEY
+@UNSIGNED
 def chat(
     server: str, slo_class: str, system: str, max_tokens: int, temperature: float, seed: int,
-    mode: str, agent: str, timeout_s: float, wait_s: float, key_file: Path | None, namespace: str,
-    domain: int | None,
+    mode: str, agent: str, timeout_s: float, wait_s: float, key_file: Path | None,
+    accept_unsigned: bool, namespace: str, domain: int | None,
 ) -> None:  # fmt: skip
     """Talk with the model of a running server; without a terminal each line is a question."""
     need_ros()
@@ -60,7 +70,9 @@ def chat(
 
     # A name of its own: a living chat must not keep the requests of a dead one alive.
     name = agent or f"chat-{uuid.uuid4().hex[:8]}"
-    with TalkClient(name, server, namespace, domain=domain, key_file=key_file) as client:
+    with TalkClient(
+        name, server, namespace, domain=domain, key_file=key_file, accept_unsigned=accept_unsigned
+    ) as client:
         client.wait_for_server(wait_s)
         ask = partial(
             client.converse, slo_class=slo_class, max_tokens=max_tokens, temperature=temperature,

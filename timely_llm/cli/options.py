@@ -167,6 +167,11 @@ KEY = click.option(
     "--key-file", type=EXISTING_FILE,
     help="File with the agent's key, for a server that checks keys.",
 )  # fmt: skip
+UNSIGNED = click.option(
+    "--accept-unsigned", is_flag=True,
+    help="With --key-file, believe a server that checks no keys, or a dispatcher: any node can"
+    " send in its name.",
+)  # fmt: skip
 PARAMS_FILE = click.option(
     "--params-file", type=EXISTING_FILE,
     help="File with ROS parameters of the node; options of this command override it.",

@@ -266,7 +266,7 @@ def _signs_nothing(server: str) -> str:
     """Return the error of a client with a key at a server that checks no keys."""
     return (
         f"the server {server} checks no keys and signs nothing, so any node could send in its name:"
-        " start it with agent_keys, or make the client with accept_unsigned=True"
+        " start it with agent_keys, or use the client with accept_unsigned (--accept-unsigned)"
     )
 
 
