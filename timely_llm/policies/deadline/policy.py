@@ -89,20 +89,23 @@ class Deadline(Explains):
         needed, ahead, wake_s = self._by_need(plans, moment)
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
+            if why is None:
+                return StepPlan(wake_s=min(gather_s, wake_s))
             moment.explain(generations, Cause.GATHERS, gather_s - now)
-            return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple((why or {}).items()))
+            return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple(why.items()))
         expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
         if needed or streams:
             room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
             ahead = [] if expensive else ahead[: max(room, 1)]
-        moment.explain(ahead, Cause.AHEAD)
+        if why is not None:
+            moment.explain(ahead, Cause.AHEAD)
         batch, held = needed, False
         wave: Sequence[Deliverable] = ()
         talks = bool(streams or self.streams.states)
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted([one.generation for one in wave], key=_TO_COMPUTE)
-        else:
+        elif why is not None:
             moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):
             batch, alone_s = _alone(moment, needed)
@@ -140,9 +143,10 @@ class Deadline(Explains):
             else:
                 wake_s = min(wake_s, free_s - self.lead_s)
         ahead.sort(key=_FREE_S)
-        moment.explain(plans, Cause.NOT_DUE)
-        moment.explain(ahead, Cause.AHEAD_LIMIT)
-        moment.explain(needed, Cause.BEHIND, LOOK_AT)
+        if moment.why is not None:
+            moment.explain(plans, Cause.NOT_DUE)
+            moment.explain(ahead, Cause.AHEAD_LIMIT)
+            moment.explain(needed, Cause.BEHIND, LOOK_AT)
         return needed, ahead, wake_s
 
     def _wave(

@@ -122,7 +122,8 @@ class StreamState:
             self.tokens_to_go = to_go(seen, out, bound, share)
             if real_time:
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
-        self.due_s = generation.due_s
+        if not real_time:
+            self.due_s = generation.due_s
         left_s = self.due_s - now
         if real_time:
             # The answer may be shorter than assumed: one token must be in time.
@@ -246,8 +247,6 @@ class SharedStep:
         self._free_tokens -= needed
         if generation.to_compute > 1:
             self._prompts += tokens
-        if state.rate:
-            self.limit_s = min(self.limit_s, 1.0 / state.rate)
         if why is not None:
             why[generation.key] = (
                 Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause.SPARE)
@@ -360,10 +359,12 @@ class Streams:
         """Let streams join a step."""
         if moment.why is not None:
             for state in self._present:
-                moment.why[state.generation.key] = Reason(Cause.NOT_PROMISED, state.need)
+                reason = Reason(Cause.NOT_PROMISED, state.need)
+                moment.why[state.generation.key] = reason
         now, longest_s = moment.now, math.inf
         for state in self._promised:
-            limit_s = min(step.limit_for(state.density), 1.0 / state.rate)
+            own_s = 1.0 / state.rate
+            limit_s = min(step.limit_for(state.density), own_s)
             if state.real_time:
                 longest_s = min(longest_s, state.longest_s)
             elif longest_s < limit_s:
@@ -371,7 +372,8 @@ class Streams:
             since_s = state.generation.last_s if state.begun else state.due_s
             if now > since_s + _PRESSING_S:
                 limit_s = math.inf
-            step.join(state, limit_s)
+            if step.join(state, limit_s) and own_s < step.limit_s:
+                step.limit_s = own_s
         if not step.rows:
             others = [state for state in self._present if not state.rate]
             for state in sorted(others, key=_in_line):

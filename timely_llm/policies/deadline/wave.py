@@ -11,14 +11,12 @@ from timely_llm.core.generation import PlanGeneration
 from timely_llm.policies.lengths import Outlook
 from timely_llm.policies.step_time import StepTime
 
-LONGEST_SEGMENT = 16
-"""Tokens of the longest segment that memory is kept for."""
-
 AGE_S = 10.0
 """Idle time after which the price of an idle robot has doubled, seconds."""
 
 _FEW = 8  # numbers that are all tried; of more, strides grow after the first eight
 _MOST_BETA = 1e9  # a client's beta may be any number
+
 
 Terms = tuple[float, tuple[tuple[float, float], ...], float, float, float, float, float, float]
 """What says the worth of a segment at a time, as `add_worth` reads it.
@@ -195,3 +193,7 @@ def _scaled(beta: float, alpha: float, kappa: float, urgent: float) -> tuple[flo
         scale = beta ** (urgent - 1.0)
     # A request with beta 0 waits like a normal one.
     return scale * beta, scale * alpha, kappa * scale * (beta or 1.0)
+
+
+LONGEST_SEGMENT = 16
+"""Tokens of the longest segment that memory is kept for."""
