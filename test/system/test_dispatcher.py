@@ -303,7 +303,10 @@ def _change(site: Site, server: str, transition: int) -> None:
         ),
         (("--", "-p", "silence_s:=0.1"), "parameter silence_s must be from 0.5 to 3600"),
         (("--", "-p", "max_requests:=0"), "parameter max_requests must be from 1 to 100000"),
-        (("--server", "s 1"), "'s 1' of the parameter servers cannot be the name of a node: "),
+        (
+            ("--server", "s 1", "--namespace", "wrong"),
+            "'s 1' of the parameter servers cannot be the name of a node: ",
+        ),
     ],
 )
 def test_a_wrong_parameter_ends_a_dispatcher_with_one_sentence(

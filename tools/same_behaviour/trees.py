@@ -12,6 +12,7 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tools.same_behaviour.errors import ComparisonError
 
@@ -151,7 +152,9 @@ def export(commit: str | None, folder: Path) -> Tree:
     archive = folder.with_suffix(".tar")
     git("archive", "--format=tar", f"--output={archive}", full)
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        # Python 3.11.2, as Debian 12 has it, has no filters.
+        safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(folder, **safe)
     archive.unlink()
     return Tree(folder, git("rev-parse", "--short", full).decode().strip())
 

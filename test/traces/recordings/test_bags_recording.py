@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -57,8 +58,9 @@ def segment(index: int) -> bytes:
     argument = kinds["timely_llm/msg/SkillArgument"]("cm", 1, "50")
     calls = [kinds["timely_llm/msg/SkillCall"]("mf", [argument], 2.0, False)]
     message = kinds[SEGMENT](
-        stamp(index), "r", "drone_1", index, 0, "mf(50);", False, calls, 2.0, False
-    )
+        stamp(index), "r", "drone_1", index, 0, "mf(50);", False, calls, 2.0, False,
+        np.zeros(0, np.uint8),
+    )  # fmt: skip
     return bytes(type_store().serialize_cdr(message, SEGMENT))
 
 

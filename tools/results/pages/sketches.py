@@ -155,6 +155,24 @@ PAGES = (
         (PageTable("pice-bandwidth", _SHORT),),
     ),
     Page(
+        "pice_plans",
+        "Robots' plans with the steps of a cloud",
+        (Command("pice-plans", "pice-plans", seeds=3, minutes=0.5),),
+        Picture(
+            "pice-plans",
+            ("exact", "response_s", "cloud_tokens"),
+            "Share of exact plans, time to the first action and tokens of the cloud, over tasks a"
+            " minute",
+        ),
+        (
+            PageTable(
+                "pice-plans",
+                ("exact", "valid", "repaired", "response_s", "waiting_s", "done_s", "cloud_tokens",
+                 "edge_tokens", "helped"),
+            ),
+        ),
+    ),
+    Page(
         "pice_options",
         "What depends on numbers that the paper on sketches leaves open",
         (
