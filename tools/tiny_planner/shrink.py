@@ -1,7 +1,8 @@
 """A smaller model out of a larger one, to go on training from: it is quicker than from scratch.
 
-The residual stream is projected on the directions in which it is largest on some text (Ashkboos et al. 2024), each layer
-keeps the units of its network that are largest there, and some layers are left out.
+The residual stream is projected on the directions in which it is largest on some text
+(Ashkboos et al. 2024), each layer keeps the units of its network that are largest there, and some
+layers are left out.
 """
 
 from __future__ import annotations
