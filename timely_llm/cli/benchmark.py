@@ -348,13 +348,13 @@ def soak(
     The last line is the verdict: whether memory, threads and handles are flat, and all requests
     ended. The exit status is 1 if not.
     """
-    from timely_llm.benchmarks import compressed_soak
+    from timely_llm.benchmarks import virtual_soak
     from timely_llm.benchmarks.soak import Soak, faults, rows
 
     if not virtual:
         need_ros()
         need("the benchmark soak", "server")
-    run = compressed_soak.rows if virtual else rows
+    run = virtual_soak.rows if virtual else rows
     made: Rows = []
 
     def work(progress: Callable[[float, float], None]) -> Rows:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from timely_llm.benchmarks.compressed_soak import rows
 from timely_llm.benchmarks.soak import Soak, faults
+from timely_llm.benchmarks.virtual_soak import rows
 from timely_llm.core.request import Result
 from timely_llm.serving.publisher import EventPublisher
 from timely_llm.serving.removals import Removals
