@@ -58,6 +58,19 @@ def changes(message: Any) -> Iterator[tuple[Any, str, Any]]:
             yield message, name, value + ("x" if isinstance(value, str) else 1)
 
 
+def changed_copies(message: Any) -> list[tuple[Any, str]]:
+    """Return copies of a message, each with one changed field, and the name of the field."""
+    count = sum(1 for _ in changes(message))
+    assert count >= 5
+    copies = []
+    for number in range(count):
+        changed = deepcopy(message)
+        inner, name, value = list(changes(changed))[number]
+        setattr(inner, name, value)
+        copies.append((changed, name))
+    return copies
+
+
 def code(message: Any) -> ErrorCode:
     try:
         check(Authenticator({"rover": KEY}, True, "c"), message)
@@ -70,12 +83,7 @@ def code(message: Any) -> ErrorCode:
 def test_any_changed_field_of_any_message_breaks_its_signature(kind: Any) -> None:
     message = sign(filled(kind), Signer(KEY), "c")
     assert code(message) is ErrorCode.NONE
-    count = sum(1 for _ in changes(message))
-    assert count >= 5
-    for number in range(count):
-        changed = deepcopy(message)
-        inner, name, value = list(changes(changed))[number]
-        setattr(inner, name, value)
+    for changed, name in changed_copies(message):
         assert code(changed) is ErrorCode.NOT_AUTHENTICATED, name
 
 
@@ -108,15 +116,11 @@ def test_a_client_drops_what_its_server_did_not_sign(kind: Any) -> None:
     server, client = Authenticator({"rover": KEY}, challenge="c"), checking()
     message = sign_for(server, "rover", filled(kind))
     assert client.takes(deserialize_message(serialize_message(message), kind))
-    count = sum(1 for _ in changes(message))
-    assert count >= 5
-    for number in range(count):
-        changed = deepcopy(message)
-        inner, name, value = list(changes(changed))[number]
-        setattr(inner, name, value)
+    copies = changed_copies(message)
+    for changed, name in copies:
         assert not client.takes(changed), name
     assert not client.takes(filled(kind))
-    assert client.dropped == count + 1
+    assert client.dropped == len(copies) + 1
     assert not checking("another start").takes(message)
 
 

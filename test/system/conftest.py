@@ -18,6 +18,7 @@ import pytest
 from test.ros_domains import reserved_domain
 from test.system.outcomes import Outcomes, Watch, check
 from timely_llm.core.requirements import executors
+from timely_llm.identity.keys import new_key
 from timely_llm.processes.children import left_running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,6 +127,15 @@ def domain() -> Iterator[int]:
     """A ROS domain that no other test module uses now, in this run or in another one."""
     with reserved_domain() as domain:
         yield domain
+
+
+@pytest.fixture(scope="module")
+def key_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the keys of two agents."""
+    made = tmp_path_factory.mktemp("agents") / "keys"
+    for agent in ("tester", "ann"):
+        new_key(agent, made)
+    return made
 
 
 @pytest.fixture(scope="module")

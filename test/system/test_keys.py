@@ -24,18 +24,10 @@ from timely_llm.ros.client.talk import TalkClient
 from timely_llm.ros.identity.messages import sign
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("agents") / "keys"
-    for agent in ("tester", "ann"):
-        new_key(agent, made)
-    return made
-
-
 class KeyClient(Client):
     """A client that can sign for an agent."""
 
-    def signed(self, message: Any, folder: Path, agent: str = "tester") -> Any:
+    def signed(self, message: Any, key_folder: Path, agent: str = "tester") -> Any:
         """Sign a message as a client of an agent that has just started."""
         asked = GetParameters.Request(names=["challenge"])
         client: Any = self.node.create_client(GetParameters, "plan_server/get_parameters")
@@ -43,7 +35,7 @@ class KeyClient(Client):
         challenge = self.result(client.call_async(asked)).values[0].string_value
         self.node.destroy_client(client)
         assert len(challenge) == 32
-        return sign(message, Signer(read_key(folder / f"{agent}.key")), challenge)
+        return sign(message, Signer(read_key(key_folder / f"{agent}.key")), challenge)
 
     def submit(self, request: msg.PlanRequest) -> ErrorCode:
         answer = self.call(srv.SubmitPlan, "submit_plan", request=request)
@@ -60,8 +52,8 @@ class KeyClient(Client):
 
 
 @pytest.fixture(scope="module")
-def client(start: Start, domain: int, folder: Path) -> Iterator[KeyClient]:
-    parameters = PATIENT | {"agent_keys": str(folder), "answer_timeout_s": 600.0}
+def client(start: Start, domain: int, key_folder: Path) -> Iterator[KeyClient]:
+    parameters = PATIENT | {"agent_keys": str(key_folder), "answer_timeout_s": 600.0}
     with serving(start, KeyClient, domain, **parameters) as made:
         yield made
 
@@ -72,9 +64,11 @@ def server(start: Start, client: KeyClient) -> Process:
     return made[0]
 
 
-def test_a_request_without_its_agents_signature_is_refused(client: KeyClient, folder: Path) -> None:
+def test_a_request_without_its_agents_signature_is_refused(
+    client: KeyClient, key_folder: Path
+) -> None:
     assert client.submit(client.plan_for("r")) is ErrorCode.NOT_AUTHENTICATED
-    other = client.signed(client.plan_for("r"), folder, "ann")
+    other = client.signed(client.plan_for("r"), key_folder, "ann")
     assert client.submit(other) is ErrorCode.NOT_AUTHENTICATED
     _, result = client.plan(client.goal(skill_set="patient"))
     assert result.error_code == ErrorCode.NOT_AUTHENTICATED
@@ -82,22 +76,22 @@ def test_a_request_without_its_agents_signature_is_refused(client: KeyClient, fo
     assert client.listed() == {}
 
 
-def test_an_inflated_field_is_refused(client: KeyClient, folder: Path) -> None:
-    request = client.signed(client.plan_for("r"), folder)
+def test_an_inflated_field_is_refused(client: KeyClient, key_folder: Path) -> None:
+    request = client.signed(client.plan_for("r"), key_folder)
     request.time_utility.beta = 1000.0
     assert client.submit(request) is ErrorCode.NOT_AUTHENTICATED
-    goal = client.signed(client.goal("r", skill_set="patient"), folder)
+    goal = client.signed(client.goal("r", skill_set="patient"), key_folder)
     goal.max_tokens = 4000
     assert client.plan(goal)[1].error_code == ErrorCode.NOT_AUTHENTICATED
 
 
 def test_a_signed_request_is_served_and_a_replayed_one_is_refused(
-    client: KeyClient, folder: Path
+    client: KeyClient, key_folder: Path
 ) -> None:
-    request = client.signed(client.plan_for("r"), folder)
+    request = client.signed(client.plan_for("r"), key_folder)
     assert client.submit(request) is ErrorCode.NONE
     assert client.submit(request) is ErrorCode.NOT_AUTHENTICATED
-    cancel(client, folder, "r")
+    cancel(client, key_folder, "r")
     assert client.submit(request) is ErrorCode.NOT_AUTHENTICATED
 
 
@@ -107,72 +101,72 @@ def test_an_agent_without_a_key_needs_no_signature(client: KeyClient) -> None:
     assert answer.canceled and answer.error_code == ErrorCode.NONE
 
 
-def cancel(client: KeyClient, folder: Path, request_id: str, agent: str = "tester") -> Any:
+def cancel(client: KeyClient, key_folder: Path, request_id: str, agent: str = "tester") -> Any:
     asked = srv.CancelRequest.Request(request_id=request_id, agent=agent)
-    made = client.signed(asked, folder, agent)
+    made = client.signed(asked, key_folder, agent)
     return client.call(
         srv.CancelRequest, "cancel_request", request_id=request_id, agent=agent,
         signature=made.signature,
     )  # fmt: skip
 
 
-def test_a_forged_cancellation_is_refused(client: KeyClient, folder: Path) -> None:
-    assert client.submit(client.signed(client.plan_for("r"), folder)) is ErrorCode.NONE
+def test_a_forged_cancellation_is_refused(client: KeyClient, key_folder: Path) -> None:
+    assert client.submit(client.signed(client.plan_for("r"), key_folder)) is ErrorCode.NONE
     forged = client.call(srv.CancelRequest, "cancel_request", request_id="r", agent="tester")
     assert not forged.canceled and forged.error_code == ErrorCode.NOT_AUTHENTICATED
     nameless = client.call(srv.CancelRequest, "cancel_request", request_id="r")
     assert nameless.error_msg == (
         "only 'tester' may end its request, with a call that its key signs"
     )
-    other = cancel(client, folder, "r", "ann")
+    other = cancel(client, key_folder, "r", "ann")
     assert not other.canceled and other.error_code == ErrorCode.NOT_AUTHENTICATED
     assert "r" in client.listed()
-    own = cancel(client, folder, "r")
+    own = cancel(client, key_folder, "r")
     assert own.canceled and own.error_code == ErrorCode.NONE and own.error_msg == ""
-    gone = cancel(client, folder, "r")
+    gone = cancel(client, key_folder, "r")
     assert not gone.canceled and gone.error_msg == "no request 'r' is being served"
 
 
 def test_a_goal_of_an_agent_with_a_key_is_not_canceled_by_the_actions_own_message(
-    client: KeyClient, folder: Path
+    client: KeyClient, key_folder: Path
 ) -> None:
-    handle = client.send(client.signed(client.goal("goal", skill_set="patient"), folder))
+    handle = client.send(client.signed(client.goal("goal", skill_set="patient"), key_folder))
     refused = client.result(handle.cancel_goal_async())
     assert not refused.goals_canceling
     assert "goal" in client.listed()
     result = handle.get_result_async()
-    assert cancel(client, folder, "goal").canceled
+    assert cancel(client, key_folder, "goal").canceled
     assert client.result(result).result.error_code == ErrorCode.CANCELED
 
 
 def test_forged_and_replayed_reports_change_nothing(
-    client: KeyClient, folder: Path, server: Process
+    client: KeyClient, key_folder: Path, server: Process
 ) -> None:
-    assert client.submit(client.signed(client.plan_for("r"), folder)) is ErrorCode.NONE
+    assert client.submit(client.signed(client.plan_for("r"), key_folder)) is ErrorCode.NONE
     client.until_listed({"r": "blocked"})
     report = msg.ExecutionReport(request_id="r", agent="tester", state=int(ReportState.RETURNED))
     client.until(lambda: client.reports.get_subscription_count() > 0)
     client.reports.publish(report)
     client.until_said(server, "a message of 'tester' must be signed")
-    client.reports.publish(client.signed(report, folder, "ann"))
+    client.reports.publish(client.signed(report, key_folder, "ann"))
     client.until_said(server, "the signature of a message of 'tester' is wrong")
     assert client.listed() == {"r": "blocked"}
-    client.reports.publish(client.signed(report, folder))
+    client.reports.publish(client.signed(report, key_folder))
     client.until_listed({})
-    assert client.submit(client.signed(client.plan_for("r"), folder)) is ErrorCode.NONE
+    assert client.submit(client.signed(client.plan_for("r"), key_folder)) is ErrorCode.NONE
     client.until_listed({"r": "blocked"})
     client.reports.publish(report)
     client.until_said(server, "it came before")
     assert client.listed() == {"r": "blocked"}
-    cancel(client, folder, "r")
+    cancel(client, key_folder, "r")
 
 
 def test_a_conversation_of_another_agent_cannot_be_continued(
-    client: KeyClient, folder: Path, domain: int
+    client: KeyClient, key_folder: Path, domain: int
 ) -> None:
     talk: ActionClient[Any, Any, Any] = ActionClient(client.node, Converse, "plan_server/converse")
     assert talk.wait_for_server(60)
-    with TalkClient("ann", key_file=folder / "ann.key", domain=domain) as ann:
+    with TalkClient("ann", key_file=key_folder / "ann.key", domain=domain) as ann:
         assert ann.converse("Hello.", conversation="c").result(60).error_code is ErrorCode.NONE
         goal = Converse.Goal(agent="ann", prompt="And?", conversation="c", turn=1)
         handle = client.result(talk.send_goal_async(goal))
@@ -184,9 +178,9 @@ def test_a_conversation_of_another_agent_cannot_be_continued(
 
 
 def test_clients_with_a_key_plan_report_cancel_and_start_again(
-    client: KeyClient, folder: Path, domain: int
+    client: KeyClient, key_folder: Path, domain: int
 ) -> None:
-    key = folder / "tester.key"
+    key = key_folder / "tester.key"
     for number in range(2):
         with PlanClient("tester", "patient", key_file=key, domain=domain) as robot:
             done = robot.execute(
@@ -205,10 +199,10 @@ def test_clients_with_a_key_plan_report_cancel_and_start_again(
 
 
 def test_where_keys_are_required_an_agent_without_one_is_refused_and_a_restart_ends_no_client(
-    client: KeyClient, start: Start, folder: Path, domain: int
+    client: KeyClient, start: Start, key_folder: Path, domain: int
 ) -> None:
-    parameters = PATIENT | {"agent_keys": str(folder), "require_auth": True}
-    key = folder / "tester.key"
+    parameters = PATIENT | {"agent_keys": str(key_folder), "require_auth": True}
+    key = key_folder / "tester.key"
     with PlanClient("tester", "patient", "strict", key_file=key, domain=domain, find_s=60) as robot:
         for _ in range(2):  # each start of the server has another challenge
             strict = start("plan_server", "-r", "__node:=strict", **parameters)
@@ -228,11 +222,11 @@ def test_where_keys_are_required_an_agent_without_one_is_refused_and_a_restart_e
 
 
 def test_a_server_with_replicas_checks_keys_too(
-    client: KeyClient, start: Start, folder: Path, domain: int
+    client: KeyClient, start: Start, key_folder: Path, domain: int
 ) -> None:
-    parameters = PATIENT | {"agent_keys": str(folder), "replicas": 2}
+    parameters = PATIENT | {"agent_keys": str(key_folder), "replicas": 2}
     many = start("plan_server", "-r", "__node:=many", **parameters)
-    key = folder / "tester.key"
+    key = key_folder / "tester.key"
     with (
         PlanClient("tester", "patient", "many", key_file=key, domain=domain, find_s=60) as robot,
         PlanClient("tester", "patient", "many", domain=domain, find_s=60) as forger,
@@ -248,15 +242,15 @@ def test_a_server_with_replicas_checks_keys_too(
 
 
 def test_a_robot_with_a_key_reaches_no_server_that_checks_keys_through_a_dispatcher(
-    client: KeyClient, start: Start, folder: Path, domain: int
+    client: KeyClient, start: Start, key_folder: Path, domain: int
 ) -> None:
-    parameters = PATIENT | {"agent_keys": str(folder)}
+    parameters = PATIENT | {"agent_keys": str(key_folder)}
     server = start("plan_server", "-r", "__ns:=/d/s1", **parameters)
     dispatcher = start("dispatch.node", "-r", "__ns:=/d", name_check_s=0.0)
     words = "server /d/s1/plan_server checks the keys of agents, and a dispatcher cannot sign"
     client.until_said(dispatcher, words)
     client.until_said(dispatcher, "ready: ")
-    key = folder / "tester.key"
+    key = key_folder / "tester.key"
     with PlanClient(
         "tester",
         "patient",

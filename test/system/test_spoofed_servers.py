@@ -11,7 +11,6 @@ import pytest
 from test.system.conftest import Start
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm.core.request import ErrorCode
-from timely_llm.identity.keys import new_key
 from timely_llm.ros.client import inquiries
 from timely_llm.ros.client.plan import PlanClient, PlanClientError
 from timely_llm.ros.client.talk import TalkClient
@@ -24,17 +23,9 @@ PLAN = "mf(50);tc(90);tp();mf(50);->True;"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("agents") / "keys"
-    for agent in ("tester", "ann"):
-        new_key(agent, made)
-    return made
-
-
-@pytest.fixture(scope="module")
-def spoofed(start: Start, domain: int, folder: Path) -> Iterator[Client]:
+def spoofed(start: Start, domain: int, key_folder: Path) -> Iterator[Client]:
     """A server that checks keys, beside a node that sends in its name."""
-    with serving(start, Client, domain, **PATIENT, agent_keys=str(folder)) as client:
+    with serving(start, Client, domain, **PATIENT, agent_keys=str(key_folder)) as client:
         spoofer = start("test/system/spoofer.py")
         client.until(lambda: "spoofs" in spoofer.output or spoofer.popen.poll() is not None)
         assert spoofer.popen.poll() is None, spoofer.output
@@ -70,10 +61,10 @@ class Tour:
 
 
 def test_a_robot_with_a_key_executes_only_what_its_server_signed(
-    spoofed: Client, domain: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    spoofed: Client, domain: int, key_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inquiries, "MISSED_S", 0.2)  # it asks for its result all the time
-    tour, key = Tour(spoofed, "tester"), folder / "tester.key"
+    tour, key = Tour(spoofed, "tester"), key_folder / "tester.key"
     with PlanClient("tester", "patient", key_file=key, domain=domain, find_s=WAIT_S) as robot:
         hears(spoofed, robot)
         task = robot.submit("Look.", request_id=tour.request_id)
@@ -94,9 +85,9 @@ def test_a_robot_without_a_key_executes_forged_segments(spoofed: Client, domain:
 
 
 def test_a_person_with_a_key_reads_only_what_the_server_signed(
-    spoofed: Client, domain: int, folder: Path
+    spoofed: Client, domain: int, key_folder: Path
 ) -> None:
-    key = folder / "ann.key"
+    key = key_folder / "ann.key"
     with TalkClient("ann", key_file=key, domain=domain, find_s=WAIT_S) as ann:
         hears(spoofed, ann)
         answer = ann.converse("Hello?")
@@ -108,9 +99,9 @@ def test_a_person_with_a_key_reads_only_what_the_server_signed(
 
 
 def test_a_resumed_plan_and_a_kept_result_are_the_servers_own(
-    spoofed: Client, domain: int, folder: Path
+    spoofed: Client, domain: int, key_folder: Path
 ) -> None:
-    key = folder / "tester.key"
+    key = key_folder / "tester.key"
     with PlanClient("tester", "patient", key_file=key, domain=domain, find_s=WAIT_S) as first:
         task = first.submit("Look.", request_id="resumed")
         assert next(task.segments(WAIT_S)).text == "mf(50);"
