@@ -1,12 +1,15 @@
 """Settings of all tests."""
 
+import os
+import random
 import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-# A busy machine is slow: no test fails for that.
+# A busy machine is slow: no test fails for that. With CI in the environment, Hypothesis takes the
+# same examples in each run.
 settings.register_profile("untimed", settings(), deadline=None, max_examples=50)
 # For `--hypothesis-profile=thorough`.
 settings.register_profile("thorough", settings(), deadline=None, max_examples=1000)
@@ -26,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--outcomes", type=Path, help="file that gets the outcomes of each fault test, a line each"
     )
+
+
+@pytest.fixture
+def first_seed() -> int:
+    """Return a seed of chance, or the same one in each run where CI is in the environment."""
+    return 0 if "CI" in os.environ else random.SystemRandom().randrange(2**30)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -25,8 +25,9 @@ def test_the_corpus_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_inputs_made_of_the_corpus_break_no_reader(name: str, tmp_path: Path) -> None:
-    first_seed = random.SystemRandom().randrange(2**30)
+def test_inputs_made_of_the_corpus_break_no_reader(
+    name: str, tmp_path: Path, first_seed: int
+) -> None:
     print(f"python -m tools.fuzz --targets {name} --inputs 300 --first-seed {first_seed}")
     tally = fuzz([name], 300, 60.0, first_seed, tmp_path)[name]
     assert tally.tried > 0 and not tally.problems

@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable
 
+from timely_llm.core.text import echoed
+
 LINE_S = 1.0
 """The shortest time between two lines of the log about the same thing, seconds."""
 TRACEBACK_S = 60.0
@@ -67,6 +69,7 @@ class Failures:
 
 
 def in_words(error: BaseException) -> str:
-    """Return an error's kind and what it says, in one line."""
-    said = " ".join(str(error).split())
+    """Return an error's kind and what it says, in one line of valid Unicode."""
+    whole = " ".join(str(error).split())
+    said = echoed(whole, len(whole))
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -5,6 +5,7 @@ import logging
 import math
 import os
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,12 @@ def test_a_start_never_fails_whatever_the_file_has(
     again.close()
 
 
+def half_a_character(text: bytes) -> bytes:
+    """Return a record with a right checksum that no program can write again as UTF-8."""
+    record = b'{"kind":"skill_set","name":"arm","text":"' + text + b'"}'
+    return b"%08x %s\n" % (zlib.crc32(record), record)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -182,6 +189,16 @@ def test_a_start_never_fails_whatever_the_file_has(
             line_of({"kind": "journal", "format": 1, "made_with": "model", "starts": 1})
             + line_of({"kind": "plan", "id": "r", "request": {"mode": 7}}),
             "a record cannot be read",
+        ),
+        (
+            line_of({"kind": "journal", "format": 1, "made_with": "model", "starts": 1})
+            + half_a_character(rb"\ud800"),
+            "surrogates not allowed",
+        ),
+        (
+            line_of({"kind": "journal", "format": 1, "made_with": "model", "starts": 1})
+            + half_a_character(b"\xed\xa0\x80"),
+            "it is damaged",
         ),
     ],
 )

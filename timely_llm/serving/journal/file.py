@@ -67,9 +67,12 @@ def record_in(line: bytes) -> Record:
     try:
         if line[:9] != b"%08x " % zlib.crc32(line[9:]):
             raise JournalProblem("a checksum is wrong")
-        record = json.loads(line[9:])
+        text = line[9:].decode()
+        record = json.loads(text)
         if not isinstance(record, dict):
             raise JournalProblem("a record is no object")
+        if "\\ud" in text.lower():  # half a character, perhaps, which nobody could write again
+            json.dumps(record, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise JournalProblem(f"it is damaged: {in_words(error)}") from error
     return record
