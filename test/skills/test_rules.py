@@ -86,7 +86,12 @@ def test_what_is_no_rule_is_refused(pattern: str, message: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["(((a{1,9999}){1,9999}){1,9999})b", "(?:(?:a??){0,1000}?){0,1000}b", "(a|b|ab|ba)+c"],
+    [
+        "(((a{1,9999}){1,9999}){1,9999})b",
+        "(?:(?:a??){0,1000}?){0,1000}b",
+        "(a|b|ab|ba)+c",
+        "a" * 1999,
+    ],
 )
 def test_large_repetitions_end(pattern: str) -> None:
     rule, budget = Rule(1, pattern), Budget(feed_s=0.05, plan_s=0.05)

@@ -11,7 +11,7 @@ from timely_llm.core.errors import PlanError
 from timely_llm.core.segment import SkillCall
 from timely_llm.core.text import listed
 from timely_llm.skills.execution_time import ExecutionTimes, checked_call, parse_arguments
-from timely_llm.skills.rules import FEED_S, Budget, Rule, set_end
+from timely_llm.skills.rules import FEED_S, Budget, Rule, set_end, without_tables
 from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Call, Piece
 
@@ -252,7 +252,8 @@ def _may_name(rule: Rule, name: str) -> bool:
         return True
     flags = "".join(_FLAGS.findall(rule.pattern))
     try:
-        found = regex.compile(flags + inside, cache_pattern=False).fullmatch(name, timeout=FEED_S)
+        whole = regex.compile(flags + without_tables(inside), cache_pattern=False)
+        found = whole.fullmatch(name, timeout=FEED_S)
     except (regex.error, TimeoutError, ValueError, KeyError, RecursionError):
         return True
     return found is not None
