@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -194,6 +195,45 @@ def test_a_server_alone_has_the_rules_of_one_behind_a_dispatcher(graph: Graph) -
     (alone,) = enclaves("plan_server").values()
     used = {(what, re.sub("^/s1/", "/", name)) for what, name in graph["/s1/plan_server"]}
     check(used, alone)
+
+
+PARTS = {
+    "publish": (("publish", "rt", ""),),
+    "subscribe": (("subscribe", "rt", ""),),
+    "reply": (("publish", "rr", "Reply"), ("subscribe", "rq", "Request")),
+    "request": (("publish", "rq", "Request"), ("subscribe", "rr", "Reply")),
+}
+"""What DDS has of each permission: a direction, and what stands before and behind a name."""
+
+
+def test_the_tool_of_sros2_expands_the_policies_to_signed_permissions_of_dds(
+    tmp_path: Path,
+) -> None:
+    """The tool is no wheel on PyPI: this runs where ROS has it."""
+    keystore = pytest.importorskip("sros2.keystore")
+    keys = tmp_path / "keys"
+    keystore.create_keystore(keys)
+    for file in FILES:
+        for enclave, rules in enclaves(file).items():
+            keystore.create_enclave(keys, enclave)
+            keystore.create_permission(keys, enclave, FOLDER / f"{file}.policy.xml")
+            made = keys / "enclaves" / enclave.lstrip("/")
+            assert (made / "permissions.p7s").stat().st_size
+            (grant,) = ElementTree.parse(made / "permissions.xml").getroot().iter("grant")
+            assert grant.findtext("subject_name") == f"CN={enclave}"
+            assert grant.findtext("default") == "DENY" and not grant.findall("deny_rule")
+            found = {
+                (way, topic.text)
+                for way in ("publish", "subscribe")
+                for topic in grant.findall(f"allow_rule/{way}/topics/topic")
+            }
+            expected = {
+                (way, f"{before}{name}{behind}")
+                for permission, name in rules
+                for way, before, behind in PARTS[permission]
+            }
+            graph = {(way, "ros_discovery_info") for way in ("publish", "subscribe")}
+            assert found == expected | graph
 
 
 def test_names_are_absolute_and_only_random_names_have_wildcards() -> None:
