@@ -71,7 +71,7 @@ def record_in(line: bytes) -> Record:
         record = json.loads(text)
         if not isinstance(record, dict):
             raise JournalProblem("a record is no object")
-        if "\\ud" in text.lower():  # half a character, perhaps, which nobody could write again
+        if "\\ud" in text.lower():  # half a character, perhaps: no file takes that
             json.dumps(record, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise JournalProblem(f"it is damaged: {in_words(error)}") from error
