@@ -41,9 +41,10 @@ test: install
 	python -m pytest --numprocesses 2 --dist loadgroup
 
 # Under a minute: what knows neither ROS nor torch, with fewer examples of each property, and without
-# the tests of endurance.
+# the tests that take seconds.
 test-fast: install
-	python -m pytest --numprocesses 2 --hypothesis-profile=fast --ignore-glob='*endurance*' $(FAST)
+	python -m pytest --numprocesses 2 --hypothesis-profile=fast --ignore-glob='*endurance*' \
+		-m "not long and not slow" $(FAST)
 
 # Attacks, killed processes, hung engines. SHORT=1: each with its first parameters only.
 # OUTCOMES=FILE gets what became of the requests of each test.

@@ -20,13 +20,23 @@ OPTIONS: dict[str, dict[str, float | str]] = {
 }  # fmt: skip
 """Options of `timely` that make it the one of Ling et al. 2024."""
 
+OFTEN = ("deadline", "timely", "slice", "stream")
+"""Policies that `make test-fast` tries."""
 
-@pytest.mark.parametrize("policy", POLICIES)
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, marks=() if policy in OFTEN else pytest.mark.slow)
+        for policy in POLICIES
+    ],
+)
 @pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
 def test_every_policy_keeps_the_contract(policy: str, check: Check[PolicyBench]) -> None:
     check(PolicyBench(partial(make_policy, policy), seed=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("check", [*POLICY_CHECKS], ids=lambda check: check.name)
 def test_timely_keeps_the_contract_with_every_option(
@@ -35,6 +45,7 @@ def test_timely_keeps_the_contract_with_every_option(
     check(PolicyBench(partial(make_policy, "timely", **options), seed=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "rows"), [("fastserve", 3), ("prio", 1), ("vtc", 1), ("vtc", 3)]
 )
@@ -43,6 +54,7 @@ def test_a_batch_with_a_cap_keeps_it_too(policy: str, rows: int, check: Check[Po
     check(PolicyBench(partial(make_policy, policy, rows=rows), seed=None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -211,6 +211,7 @@ def test_links_connect_stages() -> None:
         PipelineTime([StepTime()] * 3, [])
 
 
+@pytest.mark.slow
 @steps
 def test_predictions_stay_sane(steps: int) -> None:
     """Speeds jump, transfers begin to block and stop, and one in a thousand times is odd."""

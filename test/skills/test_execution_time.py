@@ -144,6 +144,7 @@ def test_whatever_is_reported_predictions_stay_sane(reports: list[tuple[str, flo
         assert math.isfinite(times.bias)
 
 
+@pytest.mark.slow
 @endurance.steps
 def test_predictions_stay_right_for_ever(steps: int) -> None:
     times, rng = ExecutionTimes(DRONE), random.Random(0)

@@ -33,6 +33,7 @@ def test_a_preset_is_the_same_for_the_same_seed(name: str) -> None:
     assert other.jobs + other.conversations != first.jobs + first.conversations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kinds", "agents", "most", "rate", "duration_s"),
     [

@@ -178,12 +178,15 @@ class _VirtualSite:
         counts, stats = self._counts, self._publisher.stats
         ends, requests = counts.ends, sum(one.asked for one in self._agents.values())
         well = ends[ErrorCode.NONE]
+        usual = ErrorCode.NONE, ErrorCode.CANCELED
+        errors = {code: number for code, number in ends.most_common() if code not in usual}
         robots = [one for one in self._agents.values() if not one.person]
         return {
             "requests": requests,
             "finished": well,
             "canceled": ends[ErrorCode.CANCELED],
-            "errors": ends.total() - well - ends[ErrorCode.CANCELED],
+            "errors": sum(errors.values()),
+            "error_codes": ", ".join(f"{code.name} {number}" for code, number in errors.items()),
             "without_end": requests - ends.total(),
             "replans": stats.replans,
             "evictions": stats.evictions,

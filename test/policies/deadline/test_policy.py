@@ -210,6 +210,7 @@ def test_a_plan_that_is_set_aside_is_evicted_after_plans_with_busy_robots() -> N
     assert set(plan.evictable) == {"busy", *(g.key for g in decoding)}
 
 
+@pytest.mark.slow
 def test_a_slow_device_under_overload_serves_better_than_baselines() -> None:
     trace, settings = composed("wid1", 3), SimulationSettings(load=2, profile=SLOW)
     got = {
@@ -223,6 +224,7 @@ def test_a_slow_device_under_overload_serves_better_than_baselines() -> None:
     assert ours["waiting_s"] < min(other["waiting_s"] for other in got.values())
 
 
+@pytest.mark.slow
 def test_requests_that_say_they_are_urgent_get_more_the_higher_the_exponent() -> None:
     trace, settings = composed("wid1", 3), SimulationSettings(load=2, profile=SLOW)
     got = [row(simulate(trace, Deadline(urgent=urgent), settings)) for urgent in (0.0, 1.0, 3.0)]
@@ -233,6 +235,7 @@ def test_requests_that_say_they_are_urgent_get_more_the_higher_the_exponent() ->
 
 
 @needs_published
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load", "utility", "waiting_s", "urgent"),
     [(1, 1.32, 0.42, 1.87), (2, 1.2, 0.56, 1.56), (4, 0.93, 0.875, 0.97)],

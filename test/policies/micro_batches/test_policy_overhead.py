@@ -34,6 +34,7 @@ def served_s(policy: str, mode: Mode) -> float:
     return seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fcfs", "deadline"])
 def test_no_other_rule_serves_sooner(policy: str) -> None:
     cycle_s = served_s(policy, Mode.CYCLE)

@@ -115,7 +115,9 @@ def check_reports(server: ScriptedServer, failures: int) -> None:
         assert len(set(order)) == len(order)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, PARTS))]
+)
 def test_the_calls_are_those_of_the_reference(part: int) -> None:
     ends = Counter[str]()
     for seed in range(part, PLANS, PARTS):

@@ -283,6 +283,7 @@ def test_600_megabytes_are_refused_unread(tmp_path: Path) -> None:
         read_lrtrace(tmp_path / "a.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     ["[" + "1," * 8_000_000 + "1]", "[" + "{}," * 5_500_000 + "1]"],
