@@ -20,6 +20,9 @@ settings.load_profile("untimed")
 # A process in the background of a script does not hear Ctrl-C, nor do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+REAL = [Path(__file__).parent / room for room in ("cluster", "launch", "ros", "system")]
+"""Folders of tests with real processes, or with ROS."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option of the short forms, and that of counted outcomes."""
@@ -38,7 +41,14 @@ def first_seed() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one item of each test function, if asked."""
+    """Run those of real processes once more where they fail; keep one of each function, if asked.
+
+    The waits for processes and for ROS are bounded, and a machine can be busy for longer. The
+    summary names what ran twice.
+    """
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in REAL):
+            item.add_marker(pytest.mark.flaky(reruns=1))
     if not config.getoption("--short"):
         return
     first: dict[str, pytest.Item] = {}

@@ -28,15 +28,10 @@ EXECUTORS = executors()
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker run all of these tests: each has processes that need a core of their own.
-
-    Their waits are bounded, and a machine can be busy for longer: one that fails runs once more.
-    The summary names it.
-    """
+    """Let one worker run all of these tests: each has processes that need a core of their own."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.xdist_group("ros"))
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 _started: list[Process] = []
