@@ -1,17 +1,13 @@
-"""Far more requests or participants than usual, and a model with a folder that disappears."""
+"""Far more requests than a server is made for, and a model with a folder that disappears."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-import rclpy
-from rclpy.context import Context
 
 from test.system.conftest import Start
 from test.system.ros_client import FIND, LONG, Client, serving
@@ -19,7 +15,6 @@ from timely_llm import msg, srv
 from timely_llm.core.request import ErrorCode
 from timely_llm.resources import EMBEDDED_MODEL, resource
 from timely_llm.ros import qos
-from timely_llm.ros.client.plan import PlanClient
 
 pytestmark = pytest.mark.faults
 WAIT_S = 60.0
@@ -27,8 +22,6 @@ SERVED, ROBOTS = 4, 32
 """Requests that the overloaded server takes at a time, and robots that ask it."""
 PERIOD_S = 0.01
 """Time between two requests of the overload, seconds: ten times what is served."""
-CROWD_S = 300.0
-"""Longest wait of one of many participants, seconds: discovery takes long."""
 TOLD_WHY = {ErrorCode.QUEUE_FULL, ErrorCode.BUSY, ErrorCode.EXPIRED}
 
 
@@ -103,39 +96,3 @@ def test_a_server_serves_on_when_the_folder_of_its_model_disappears(
     again = start("plan_server", engine="transformers", model=model)
     assert again.wait(WAIT_S) == os.EX_CONFIG, "a restart does not help"
     assert str(model) in again.output and "Traceback" not in again.output
-
-
-@contextmanager
-def crowd(domain: int, number: int) -> Iterator[None]:
-    """Make DDS participants; the node of each has a reader of the server's segments."""
-    with ExitStack() as stack:
-        for one in range(number):
-            context = Context()
-            rclpy.init(context=context, domain_id=domain)
-            stack.callback(rclpy.shutdown, context=context)
-            node = rclpy.create_node(
-                f"participant_{one}", context=context, enable_rosout=False,
-                start_parameter_services=False,
-            )  # fmt: skip
-            stack.callback(node.destroy_node)
-            node.create_subscription(
-                msg.Segment, "plan_server/segments", lambda segment: None, qos.reliable(10)
-            )
-        yield
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("participants", [100])
-def test_a_server_among_many_participants_serves(
-    start: Start, domain: int, participants: int
-) -> None:
-    with serving(start, Client, domain, engine="simulated") as client:
-        with crowd(domain, participants):
-            writer = client.node.create_publisher(msg.Segment, "plan_server/segments", 1)
-            client.until(lambda: writer.get_subscription_count() >= participants, CROWD_S)
-            with PlanClient("rover", domain=domain, find_s=CROWD_S) as rover:
-                for _ in range(5):
-                    result = rover.submit(FIND, closed_loop=False).result(CROWD_S)
-                    assert result.error_code is ErrorCode.NONE, result.error_msg
-        client.until_listed({})
-        assert submitted(client, "after") is ErrorCode.NONE
