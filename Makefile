@@ -59,10 +59,11 @@ fault-table: install
 	python -m tools.fault_table dist/outcomes.jsonl
 
 # Histories of servers, robots and people with faults in virtual time: as many as fit into three
-# minutes, from a new first seed each time. SEED=5 begins with that one.
+# minutes, from a new first seed each time. SEED=5 begins with that one, MUCH='--seeds 9' runs nine.
 test-simulate: SEED ?= $(shell date +%s)
+test-simulate: MUCH ?= --minutes 3
 test-simulate: install
-	timely-llm simulate --first-seed $(SEED) --minutes 3 --jobs 2
+	timely-llm simulate --first-seed $(SEED) $(MUCH) --jobs 2
 
 # Random inputs for all readers of files, recordings, messages, HTTP and plans. N=1000000 tries more.
 test-fuzz: N ?= 100000

@@ -42,6 +42,13 @@ def test_a_plan_goes_on_where_a_dispatcher_that_died_had_moved_it() -> None:
     assert outcome.fired == {"engine hangs": 1, "dispatcher dies": 1}
 
 
+def test_a_kept_conversation_that_an_engine_loses_is_no_fault_of_the_server() -> None:
+    loses = InjectedFault(3, "engine loses sequence", 18.64188050608646, 38902, 0.08)
+    outcome = simulate(300036, [loses])
+    assert not outcome.broken, outcome.detail
+    assert outcome.fired == {"engine loses sequence": 1}
+
+
 @pytest.mark.parametrize("kind", ["dispatcher dies", "other release", "memory exhausted"])
 def test_a_history_goes_on_after_faults_of_one_kind(kind: str) -> None:
     faults = [InjectedFault(n, kind, 3.0 + 5.0 * n, n, 0.1 + 0.2 * n) for n in range(4)]

@@ -308,7 +308,12 @@ class Checks:
             "KV is conserved",
             f"{name} holds the KV of {engine.keys}, serves {sorted(served)}, keeps {kept}",
         )
-        free, most = server.loop.free_kv_tokens, engine._sequences.limits.kv_tokens
+        kept_tokens = {
+            one.key: one.progress.kv_tokens for one in server.loop.conversations.kept.values()
+        }
+        # The server does not know yet that the engine has lost a kept conversation.
+        lost = sum(kept_tokens[key] for key in kept_tokens.keys() - set(engine.keys))
+        free, most = server.loop.free_kv_tokens - lost, engine._sequences.limits.kv_tokens
         ensure(0 <= free <= most, "KV is conserved", f"{name} has {free} of {most} tokens free")
         known_s, deadline_s = self._late_s.get(name, {}), server.loop._watchdog.deadline_s
         late = [key for key, one in served.items() if began_s - WATCH_S > deadline_s(one)]
