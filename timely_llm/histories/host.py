@@ -10,6 +10,7 @@ from pathlib import Path
 
 from timely_llm.core.clock import SimulatedClock, VirtualClock
 from timely_llm.core.errors import RequestError
+from timely_llm.core.generation import by_kind
 from timely_llm.core.request import ExecutionReport, Rejected, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
@@ -30,7 +31,7 @@ from timely_llm.serving.journal.sink import JournalSink
 from timely_llm.serving.limits import RequestLimits, Timeouts
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.face import running
-from timely_llm.serving.server.results import Results, segments_of, size_of
+from timely_llm.serving.server.results import Results, size_of
 from timely_llm.skills.skill_set import SkillSet
 
 TIMEOUTS = Timeouts(client_timeout_s=5.0, answer_timeout_s=10.0, queue_timeout_s=20.0)
@@ -352,13 +353,12 @@ class Host:
         def work(loop: Loop) -> list[Found]:
             gate = self.server._gate.requests
             sent = [one for one in gate if one.dispatcher == NAME]
+            plans, _ = by_kind(loop.generations)
+            segments = {plan.key: list(plan.segments) for plan in plans}
             return [
-                Found(
-                    one.request, segments_of(loop.generations, "", one.request.request_id),
-                    one.text, one.made,
-                )
+                Found(one.request, segments.get(one.request.request_id, ()), one.text, one.made)
                 for one in running(sent, loop.generations)
-            ]  # fmt: skip
+            ]
 
         life = self.life
 
