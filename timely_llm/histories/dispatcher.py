@@ -291,14 +291,21 @@ class DispatcherMachine:
         def tell(answer: RequestFate) -> None:
             self._tell("answers", agent, lambda: answered(answer))
 
+        def served() -> bool:
+            if not self.relay.serves(key):
+                return False
+            plans = self.relay.segments(agent).result()
+            tell(RequestFate(True, tuple(one for one in plans if one.request_id == key)))
+            return True
+
+        def end(result: Result | None) -> None:
+            # The request may have been found at a server meanwhile.
+            if result is not None or not served():
+                tell(RequestFate(False, result=result))
+
         def arrive() -> None:
-            if self.relay.serves(key):
-                plans = self.relay.segments(agent)
-                segments = tuple(one for one in plans.result() if one.request_id == key)
-                tell(RequestFate(True, segments))
-                return
-            asked = self.relay.result(key)
-            asked.add_done_callback(lambda done: tell(RequestFate(False, result=done.result())))
+            if not served():
+                self.relay.result(key).add_done_callback(lambda done: end(done.result()))
 
         self._take("requests", agent, arrive)
 

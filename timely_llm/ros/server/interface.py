@@ -239,11 +239,13 @@ class ServerInterface:
         kept = self._results.get(key, now) or self._busy.get(key, now)
         so_far = None
         with contextlib.suppress(TimelyError):  # a server that stops answers nothing
+            if not served and kept is None:
+                kept = await self._result(lambda server: server.result(key))
+                # A dispatcher may have found the request at a server meanwhile.
+                served = kept is None and self._configured().serves(key)
             if served:
                 so_far = await self._result(lambda server: server.so_far(key))
                 served, kept = so_far is not None, self._results.get(key, now)
-            elif kept is None:
-                kept = await self._result(lambda server: server.result(key))
         conversions.fill_answer(response, served, so_far, kept)
         if served:
             sign_for(self._authenticator, response.answer.agent, response.answer, SO_FAR)
