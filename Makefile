@@ -36,7 +36,7 @@ demo: install
 	timely-llm demo
 
 # Two at a time, of which at most one has ROS processes: they need a core of their own.
-# All but what the targets below run; at most 15 minutes on two cores.
+# All but what the targets below run; about 25 minutes on two cores.
 test: install
 	python -m pytest --numprocesses 2 --dist loadgroup
 
