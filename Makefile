@@ -1,5 +1,5 @@
-# make demo | test | test-fast | test-faults | fault-table | test-simulate | test-fuzz | test-long | test-ros |
-#      test-launch | test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
+# make demo | test | test-fast | test-extended | test-faults | fault-table | test-simulate | test-fuzz |
+#      test-long | test-ros | test-launch | test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
 #      footprint | release-check | audit | sbom | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
@@ -28,23 +28,30 @@ GENERATED_FOR := timely_llm/msg/.ros-wheels
 SWITCHED := $(filter-out $(ROS_WHEELS),$(shell cat $(VENV)/.ros-wheels $(GENERATED_FOR) 2> /dev/null))
 SHARED_FILES := $(shell find launch config examples models -type f -not -path '*/__pycache__/*')
 
-.PHONY: demo test test-fast test-faults fault-table test-simulate test-fuzz test-long test-ros test-launch test-colcon \
+.PHONY: demo test test-fast test-extended test-faults fault-table test-simulate test-fuzz test-long test-ros test-launch test-colcon \
 	test-vllm test-vllm-ray test-ray \
 	check-vllm test-lowest wheels footprint release-check audit sbom lint same no-base clean install switch
 
 demo: install
 	timely-llm demo
 
-# Two at a time, of which at most one has ROS processes: they need a core of their own.
-# All but what the targets below run; about 25 minutes on two cores.
+# pytest-xdist 3.8 waits for ever after it has replaced a process (pytest-dev/pytest-xdist#1327): none is replaced.
+AT_ONCE := --numprocesses 2 --max-worker-restart 0
+
+# Two at a time, of which one runs all that has real processes: these need a core of their own.
+# All but what the targets below run; about 20 minutes on two cores.
 test: install
-	python -m pytest --numprocesses 2 --dist loadgroup
+	python -m pytest $(AT_ONCE)
 
 # Under a minute: what knows neither ROS nor torch, with fewer examples of each property, and without
 # the tests that take seconds.
 test-fast: install
-	python -m pytest --numprocesses 2 --hypothesis-profile=fast --ignore-glob='*endurance*' \
+	python -m pytest $(AT_ONCE) --hypothesis-profile=fast --ignore-glob='*endurance*' \
 		-m "not long and not slow" $(FAST)
+
+# Tests that take long beside what they add to others.
+test-extended: install
+	python -m pytest $(AT_ONCE) -m "extended and not faults and not long"
 
 # Attacks, killed processes, hung engines. SHORT=1: each with its first parameters only.
 # OUTCOMES=FILE gets what became of the requests of each test.
@@ -71,9 +78,9 @@ test-fuzz: SEED ?= $(shell date +%s)
 test-fuzz: install
 	python -m tools.fuzz --inputs $(N) --first-seed $(SEED)
 
-# What depends on the distribution.
+# What depends on the distribution. SHORT=1: each test with its first parameters only.
 test-ros: install
-	python -m pytest --numprocesses 2 --dist loadgroup test/ros test/system
+	python -m pytest test/ros test/system $(if $(SHORT),--short)
 
 lint: install $(VENV)/typed/.installed
 	ruff check .
@@ -88,7 +95,7 @@ $(VENV)/typed/.installed: constraints-kilted.txt $(INSTALLED)
 
 # What learns or accumulates, for a million steps; an hour of robots and people under each policy.
 test-long: install
-	python -m pytest -m long --numprocesses 2
+	python -m pytest -m long $(AT_ONCE)
 
 test-launch: install
 	python -m pytest test/launch || test $$? -eq 5  # 5: all skipped, and pytest said why
@@ -136,7 +143,7 @@ LOWEST := $(FAST) test/cli test/profiling test/report/test_page.py test/report/t
 
 test-lowest: install $(LOWEST_VENV)/.installed
 	LD_LIBRARY_PATH=$(abspath $(VENV))/lib PATH=$(abspath $(LOWEST_VENV))/bin:$$PATH \
-		python -m pytest --numprocesses 2 $(LOWEST)
+		python -m pytest $(AT_ONCE) $(LOWEST)
 
 $(LOWEST_VENV)/.installed: pyproject.toml tools/lowest.py $(INSTALLED)
 	rm -rf $(LOWEST_VENV)

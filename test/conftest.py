@@ -1,12 +1,17 @@
 """Settings of all tests."""
 
+import faulthandler
 import os
 import random
 import signal
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from test.real import is_real
 
 # A busy machine is slow: no test fails for that. With CI in the environment, Hypothesis takes the
 # same examples in each run.
@@ -20,8 +25,14 @@ settings.load_profile("untimed")
 # A process in the background of a script does not hear Ctrl-C, nor do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-REAL = [Path(__file__).parent / room for room in ("cluster", "launch", "ros", "system")]
-"""Folders of tests with real processes, or with ROS."""
+ERRORS = pytest.StashKey[int]()
+"""Descriptor of the error stream that is not captured."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the error stream as it is without capture."""
+    with config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        config.stash[ERRORS] = os.dup(2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +45,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Share the tests among the workers in the order that they have."""
+    from test.workers import FromBothEnds
+
+    config.option.loadscopereorder = False
+    return FromBothEnds(config, log)
+
+
 @pytest.fixture
 def first_seed() -> int:
     """Return a seed of chance, or the same one in each run where CI is in the environment."""
@@ -41,13 +61,14 @@ def first_seed() -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run those of real processes once more where they fail; keep one of each function, if asked.
+    """Begin with those of real processes, and run them once more where they fail.
 
     The waits for processes and for ROS are bounded, and a machine can be busy for longer. The
-    summary names what ran twice.
+    summary names what ran twice. If asked, keep one test of each function.
     """
-    for item in items:
-        if any(item.path.is_relative_to(folder) for folder in REAL):
+    items.sort(key=lambda item: not is_real(item.nodeid))
+    for item in items if config.pluginmanager.hasplugin("rerunfailures") else []:
+        if is_real(item.nodeid):
             item.add_marker(pytest.mark.flaky(reruns=1))
     if not config.getoption("--short"):
         return
@@ -57,3 +78,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = [item for item in items if item in kept]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def _bounded(item: pytest.Item) -> Generator[None, object, object]:
+    """End this process, with a stack of each thread, where a phase takes thrice the timeout.
+
+    The timeout is a signal. A wait in C does not end at one, and setup and teardown have none.
+    """
+    marker = item.get_closest_marker("timeout")
+    timeout_s = float(marker.args[0] if marker else item.config.getini("timeout"))
+    faulthandler.dump_traceback_later(3 * timeout_s, exit=True, file=item.config.stash[ERRORS])
+    return (yield)
+
+
+pytest_runtest_setup = _bounded
+pytest_runtest_call = _bounded
+pytest_runtest_teardown = _bounded
+
+
+def pytest_sessionfinish() -> None:
+    """What follows the last test has its own time."""
+    faulthandler.cancel_dump_traceback_later()

@@ -28,7 +28,7 @@ from timely_llm.resources import resource
 
 ROS = "ros"
 needs_ros = pytest.mark.skipif(find_spec("rclpy") is None, reason="ROS is not installed")
-KINDS = [*CLUSTERS, pytest.param(ROS, marks=[needs_ros, pytest.mark.xdist_group("ros")])]
+KINDS = [*CLUSTERS, pytest.param(ROS, marks=needs_ros)]
 OTHER = resource("config/skill_sets/drone.yaml").read_text().replace("name: drone", "name: other")
 
 

@@ -14,7 +14,7 @@ LEARNS = ("AnswerLengths.", "SegmentLengths._order", "SegmentLengths._sorted", "
 CLASSES = 8
 """Kinds of requests that the hour has, at most, for each of these windows."""
 
-IN_EVERY_RUN = ("deadline", "timely+slice")
+EXTENDED = ("deadline", "timely+slice")
 
 
 def check_predictions(hour: Hour) -> None:
@@ -45,7 +45,9 @@ def check_memory(hour: Hour) -> None:
     [
         pytest.param(
             name,
-            marks=[] if name in IN_EVERY_RUN else [pytest.mark.long, pytest.mark.timeout(3600)],
+            marks=pytest.mark.extended
+            if name in EXTENDED
+            else [pytest.mark.long, pytest.mark.timeout(3600)],
         )
         for name in POLICIES
     ],
@@ -57,6 +59,6 @@ def test_an_hour_of_robots_and_people_with_step_times_that_are_learned(policy: s
     check_predictions(hour)
     check_deadlines(hour)
     check_memory(hour)
-    if policy in IN_EVERY_RUN:
+    if policy in EXTENDED:
         last = hour.in_time(HOUR_S - PART_S, HOUR_S)
         assert sum(last) > 0.98 * len(last)

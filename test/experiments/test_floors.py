@@ -69,11 +69,13 @@ def too_small(trace: Path, setting: Setting) -> dict[str, float]:
     return found
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("setting", FLOORS, ids=str)
 def test_policies_keep_their_order_on_the_shipped_workload(setting: Setting) -> None:
     assert too_small(TRACE, setting) == {}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("setting", FLOORS, ids=str)
 def test_each_policy_serves_the_whole_shipped_workload(setting: Setting) -> None:
     policies = {policy for more, than, *_ in setting.margins for policy in (more, than)}
@@ -81,6 +83,7 @@ def test_each_policy_serves_the_whole_shipped_workload(setting: Setting) -> None
     assert shares == dict.fromkeys(policies, 1.0)
 
 
+@pytest.mark.extended
 def test_a_policy_that_loses_its_worth_is_found() -> None:
     weak = ("fcfs", "timely", "utility", 0.05)
     assert weak[1:] in {margin[1:] for margin in FLOORS[0].margins}

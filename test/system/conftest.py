@@ -26,14 +26,6 @@ EXECUTORS = executors()
 """Those that the nodes have on the distribution that runs."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker run all of these tests: each has processes that need a core of their own."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("ros"))
-
-
 _started: list[Process] = []
 """Processes since the phase of a test began."""
 

@@ -24,6 +24,7 @@ def reader(tmp_path: Path, domain: int) -> Iterator[Reader]:
     made.close()
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PAGES)
 def test_an_extension_goes_as_its_page_says(reader: Reader, page: str) -> None:

@@ -97,6 +97,7 @@ def test_of_two_that_serve_under_one_name_the_one_without_requests_ends(
         client.until_listed({"old": "blocked", "new": "blocked"})
 
 
+@pytest.mark.extended
 def test_two_that_have_requests_both_stay(start: Start, domain: int) -> None:
     with serving(start, Client, domain, **PATIENT) as client:
         first = _newest(start)

@@ -27,6 +27,7 @@ def ask(start: Start, *arguments: str) -> Process:
     return start("scripts/timely-llm", "ask", "--wait", "30", *arguments)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(start: Start, server: Client, example: str) -> None:
     process = start(f"examples/{example}")

@@ -1,5 +1,7 @@
 """Segments really travel between two processes."""
 
+import pytest
+
 from timely_llm.benchmarks.delivery import rows
 
 
@@ -14,6 +16,7 @@ def test_every_segment_arrives_by_topic_and_by_feedback() -> None:
     assert progress[-1] == (6, 6)
 
 
+@pytest.mark.extended
 def test_what_a_dispatcher_adds_is_measured_beside_the_servers_own_topics() -> None:
     measured = {row["path"]: row for row in rows(4, "single", servers=2, robots=2)}
     assert list(measured) == ["topic", "feedback", "direct", "added", "relayed"]

@@ -330,6 +330,7 @@ def test_a_second_dispatcher_of_a_name_is_refused_as_a_server_is(start: Start) -
     assert winner.popen.returncode == 0
 
 
+@pytest.mark.extended
 def test_a_server_of_the_list_that_is_not_there_is_named(start: Start, domain: int) -> None:
     given = {"name_check_s": 0.0, "servers": "['nowhere/plan_server']"}
     dispatcher = start("dispatch.node", "-r", "__ns:=/alone", **given)

@@ -26,6 +26,7 @@ def reader(tmp_path: Path, domain: int) -> Iterator[Reader]:
     made.close()
 
 
+@pytest.mark.extended
 def test_the_first_hour_goes_as_the_page_says(reader: Reader) -> None:
     steps = [step for step in steps_of(PAGE.read_text()) if step.section not in BY_HAND]
     assert {"file", "command", "interrupt"} == {step.kind for step in steps}

@@ -139,6 +139,7 @@ def test_ask_sends_a_plan_and_says_that_it_was_written_by_hand(
     assert "Traceback" not in faulty.output
 
 
+@pytest.mark.extended
 def test_a_recorded_given_plan_is_replayed_as_one(
     server: Client, start: Start, domain: int, tmp_path: Path
 ) -> None:

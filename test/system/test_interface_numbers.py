@@ -36,6 +36,7 @@ def test_the_number_is_read_without_this_packages_types(start: Start, domain: in
         assert numbers == [INTERFACE]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("number", "words"), [(7, OTHER), (0, OLD)])
 def test_clients_name_both_numbers_and_send_nothing(
     start: Start, domain: int, number: int, words: str

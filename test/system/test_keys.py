@@ -241,6 +241,7 @@ def test_a_server_with_replicas_checks_keys_too(
     many.stop()
 
 
+@pytest.mark.extended
 def test_a_robot_with_a_key_reaches_no_server_that_checks_keys_through_a_dispatcher(
     client: KeyClient, start: Start, key_folder: Path, domain: int
 ) -> None:

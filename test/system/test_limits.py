@@ -226,6 +226,7 @@ def test_a_second_server_of_one_name_gives_way_to_the_first(client: Client, star
     assert submit(client, "still").error_code == ErrorCode.NONE
 
 
+@pytest.mark.extended
 def test_servers_of_other_names_and_namespaces_serve_beside_it(
     client: Client, start: Start
 ) -> None:

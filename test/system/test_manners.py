@@ -115,6 +115,7 @@ def test_misspelt_parameters_are_logged(start: Start, domain: int, tmp_path: Pat
     assert server.wait(WAIT_S) == 0
 
 
+@pytest.mark.extended
 def test_robots_and_people_end_with_the_table_of_what_they_got(start: Start, domain: int) -> None:
     with serving(start, Client, domain, **(PATIENT | {"skill_sets": f"[{DRONE}]"})):
         fleet = start("scripts/timely-llm", "fleet", "--robots", "2", "--duration", "2")

@@ -99,6 +99,7 @@ def test_plans_and_answers_of_two_stages_are_those_of_one(
     assert any(overlapped), "a step begins while another stage has the one before"
 
 
+@pytest.mark.extended
 def test_each_rule_of_micro_batches_serves(start: Start, domain: int) -> None:
     plans = seen_of(start, domain, pace=PACE, micro_batching="off").plans
     for rule, most in (("auto", 0), ("paper", 4), ("throttle", 0)):

@@ -162,6 +162,7 @@ def test_an_interrupt_while_the_model_loads_ends_the_server(start: Start) -> Non
     assert "Traceback" not in server.output
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
     ("drain_s", "code"), [(0.0, ErrorCode.SHUTTING_DOWN), (20.0, ErrorCode.NONE)]

@@ -72,6 +72,7 @@ def brief(name: str, arrival_s: float, task: str) -> Job:
     return job(name, arrival_s, task=task, seconds=(0.3, 0.2, 0.3, 0.2))
 
 
+@pytest.mark.extended
 def test_the_last_reports_of_a_node_reach_every_reader(
     start: Start, client: Client, domain: int, tmp_path: Path
 ) -> None:
@@ -95,6 +96,7 @@ def test_the_last_reports_of_a_node_reach_every_reader(
     assert len(heard) == 80
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("by", ["action", "topic"])
 def test_a_replay_and_its_recording_have_the_same_outcome(
     start: Start, client: Client, tmp_path: Path, by: str
@@ -132,6 +134,7 @@ def test_a_replay_and_its_recording_have_the_same_outcome(
     assert client.listed() == {}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("by", ["action", "topic"])
 def test_conversations_are_replayed_recorded_and_reported(
     start: Start, client: Client, tmp_path: Path, by: str

@@ -41,6 +41,7 @@ def until_said(process: Process, words: str) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.extended
 def test_replicas_are_one_server_behind_a_dispatcher(start: Start, domain: int) -> None:
     server = start("plan_server", "-r", "__ns:=/s1", **FIT)
     dispatcher = start("dispatch.node", name_check_s=0.0)

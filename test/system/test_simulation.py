@@ -137,6 +137,7 @@ def test_before_the_simulator_runs_the_server_says_so_and_serves(
     assert task.cancel(WAIT_S)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("factor", "asked"), [(0.3, "slowly"), (1.0, "evenly"), (3.0, "quickly")])
 def test_the_next_segment_is_there_when_the_robot_needs_it_and_not_long_before(
     world: World, robot: PlanClient, factor: float, asked: str

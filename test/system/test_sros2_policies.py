@@ -174,6 +174,7 @@ def check(used: set[Rule], allowed: set[Rule]) -> None:
     assert not beyond, f"allowed and not used: {sorted(beyond)}"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("file", "enclave"),
     [

@@ -1,6 +1,6 @@
 """`execute` makes exactly the calls of random plans, in whatever order segments come.
 
-The reference evaluates the plans' trees (random_plans.py). 10,000 plans in every suite; more with
+The reference evaluates the plans' trees (random_plans.py). 3,000 plans in every suite; more with
 
     RANDOM_PLANS=200000 python -m pytest test/robots/client/test_random_executions.py --timeout 3600
 """
@@ -28,7 +28,7 @@ from test.robots.client.scripted_server import ScriptedServer
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.robots.client.pending import PlanClientError
 
-PLANS = int(os.environ.get("RANDOM_PLANS", "10000"))
+PLANS = int(os.environ.get("RANDOM_PLANS", "3000"))
 PARTS = 10
 MAX_EPOCHS = 3
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import pytest
+
 from timely_llm.experiments.catalog.annealing.lengths import LENGTHS
 from timely_llm.experiments.registry import experiment
 
 FOUND = experiment("annealing-lengths")
 
 
+@pytest.mark.extended
 def test_known_lengths_are_worth_more_than_draws() -> None:
     made = FOUND.run(FOUND.options(sizes=(20,), seeds=3, jobs=1), lambda done, total: None)
     assert {row["policy"] for row in made.rows} == {"fcfs", *LENGTHS}

@@ -14,6 +14,7 @@ FOUND = experiment("annealing-order")
 def quiet(done: int, total: int) -> None: ...
 
 
+@pytest.mark.extended
 def test_each_policy_has_a_row_for_each_batch_and_size() -> None:
     options = FOUND.options(
         policies=("fcfs", "sjf", "annealing", "deadline"), sizes=(4, 10), seeds=2, jobs=1

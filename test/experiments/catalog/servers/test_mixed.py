@@ -31,6 +31,7 @@ def worth(rule: str) -> dict[tuple[Value, Value], float]:
     return {(row["servers"], row["dies"]): float(str(row["utility"])) for row in rows}
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(400)  # the first one plays two rules
 @pytest.mark.parametrize(
     ("rule", "gain"),
