@@ -40,6 +40,7 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.dispatch.contract import ServerView
 from timely_llm.dispatch.load import Load
+from timely_llm.processes.heap import settle_heap
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.server.statistics import statistics
@@ -106,6 +107,7 @@ class Replica:
         try:
             load = server.call(lambda loop: Load(loop, task.name)).result()
             self._server = server
+            settle_heap()
             self._connection.send(Ready(server.skill_sets.names, os.getpid()))
             return self._beat(server, load)
         finally:

@@ -15,6 +15,7 @@ from typing import Any
 from timely_llm.core.errors import EngineError, EngineLost, TimelyError
 from timely_llm.core.step import Capacity, StepPlan, StepResult
 from timely_llm.engines.contract import Engine
+from timely_llm.processes.heap import settle_heap
 from timely_llm.processes.tied import tie_to_parent
 
 CALLS = frozenset(
@@ -47,6 +48,7 @@ def main(parent_pid: int, descriptor: int) -> None:
     except Exception as error:  # the parent process reports it
         connection.send((_failure(error), None, None))
         return
+    settle_heap()
     facts = getattr(engine, "block_tokens", 1), engine.in_flight
     connection.send((None, facts, _capacity(engine)))
     while True:

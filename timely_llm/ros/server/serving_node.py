@@ -23,6 +23,7 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.core.request import Result
 from timely_llm.core.text import listed, sentence
 from timely_llm.identity.authenticator import authenticator_of
+from timely_llm.processes.heap import settle_heap, unsettle_heap
 from timely_llm.ros import qos
 from timely_llm.ros.guarded import Guarded
 from timely_llm.ros.identity.messages import declare_challenge
@@ -295,6 +296,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
         self._feed.restart()
         self._observing = False
         self._log_state("configured", "accepts no requests until it is activated")
+        settle_heap()
         return SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
@@ -322,6 +324,7 @@ class ServingNode(Guarded, LifecycleNode, ABC):
 
     def _free(self, state: str, what: str) -> TransitionCallbackReturn:
         self._log_state(state, what)
+        unsettle_heap()
         self.stop()
         self.interface.serve(None)
         return SUCCESS
