@@ -17,16 +17,20 @@ AGAIN_S = 1.0
 """Period of a question that a dispatcher which is just being found may not get, seconds."""
 
 
-@pytest.fixture(scope="module")
-def dispatcher(start: Start) -> Process:
-    start("plan_server", "-r", "__ns:=/s1", **PATIENT)
-    return start(DISPATCHER, name_check_s=0.0)
+@pytest.fixture
+def dispatcher(start: Start) -> Iterator[Process]:
+    server = start("plan_server", "-r", "__ns:=/s1", **PATIENT)
+    made = start(DISPATCHER, name_check_s=0.0)
+    yield made
+    made.stop()
+    server.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client(dispatcher: Process, domain: int) -> Iterator[Client]:
     made = Client(domain)
     made.wait_for_action()
+    made.until(lambda: "server /s1/plan_server joins" in dispatcher.output)
     yield made
     made.close()
 
@@ -68,3 +72,4 @@ def test_a_new_dispatcher_refuses_nothing_and_goes_on(
         return {one.request_id for one in listed.requests}
 
     client.until(lambda: served() == {"before", "after"})
+    later.stop()

@@ -12,7 +12,7 @@ from rclpy.executors import Executor
 from timely_llm import msg
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.text import quoted
-from timely_llm.dispatch.relay import Relay
+from timely_llm.dispatch.relay import LONGEST_READING_S, Relay
 from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
 from timely_llm.ros.dispatch.server_link import Discovery
@@ -23,6 +23,9 @@ from timely_llm.ros.server.serving_node import ServingNode, run
 
 FIRST_SERVER_S = 5.0
 """Longest wait for a server before clients find the dispatcher, seconds."""
+
+JOINING_S = LONGEST_READING_S + 1.0
+"""Longest further wait for a server that was found: its skill sets are read, seconds."""
 
 SWITCH_S = 0.0002
 """Longest time for which one thread runs while another waits, seconds: segments are in a hurry."""
@@ -52,6 +55,8 @@ class DispatchNode(ServingNode):
             return relay is not None and not relay.servers
 
         spin(executor, waits, FIRST_SERVER_S, self.pause_s)
+        if self._discovery is not None and self._discovery.links:
+            spin(executor, waits, JOINING_S, self.pause_s)
 
     def tick(self) -> bool:
         """Do periodic work; return whether the node goes on."""
