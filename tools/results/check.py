@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -130,19 +131,29 @@ def _unfounded(sentences: str, source: str) -> Iterator[str]:
 
 def problem_of(command: Command) -> str:
     """Return a sentence if the command line of an experiment does not parse; else nothing."""
-    here = Path(__file__)  # a file that exists, for published ones
     try:
-        words = command.words(published=here)[2:]
-        words = [str(here) if word.startswith(str(here)) else word for word in words]
-        given = command_line.make_context("timely-llm experiment", words).params
-        unwanted = ("name", "json_file", "html_file")
-        options = {k: v for k, v in given.items() if v is not None and k not in unwanted}
-        experiment(command.experiment).options(**options)
+        options_of(command)
     except click.ClickException as error:
         return f"{command.name}: {error.format_message()}"
     except TimelyError as error:
         return f"{command.name}: {error}"
     return ""
+
+
+def options_of(command: Command) -> Any:
+    """Return the options of an experiment as its command line gives them.
+
+    Raises:
+        click.ClickException: the command line does not parse.
+        TimelyError: an option has an impossible value.
+    """
+    here = Path(__file__)  # a file that exists, for published ones
+    words = command.words(published=here)[2:]
+    words = [str(here) if word.startswith(str(here)) else word for word in words]
+    given = command_line.make_context("timely-llm experiment", words).params
+    unwanted = ("name", "json_file", "html_file")
+    options = {k: v for k, v in given.items() if v is not None and k not in unwanted}
+    return experiment(command.experiment).options(**options)
 
 
 def _unknown_commands(page: Page) -> Iterator[str]:

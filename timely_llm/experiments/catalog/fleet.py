@@ -14,7 +14,7 @@ from timely_llm.experiments.contract import (
     SimulationOptions,
 )
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import PolicySpec, chosen, parse
+from timely_llm.experiments.policy_spec import SERVED, PolicySpec, chosen, parse
 from timely_llm.experiments.results import metrics
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.fleet import DEFINITIONS, fleet_row
@@ -43,7 +43,7 @@ DEDICATED = "dedicated"
 NO_SCHEDULER = "stream"
 """Continuous batching in order of arrival, and segments as they come: no scheduler decides."""
 
-POLICIES = ("fcfs", NO_SCHEDULER, "timely", metrics.UNBOUNDED, "slice", "deadline")
+POLICIES = ("fcfs", NO_SCHEDULER, "timely", SERVED, metrics.UNBOUNDED, "slice", "deadline")
 MOST_ROBOTS = 1000
 KEYS = ("robots", "policy")
 MEASURES = (

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import BOTH, BOTH_FRONT, DRAWN_BOTH, SLOW
+from tools.results.pages.measures import BOTH, BOTH_FRONT, DRAWN_BOTH, SLOW, TIMELY
+
+_IN_BURSTS = ("stream", "stream:gate", *TIMELY, "timely+slice", "deadline", "deadline:gate")
 
 PAGES = (
     Page(
         "mixed",
         "Robots and people together",
-        (Command("mixed", "mixed", minutes=4.8),),
+        (Command("mixed", "mixed", minutes=5.6),),
         Picture(
             "mixed",
             ("utility", "attainment", "stalled_s"),
@@ -24,7 +26,7 @@ PAGES = (
     Page(
         "slow_mixed",
         "Robots and people on a slow device",
-        (Command("slow-mixed", f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3", minutes=3),),
+        (Command("slow-mixed", f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3", minutes=3.5),),
         Picture(
             "slow-mixed",
             ("utility", "attainment", "stalled_s"),
@@ -39,12 +41,11 @@ PAGES = (
         "bursts",
         "Bursts of conversations beside plans",
         (
-            Command("bursts", "bursts", minutes=2),
+            Command("bursts", "bursts", minutes=2.3),
             Command(
                 "slow-bursts",
-                f"bursts --sizes 10,20 --profile {SLOW} --policies"
-                " stream,timely,timely+slice,deadline",
-                minutes=1.5,
+                f"bursts --sizes 10,20 --profile {SLOW} --policies {','.join(_IN_BURSTS)}",
+                minutes=3,
             ),
         ),
         Picture(

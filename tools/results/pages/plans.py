@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from timely_llm.experiments.results.metrics import UNBOUNDED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import DRAWN_PLANS, PLANS, PLANS_FRONT, SLOW
+from tools.results.pages.measures import (
+    DRAWN_PLANS,
+    PLANS,
+    PLANS_FRONT,
+    SLOW,
+    TIMELY,
+    VERY_SLOW,
+)
 
 GAINS = ("utility", "utility_unclamped", "utility_gain", "share_first", "share_finished",
          "response_s", "waiting_s", "waiting_s_vs_fcfs")  # fmt: skip
@@ -14,7 +21,8 @@ _DRONES = ("utility", "urgent_utility", "normal_utility", "urgent_utility_unclam
 _ARMS = ("utility", "utility_unclamped", "utility_gain", "utility_relative_gain", "share_first",
          "share_finished", "waiting_s", "waiting_s_vs_fcfs")  # fmt: skip
 _READ = ("fcfs", "stream", "timely:segment_tokens=20:order=reading", "deadline")
-_UNCACHED = ("fcfs", "stream", "timely", "deadline")
+_PLANNERS = ("fcfs", "stream", *TIMELY, "deadline")
+_ON_SLOW = ("slice", "stream", *TIMELY, "deadline")
 
 PAGES = (
     Page(
@@ -41,14 +49,15 @@ PAGES = (
             Command(
                 "published-trace",
                 "timelyllm-drone --trace {published}/lrtrace_drone_high.jsonl"
-                " --policies fcfs,stream,timely,deadline",
-                minutes=1.5,
+                f" --policies {','.join(_PLANNERS)}",
+                minutes=2.2,
             ),
         ),
         Picture(
             "published-trace",
             ("utility", "urgent_utility", "normal_utility"),
             "Mean utility of all tasks, of urgent and of normal ones, over the load",
+            where={"policy": DRAWN_PLANS},
             lines=True,
         ),
         (PageTable("published-trace", PLANS),),
@@ -60,20 +69,25 @@ PAGES = (
         (
             Command(
                 "slow-drones",
-                f"timelyllm-drone --profile {SLOW} --policies slice,stream,timely,deadline",
-                minutes=3,
+                f"timelyllm-drone --profile {SLOW} --policies {','.join(_ON_SLOW)}",
+                minutes=4.5,
             ),
             Command(
                 "uncached-drones",
-                f"timelyllm-drone --load 1 --policies {','.join(_UNCACHED)} --uncached",
-                minutes=1,
+                f"timelyllm-drone --load 1 --policies {','.join(_PLANNERS)} --uncached",
+                minutes=1.5,
+            ),
+            Command(
+                "very-slow-drones",
+                f"timelyllm-drone --profile {VERY_SLOW} --load 1,2 --policies {','.join(_ON_SLOW)}",
+                minutes=2.5,
             ),
         ),
         Picture(
             "slow-drones",
             ("utility", "urgent_utility", "normal_utility"),
             "Mean utility of all tasks, of urgent and of normal ones, over the load",
-            where={"workload": "wid2", "policy": ("slice", "stream", "timely", "deadline")},
+            where={"workload": "wid2", "policy": ("slice", *DRAWN_PLANS[1:])},
             lines=True,
         ),
         (
@@ -84,22 +98,33 @@ PAGES = (
                 {"workload": "wid2"},
             ),
             PageTable(
+                "very-slow-drones",
+                PLANS,
+                "Steps of 99 ms for one row, 108 for eight: `wid2`",
+                {"workload": "wid2"},
+            ),
+            PageTable(
                 "uncached-drones",
                 PLANS,
                 "Prompts that are computed whole",
-                {"policy": tuple(f"{name}:uncached" for name in _UNCACHED)},
+                {"policy": tuple(f"{name}:uncached" for name in _PLANNERS)},
             ),
         ),
-        (Ranking("slow-drones", PLANS_FRONT), Ranking("uncached-drones", PLANS_FRONT)),
+        (
+            Ranking("slow-drones", PLANS_FRONT),
+            Ranking("very-slow-drones", PLANS_FRONT),
+            Ranking("uncached-drones", PLANS_FRONT),
+        ),
     ),
     Page(
         "row_cost",
         "The cost of a row",
-        (Command("row-cost", "row-cost", seeds=3, minutes=0.4),),
+        (Command("row-cost", "row-cost", seeds=3, minutes=0.6),),
         Picture(
             "row-cost",
             ("utility", "urgent_utility"),
             "Mean utility and utility of urgent tasks over the milliseconds that a row costs",
+            where={"policy": DRAWN_PLANS},
             lines=True,
         ),
         (PageTable("row-cost", ("utility", "urgent_utility", "normal_utility", "waiting_s")),),
@@ -180,7 +205,7 @@ PAGES = (
     Page(
         "fleet",
         "A fleet of robots at one server",
-        (Command("fleet", "fleet", minutes=2.2),),
+        (Command("fleet", "fleet", minutes=2.6),),
         Picture(
             "fleet",
             ("qualified_per_min", "slo_attainment", "starvation_frequency"),
@@ -202,7 +227,7 @@ PAGES = (
                 ("useful_actions", "starvation_frequency", "starvation_duration_s",
                  "action_age_p50_s", "action_age_p95_s", "fairness"),
                 "What the robots wait for",
-                {"robots": (10, 100, 300)},
+                {"robots": (100, 300)},
             ),
         ),
         (

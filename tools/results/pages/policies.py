@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from timely_llm.experiments.catalog.timelyllm.arm import ALL
-from timely_llm.experiments.policy_spec import FIXED
+from timely_llm.experiments.policy_spec import FIXED, SERVED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking, Timelines
-from tools.results.pages.measures import BOTH, BOTH_FRONT, PLANS_FRONT, SLOW
+from tools.results.pages.measures import (
+    BOTH,
+    BOTH_FRONT,
+    PEOPLE,
+    PEOPLE_FRONT,
+    PLANS_FRONT,
+    SLOW,
+    TIMELY,
+)
 
-_PREDICTED = "timely,timely:lead_s=0.5,timely:lead_s=0.5:open-loop,deadline"
+_PREDICTED = (*TIMELY, f"{SERVED}:open-loop", "deadline")
 
 _MISJUDGED = ("timely+slice", "slice", "deadline")
 _RATIOS = (0.7, 1.4)
@@ -86,7 +94,8 @@ PAGES = (
         tuple(
             Command(
                 f"predictions-{task}-{durations}",
-                f"{line} --durations {durations} --policies {_PREDICTED}", minutes=0.7)
+                f"{line} --durations {durations} --policies {','.join(_PREDICTED)}",
+                minutes=0.9)
             for task, line in (
                 ("drones", "timelyllm-policies --load 2"),
                 ("arms", "timelyllm-arm --load 1"),
@@ -122,6 +131,11 @@ PAGES = (
                 f" stream,{_ratios(_MISJUDGED)}",
                 minutes=1.2,
             ),
+            Command(
+                "wrong-tasks",
+                f"slice-rate --rates 2,5 --policies orca,{_ratios(_MISJUDGED)}",
+                minutes=0.9,
+            ),
         ),
         Picture(
             "wrong-slow",
@@ -129,8 +143,11 @@ PAGES = (
             "Mean utility of plans, share of conversations that met their service level, and mean"
             " stall, on a slow device, with right and with wrong step times",
         ),
-        (PageTable("wrong-slow", BOTH),),
-        (Ranking("wrong-slow", BOTH_FRONT),),
+        (
+            PageTable("wrong-slow", BOTH, "Robots and people on the slow device"),
+            PageTable("wrong-tasks", PEOPLE, "People alone, on the same device", papers=False),
+        ),
+        (Ranking("wrong-slow", BOTH_FRONT), Ranking("wrong-tasks", PEOPLE_FRONT)),
     ),
     Page(
         "optimal",

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from timely_llm.engines.simulated import DEFAULT_PROFILE
 from timely_llm.experiments.contract import Experiment, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
+from timely_llm.experiments.policy_spec import SERVED
 from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.sweep import RunSpec, cases, document, score
 from timely_llm.experiments.virtual.stage import Progress
 
@@ -30,7 +32,7 @@ MEASURES = (
 class RowCostOptions(WorkloadOptions):
     """Options of `row-cost`. The profile is that of Llama 3 8B: its row cost is in question."""
 
-    policies: tuple[str, ...] = ("fcfs", "stream", "timely", "deadline")
+    policies: tuple[str, ...] = ("fcfs", "stream", "timely", SERVED, UNBOUNDED, "deadline")
     profile: str = field(default=DEFAULT_PROFILE, init=False)
     explain: bool = field(default=False, init=False)
 
