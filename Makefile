@@ -78,9 +78,11 @@ test-fuzz: SEED ?= $(shell date +%s)
 test-fuzz: install
 	python -m tools.fuzz --inputs $(N) --first-seed $(SEED)
 
-# What depends on the distribution. SHORT=1: each test with its first parameters only.
+# What depends on the distribution. SHORT=1: without those that take longest, and of each other test
+# the first parameters only.
 test-ros: install
-	python -m pytest test/ros test/system $(if $(SHORT),--short)
+	python -m pytest test/ros test/system \
+		$(if $(SHORT),--short,-m "not colcon and not faults and not long")
 
 lint: install $(VENV)/typed/.installed
 	ruff check .

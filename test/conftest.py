@@ -67,8 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     summary names what ran twice. If asked, keep one test of each function.
     """
     items.sort(key=lambda item: not is_real(item.nodeid))
-    for item in items if config.pluginmanager.hasplugin("rerunfailures") else []:
-        if is_real(item.nodeid):
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        for item in filter(lambda item: is_real(item.nodeid), items):
             item.add_marker(pytest.mark.flaky(reruns=1))
     if not config.getoption("--short"):
         return
