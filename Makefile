@@ -53,10 +53,11 @@ test-fast: install
 test-extended: install
 	python -m pytest $(AT_ONCE) -m "extended and not faults and not long"
 
-# Attacks, killed processes, hung engines. SHORT=1: each with its first parameters only.
-# OUTCOMES=FILE gets what became of the requests of each test.
+# Attacks, killed processes, hung engines. SHORT=1: without those that take longest, and each with its
+# first parameters only. OUTCOMES=FILE gets what became of the requests of each test.
 test-faults: install
-	python -m pytest -m faults test/system $(if $(SHORT),--short) $(addprefix --outcomes ,$(OUTCOMES))
+	python -m pytest test/system $(if $(SHORT),-m "faults and not extended" --short,-m faults) \
+		$(addprefix --outcomes ,$(OUTCOMES))
 
 # Writes what became of the requests of each fault test into docs/reliability.md.
 fault-table: install
@@ -78,11 +79,13 @@ test-fuzz: SEED ?= $(shell date +%s)
 test-fuzz: install
 	python -m tools.fuzz --inputs $(N) --first-seed $(SEED)
 
-# What depends on the distribution. SHORT=1: without those that take longest, and of each other test
-# the first parameters only.
+# What depends on the distribution. SHORT=1: with one file of real processes for each thing that a node
+# does with ROS, and of each test the first parameters only.
+ROS_SHORT := $(patsubst %,test/system/test_%.py,plan_server converse client execute lifecycle dispatcher \
+	record simulation)
 test-ros: install
-	python -m pytest test/ros test/system \
-		$(if $(SHORT),--short,-m "not colcon and not faults and not long")
+	python -m pytest test/ros \
+		$(if $(SHORT),$(ROS_SHORT) --short,test/system -m "not colcon and not faults and not long")
 
 lint: install $(VENV)/typed/.installed
 	ruff check .
@@ -106,15 +109,16 @@ test-colcon: install
 	python -m pytest -m colcon test/system
 
 # In an environment of its own, with vLLM's build for CPUs. The second run is on Model Runner V2:
-# Triton's interpreter runs the kernels of that one on a CPU.
+# Triton's interpreter runs the kernels of that one on a CPU. SHORT=1: each test with its first
+# parameters only.
 test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
-	$(VLLM_VENV)/bin/python -m pytest -k vllm test/engines test/system/test_vllm_server.py \
+	$(VLLM_VENV)/bin/python -m pytest -k vllm $(if $(SHORT),--short) test/engines test/system/test_vllm_server.py \
 		test/system/test_vllm_stages.py test/experiments/test_vllm_experiments.py \
 		test/cloud/test_vllm_and_transformers.py
 	PYTHONPATH=$(abspath test/engines/interpreted_triton)$(if $(PYTHONPATH),:$(PYTHONPATH)) \
 		TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 \
-		$(VLLM_VENV)/bin/python -m pytest --hypothesis-profile=fast -k vllm test/engines
+		$(VLLM_VENV)/bin/python -m pytest --hypothesis-profile=fast -k vllm $(if $(SHORT),--short) test/engines
 
 # Two stages on two nodes of a Ray cluster on this machine. vLLM has no Ray on a CPU: a platform of the
 # tests names a resource of Ray for it.

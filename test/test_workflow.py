@@ -31,6 +31,18 @@ def test_every_check_runs_on_each_change() -> None:
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
 
 
+def test_what_is_left_out_or_run_in_short_runs_every_week() -> None:
+    weekly = workflow()["jobs"]["weekly"]
+    assert "schedule" in weekly["if"]
+    assert commands("weekly") == ["make ${{ matrix.check }}"]
+    run = set(weekly["strategy"]["matrix"]["check"])
+    text = (ROOT / ".ci/run").read_text()
+    short = {words.removesuffix(" SHORT=1") for words in re.findall(r"make (.* SHORT=1)", text)}
+    assert short <= run
+    targets = re.findall(r"^(test[\w-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {one for one in targets if f"make {one}" not in text} - {"test-fast"} <= run
+
+
 def test_vllm_is_compared_every_week() -> None:
     made = workflow()
     ((entry),) = made[True]["schedule"]
@@ -55,8 +67,8 @@ def test_jobs_have_a_known_python_and_no_rights_to_write() -> None:
 def test_jazzy_runs_the_tests_and_kilted_what_depends_on_ros() -> None:
     stages = re.findall(r'^stage "[^"]+" (.+)$', (ROOT / ".ci/run").read_text(), re.MULTILINE)
     assert stages[0] == "make install"
-    assert {"make lint", "make test", "make test-extended", "make test-colcon"} <= set(stages)
-    assert "make test-faults SHORT=1" in stages
+    assert {"make lint", "make test", "make test-colcon", "make test-ray"} <= set(stages)
+    assert {"make test-faults SHORT=1", "make test-vllm SHORT=1"} <= set(stages)
     kilted = "ROS_WHEELS=kilted"
     assert stages[-2:] == [f"make install {kilted}", f"make test-ros {kilted} SHORT=1"]
 

@@ -78,6 +78,7 @@ def second_while_frozen(start: Start, client: Client, first: Process, *requests:
     return second
 
 
+@pytest.mark.extended
 @pytest.mark.faults
 def test_of_two_that_serve_under_one_name_the_one_without_requests_ends(
     start: Start, domain: int

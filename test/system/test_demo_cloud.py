@@ -19,6 +19,7 @@ pytestmark = [
 WAIT_S = 120.0
 
 
+@pytest.mark.extended
 def test_a_demo_outlives_the_loss_of_its_cloud_and_says_so(start: Start, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     run = start(

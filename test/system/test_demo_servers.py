@@ -19,6 +19,7 @@ pytestmark = [
 WAIT_S = 120.0
 
 
+@pytest.mark.extended
 def test_a_demo_of_three_servers_outlives_the_death_of_one(start: Start, tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     run = start(

@@ -22,6 +22,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.extended
 def test_requests_go_on_at_another_server_when_the_engine_of_theirs_dies(
     start: Start, domain: int
 ) -> None:

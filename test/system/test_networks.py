@@ -139,6 +139,7 @@ def test_robots_behind_a_link_that_loses_and_delays_get_all_their_plans(site: Si
     assert set(outcomes(site)) <= {"finished", "canceled"}
 
 
+@pytest.mark.extended
 def test_after_a_partition_of_ten_seconds_robots_go_on_and_each_request_has_an_end(
     site: Site,
 ) -> None:
@@ -157,6 +158,7 @@ def test_after_a_partition_of_ten_seconds_robots_go_on_and_each_request_has_an_e
     assert outcomes(site)["finished"] > 0
 
 
+@pytest.mark.extended
 def test_behind_a_dispatcher_plans_go_on_at_a_server_that_is_not_cut_off(site: Site) -> None:
     dispatcher = site.dispatcher(1)
     for side in (0, 1):

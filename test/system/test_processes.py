@@ -17,6 +17,11 @@ from timely_llm.core.request import ErrorCode
 from timely_llm.policies.registry import POLICIES
 
 
+def rarely(parameters: dict[str, object], words: str) -> object:
+    """Return parameters of a test that takes long with all of them."""
+    return pytest.param(parameters, words, marks=pytest.mark.extended)
+
+
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
@@ -25,19 +30,23 @@ from timely_llm.policies.registry import POLICIES
             f"parameter policy must be one of {', '.join(POLICIES)}, or at the start your own:"
             " my_module:MyPolicy, not 'best'",
         ),
-        ({"threads": 0}, "parameter threads must be from 1 to 256"),
+        rarely({"threads": 0}, "parameter threads must be from 1 to 256"),
         ({"threads": "many"}, "parameter threads must be a whole number, not 'many'"),
         (
             {"slo_classes": "['voice:speed=8']"},
             "service level 'voice:speed=8': 'speed=8' is not one of ttft, rate, deadline, weight",
         ),
-        ({"slo_classes": "['a:', 'a:']"}, "parameter slo_classes names a service level twice"),
+        rarely(
+            {"slo_classes": "['a:', 'a:']"}, "parameter slo_classes names a service level twice"
+        ),
         ({"model": "/no/such/folder"}, "/no/such/folder"),
-        ({"skill_sets": "['/no/skills.yaml']"}, "cannot read skill set /no/skills.yaml"),
+        rarely({"skill_sets": "['/no/skills.yaml']"}, "cannot read skill set /no/skills.yaml"),
         ({"event_log": "/no/such/folder/j.jsonl"}, "cannot write the event log"),
-        ({"journal": "/no/such/folder/j.jsonl"}, "cannot write the event log"),  # its former name
-        ({"explain": True}, "parameter explain needs the parameter event_log"),
-        ({"executor": "threads"}, "parameter executor must be one of single, events"),
+        rarely(
+            {"journal": "/no/such/folder/j.jsonl"}, "cannot write the event log"
+        ),  # its former name
+        rarely({"explain": True}, "parameter explain needs the parameter event_log"),
+        rarely({"executor": "threads"}, "parameter executor must be one of single, events"),
         (
             {"qos_overrides./plan_server/stats.publisher.reliability": "maybe"},
             "cannot use the qos_overrides of ~/stats",

@@ -192,6 +192,7 @@ def test_each_node_may_do_what_it_does_and_nothing_beyond(
     check(graph[enclave], enclaves(file)[enclave])
 
 
+@pytest.mark.extended
 def test_a_server_alone_has_the_rules_of_one_behind_a_dispatcher(graph: Graph) -> None:
     (alone,) = enclaves("plan_server").values()
     used = {(what, re.sub("^/s1/", "/", name)) for what, name in graph["/s1/plan_server"]}

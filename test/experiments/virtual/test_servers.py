@@ -132,6 +132,7 @@ def test_an_answer_goes_on_after_its_last_token() -> None:
     assert all(list(talk.times_s) == sorted(talk.times_s) for talk in made.conversations)
 
 
+@pytest.mark.extended
 def test_requests_that_have_not_begun_leave_a_long_queue() -> None:
     made = replace(trace(12, rate=0.0), conversations=())
     stay, move = (run(made, (SLOW, FAST), "first", moves=moves) for moves in (False, True))

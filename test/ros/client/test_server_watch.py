@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+import time
 
-from timely_llm.ros.client.server_watch import FAREWELL_S, GRACE_S, PAUSE_S, UNSEEN_S, Liveness
+import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+
+from timely_llm.ros import interface_number
+from timely_llm.ros.client.server_watch import (
+    FAREWELL_S,
+    GRACE_S,
+    PAUSE_S,
+    UNSEEN_S,
+    Liveness,
+    ServerWatch,
+)
 from timely_llm.ros.interface_number import ANNOUNCED_S, SILENCE_S
 
+WAIT_S = 30.0
 DIED = "the server /s died or cannot be reached (no sign of life for 2 s)"
 STEP_S = 0.1
 
@@ -112,3 +126,30 @@ def test_a_server_that_is_there_again_is_watched_as_before() -> None:
     assert clock.lost_within(10.0) == ""
     clock.life.changed(0, -1, 1, clock.now)
     assert clock.lost_within(1.0) == DIED
+
+
+def test_no_request_goes_to_a_server_that_has_left_before_its_last_words_are_read() -> None:
+    context = Context()
+    rclpy.init(context=context, domain_id=202)
+    executor = SingleThreadedExecutor(context=context)
+    server = rclpy.create_node("s", context=context)
+    client = rclpy.create_node("c", context=context)
+    try:
+        for node in (server, client):
+            executor.add_node(node)
+        interface_number.declare_number(server)
+        shown = interface_number.publish_number(server)
+        watch = ServerWatch(client, "s", lambda: None)
+        end_s = time.monotonic() + WAIT_S
+        while not (watch.find(lambda: True) and watch._liveness._seen):
+            assert time.monotonic() < end_s, vars(watch._liveness)
+            executor.spin_once(0.05)
+        server.destroy_publisher(shown)
+        while watch.fits:  # nothing asks whether it is lost
+            assert time.monotonic() < end_s, vars(watch._liveness)
+            executor.spin_once(0.05)
+    finally:
+        executor.shutdown()
+        for node in (client, server):
+            node.destroy_node()
+        rclpy.shutdown(context=context)

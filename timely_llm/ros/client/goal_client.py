@@ -171,8 +171,9 @@ class RequestClient(GoalClient):
         on_feedback: Callable[[Any], None] | None = None,
         on_accepted: Callable[[], None] | None = None,
         on_ended: Callable[[], None] = lambda: None,
+        on_forgotten: Callable[[], None] | None = None,
     ) -> SentGoal:
-        """Send a goal. If the server has forgotten the goal, it is asked for the kept result.
+        """Send a goal.
 
         Args:
             goal: the goal's message.
@@ -182,6 +183,8 @@ class RequestClient(GoalClient):
             on_feedback: takes feedback messages.
             on_accepted: called when the server has accepted the goal.
             on_ended: called when the goal has ended, before its result is known.
+            on_forgotten: called when the server has forgotten the goal, to ask for the kept result;
+                None: it is asked once.
         """
         table: MessageTable[Any] = (
             PLAN_RESULT if isinstance(request, PlanRequest) else STREAM_RESULT
@@ -195,6 +198,9 @@ class RequestClient(GoalClient):
         def on_result(message: Any) -> None:
             if message is not None and not self._counts(message):
                 return  # the client asks for the server's own
+            if message is None and on_forgotten is not None:
+                on_forgotten()
+                return
             on_ended()
             if message is not None:
                 finish(table.read(message, agent=request.agent))

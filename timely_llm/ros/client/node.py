@@ -361,9 +361,13 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._followed.discard(request_id)
         self.inquiries.open(request_id)
 
-        def forget() -> None:
+        def forgotten() -> None:
             self._goals.pop(request_id, None)
             self._to_cancel.discard(request_id)
+            self.inquiries.forgotten(request_id)
+
+        def ended() -> None:
+            forgotten()
             self.inquiries.close(request_id)
 
         def accepted() -> None:
@@ -378,7 +382,8 @@ class RequestNode(ABC, Generic[AnyListener]):
             task.lose,
             on_feedback=on_feedback,
             on_accepted=accepted,
-            on_ended=forget,
+            on_ended=ended,
+            on_forgotten=forgotten,
         )
 
 

@@ -118,7 +118,8 @@ class ServerWatch:
         needs_challenge: a server that checks no keys does not fit: it signs nothing.
 
     Attributes:
-        fits: the server answered, is not lost, and has the client's interface.
+        fits: the server answered, has not left or fallen silent since, and has the client's
+            interface.
         challenge: of the server that answered last; empty: it checks no keys.
         resumes: requests that are open at its end go on at the next server.
         replaces_plans: it may give a plan a newer epoch although its robot reported no failure.
@@ -249,8 +250,10 @@ class ServerWatch:
     def _on_liveliness(self, status: Any) -> None:
         now = time.monotonic()
         changes = status.alive_count_change, status.not_alive_count_change
-        if self._liveness.changed(status.alive_count, *changes, now):
-            self.fits = False  # the next request asks again
+        renewed = self._liveness.changed(status.alive_count, *changes, now)
+        if renewed or not status.alive_count:
+            self.fits = False  # the next request asks again, and does not go to a server that left
+        if renewed:
             self._on_news()
 
 

@@ -25,6 +25,7 @@ def test_known_lengths_are_worth_more_than_draws() -> None:
     assert g("0%") > g("fcfs")
 
 
+@pytest.mark.extended
 def test_known_lengths_are_worth_more_on_a_slower_testbed_too() -> None:
     options = FOUND.options(figures=(18,), sizes=(20,), seeds=2, jobs=1)
     rows = FOUND.run(options, lambda done, total: None).rows

@@ -69,6 +69,7 @@ def test_a_trace_takes_the_place_of_groups_of_robots(tmp_path: Path) -> None:
         run(trace=file)
 
 
+@pytest.mark.extended
 def test_seeds_begin_with_the_first() -> None:
     given = {"rates": (2.0,), "dispatchers": ("two-choices",), "loads": (1,)}
     both, second = run(**given, seeds=2), run(**given, first_seed=1)

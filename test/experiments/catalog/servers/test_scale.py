@@ -22,6 +22,7 @@ def run(**options: object) -> RunDocument:
     return found.run(found.options(**given), lambda done, total: None)
 
 
+@pytest.mark.extended
 def test_a_request_is_worth_as_much_at_more_servers() -> None:
     made = run()
     assert [(row["robots"], row["servers"]) for row in made.rows[::2]] == [

@@ -1,0 +1,107 @@
+"""A client asks about a request until it has an answer, whatever the network loses."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from rclpy.task import Future
+
+from timely_llm import srv
+from timely_llm.ros.client.inquiries import AGAIN_S, MISSED_S, PATIENCE_S, UNKNOWN, Inquiries
+
+STEP_S = 0.1
+
+
+class Asker:
+    """Asks about one request `r` of the agent `a`, on a clock that `wait` moves."""
+
+    agent = "a"
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        self.questions: list[Future[Any]] = []
+        self.lost: list[str] = []
+        self.results: list[Any] = []
+        self.inquiries = Inquiries(self, lambda request_id: self, "/s")
+        self.inquiries.open("r")
+
+    # The client of `get_result`.
+
+    def service_is_ready(self) -> bool:
+        return True
+
+    def call_async(self, _: srv.GetResult.Request) -> Future[Any]:
+        self.questions.append(Future())
+        return self.questions[-1]
+
+    def remove_pending_request(self, question: Future[Any]) -> None:
+        """Its answer would be dropped."""
+
+    # The listener.
+
+    def finish(self, result: Any) -> None:
+        self.results.append(result)
+
+    def lose(self, reason: str) -> None:
+        self.lost.append(reason)
+
+    def wait(self, seconds: float, state: int | None = None) -> None:
+        """Let time go by; answer each question at once, unless it is lost."""
+        for _ in range(round(seconds / STEP_S)):
+            self.now += STEP_S
+            before = len(self.questions)
+            self.inquiries.tick()
+            for question in self.questions[before:] if state is not None else []:
+                response = srv.GetResult.Response(state=state)
+                response.plan.request_id, response.plan.agent = "r", self.agent
+                question.set_result(response)
+
+
+@pytest.fixture
+def asker(monkeypatch: pytest.MonkeyPatch) -> Asker:
+    return Asker(monkeypatch)
+
+
+def test_an_open_request_is_asked_about_now_and_then(asker: Asker) -> None:
+    asker.inquiries.accepted("r")
+    asker.wait(MISSED_S - 2 * STEP_S)
+    assert not asker.questions
+    asker.wait(3 * STEP_S, srv.GetResult.Response.SERVED)
+    assert len(asker.questions) == 1
+    asker.wait(MISSED_S + STEP_S, srv.GetResult.Response.PLAN)
+    (result,) = asker.results
+    assert result.request_id == "r"
+    asker.wait(2 * MISSED_S)
+    assert len(asker.questions) == 2, "it has ended"
+
+
+def test_a_forgotten_goal_is_asked_about_at_once_and_again_when_a_question_is_lost(
+    asker: Asker,
+) -> None:
+    asker.inquiries.forgotten("r")
+    asker.wait(STEP_S)
+    assert len(asker.questions) == 1
+    asker.wait(PATIENCE_S + AGAIN_S)
+    assert len(asker.questions) == 2
+    asker.wait(PATIENCE_S + AGAIN_S, srv.GetResult.Response.PLAN)
+    assert len(asker.results) == 1 and not asker.lost
+
+
+def test_a_forgotten_goal_of_a_request_that_the_server_does_not_know_is_lost(asker: Asker) -> None:
+    asker.inquiries.forgotten("r")
+    asker.wait(UNKNOWN * (AGAIN_S + STEP_S), srv.GetResult.Response.UNKNOWN)
+    assert len(asker.questions) == UNKNOWN
+    assert asker.lost == ["the server /s does not know the request 'r' any more"]
+
+
+def test_a_request_on_its_way_is_not_lost(asker: Asker) -> None:
+    asker.inquiries.hurry()
+    asker.wait(PATIENCE_S - STEP_S, srv.GetResult.Response.UNKNOWN)
+    assert not asker.lost
+    asker.wait(2 * MISSED_S, srv.GetResult.Response.UNKNOWN)
+    assert asker.lost == [
+        "the server /s does not know the request 'r' any more: it was started anew"
+    ]
