@@ -106,6 +106,7 @@ class CloudStandIn(ThreadingHTTPServer):
         most: most answers at a time.
         heeds_system: False: messages of the role system are left out. Small models cannot follow
             instructions.
+        answers: makes what answers, of `make_engine` and `most`; None: `Answers`.
 
     Raises:
         OSError: the address cannot be used.
@@ -118,6 +119,7 @@ class CloudStandIn(ThreadingHTTPServer):
     def __init__(
         self, make_engine: Callable[[], Engine], model: str, host: str = "127.0.0.1",
         port: int = 0, most: int = 64, heeds_system: bool = True,
+        answers: Callable[[Callable[[], Engine], int], Answers] | None = None,
     ) -> None:  # fmt: skip
         super().__init__((host, port), _Handler)
         self._host = host
@@ -125,7 +127,7 @@ class CloudStandIn(ThreadingHTTPServer):
         self.heeds_system = heeds_system
         self.numbers = itertools.count()
         try:
-            self.answers = Answers(make_engine, most)
+            self.answers = (answers or Answers)(make_engine, most)
         except BaseException:
             self.server_close()
             raise
