@@ -1,6 +1,6 @@
 # make demo | test | test-fast | test-extended | test-faults | fault-table | test-simulate | test-fuzz |
 #      test-long | test-ros | test-launch | test-colcon | test-vllm | test-vllm-ray | test-ray | check-vllm | test-lowest | wheels |
-#      footprint | release-check | audit | sbom | lint | same | clean
+#      footprint | release-check | audit | hashes | sbom | lint | same | clean
 # VENV, VLLM_VENV and PYTHON may be set: `make test VENV=/somewhere/else PYTHON=python3.12`.
 # ROS_WHEELS=kilted takes Kilted's wheels of ROS instead of Jazzy's: docs/distributions.md.
 
@@ -14,6 +14,8 @@ AUDIT_VENV ?= .venv-audit
 export ROS_WHEELS ?= $(if $(ROS_DISTRO),none,jazzy)
 ROS_CONSTRAINTS := $(wildcard constraints-$(ROS_WHEELS).txt)
 CONSTRAINTS := --constraint constraints.txt $(addprefix --constraint ,$(ROS_CONSTRAINTS))
+# HASHES=1: pip refuses pinned versions with other hashes than these.
+HASH_FILES := .ci/hashes/python.txt $(wildcard .ci/hashes/$(ROS_WHEELS).txt)
 PIP := $(VENV)/bin/python -m pip
 INSTALLED := $(VENV)/.installed
 # `ros2 launch` and `ros2 run` look in the prefix of the environment.
@@ -30,7 +32,7 @@ SHARED_FILES := $(shell find launch config examples models -type f -not -path '*
 
 .PHONY: demo test test-fast test-extended test-faults fault-table test-simulate test-fuzz test-long test-ros test-launch test-colcon \
 	test-vllm test-vllm-ray test-ray \
-	check-vllm test-lowest wheels footprint release-check audit sbom lint same no-base clean install switch
+	check-vllm test-lowest wheels footprint release-check audit hashes sbom lint same no-base clean install switch
 
 demo: install
 	timely-llm demo
@@ -175,6 +177,13 @@ footprint:
 release-check:
 	$(PYTHON) -m tools.release
 
+# The hashes of all pinned versions, into .ci/hashes; it asks the package index.
+hashes: install
+	for name in python jazzy kilted vllm; do \
+		python -m tools.hashes constraints$$(echo "-$$name" | sed 's/^-python$$//').txt \
+			> .ci/hashes/$$name.new && mv .ci/hashes/$$name.new .ci/hashes/$$name.txt || exit 1; \
+	done
+
 # Known vulnerabilities of the versions that CI installs; it asks PyPI. --strict: a package that the
 # service does not know fails, instead of passing unchecked.
 audit: $(AUDIT_VENV)/.installed
@@ -207,7 +216,8 @@ no-base:
 
 # --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
 $(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared
-	$(PIP) install --quiet --no-deps --requirement constraints-vllm.txt
+	$(PIP) install --quiet --no-deps $(if $(HASHES),--require-hashes --requirement .ci/hashes/vllm.txt,\
+		--requirement constraints-vllm.txt)
 	touch $@
 
 install: $(INSTALLED) $(VENV)/.shared
@@ -224,6 +234,7 @@ $(INSTALLED): $(BUILD_FILES) $(if $(SWITCHED),switch)
 	test "$$(cat $(VENV)/.ros-wheels 2> /dev/null)" = $(ROS_WHEELS) || $(PIP) freeze \
 		| sed -n 's/^\(ros-[^=]*\)==.*/\1/p' | xargs --no-run-if-empty $(PIP) uninstall --quiet --yes
 	echo $(ROS_WHEELS) > $(VENV)/.ros-wheels
+	$(if $(HASHES),$(PIP) install --quiet --no-deps --require-hashes $(addprefix --requirement ,$(HASH_FILES)))
 	$(PIP) install --quiet $(CONSTRAINTS) --requirement $(VENV)/build-requirements.txt
 	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation --editable '.[test,lint]'
 	echo $(ROS_WHEELS) > $(GENERATED_FOR)

@@ -28,6 +28,8 @@ def test_every_check_runs_on_each_change() -> None:
     assert made["jobs"]["fast"]["if"] == made["jobs"]["checks"]["if"]
     assert commands("fast") == ["make lint", "make test-fast"]
     assert commands("checks") == [".ci/run"]
+    (run,) = (step for step in made["jobs"]["checks"]["steps"] if "run" in step)
+    assert run["env"] == {"HASHES": "1"}, "pip refuses files of other hashes than the pinned ones"
     assert (ROOT / ".ci/run").stat().st_mode & 0o111
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tools import package_index
 from tools.vllm_coupling import __main__ as command
 from tools.vllm_coupling import wheel
 from tools.vllm_coupling.check import Compared, compare
@@ -391,7 +392,7 @@ class Index:
                 for name in self.files
             ]  # fmt: skip
             said = {"meta": {"api-version": "1.1"}, "name": "vllm", "files": files}
-            return json.dumps(said).encode(), 200, wheel.JSON, {}
+            return json.dumps(said).encode(), 200, package_index.JSON, {}
         links = "".join(f'<a href="/files/{name}">{name}</a>' for name in self.files)
         return f"<!DOCTYPE html><body>{links}</body>".encode(), 200, "text/html", {}
 
@@ -471,9 +472,9 @@ def test_pip_that_finds_nothing_is_reported_in_one_sentence(
 
 
 def test_the_index_is_that_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    default = wheel.default_index()
+    default = package_index.default_index()
     assert default.startswith("https://")
-    monkeypatch.setattr(wheel, "default_index", lambda: default)
+    monkeypatch.setattr(package_index, "default_index", lambda: default)
     for listed, expected in (
         ("", default),
         ("global.index-url='https://mine.example/s/'\n", "https://mine.example/s"),
@@ -482,7 +483,7 @@ def test_the_index_is_that_of_pip(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         done = subprocess.CompletedProcess([], 0, listed, "")
         monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)
-        assert wheel.index_url() == expected
+        assert package_index.index_url() == expected
 
 
 def _as_wheel(folder: Path) -> Path:

@@ -17,10 +17,11 @@ import time
 from pathlib import Path
 from zipfile import BadZipFile
 
+from tools.package_index import PackageIndexError, index_url
 from tools.vllm_coupling.check import compare
 from tools.vllm_coupling.ours import our_modules
 from tools.vllm_coupling.vllm import VLLM
-from tools.vllm_coupling.wheel import WheelError, cache_folder, index_url, local, published
+from tools.vllm_coupling.wheel import cache_folder, local, published
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -50,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         with opened as (version, files, how):
             compared = compare(our_modules(ROOT), VLLM, files)
-    except (WheelError, OSError, SyntaxError, ValueError, BadZipFile) as error:
+    except (PackageIndexError, OSError, SyntaxError, ValueError, BadZipFile) as error:
         print(f"no release of vLLM could be read: {error}", file=sys.stderr)
         return 2
     for problem in compared.problems:

@@ -7,12 +7,10 @@ dozen of them are enough. Where an index or its server has none, pip downloads t
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import subprocess
 import sys
-import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -23,16 +21,15 @@ from typing import Any
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from tools.package_index import TIMEOUT_S, PackageIndexError, files_of, host
 from tools.vllm_coupling.sources import Files, FolderFiles, WheelFiles
 
 PACKAGE = "vllm"
-JSON = "application/vnd.pypi.simple.v1+json"
-TIMEOUT_S = 60.0
 BUFFER_BYTES = 1 << 20
 PIP_S = 3600.0
 
 
-class WheelError(Exception):
+class WheelError(PackageIndexError):
     """There is no such release, or it cannot be read: one sentence."""
 
 
@@ -54,7 +51,7 @@ class RangeFile(io.RawIOBase):
         with self._ask(0, 0) as answer:
             whole = re.fullmatch(r"bytes 0-0/(\d+)", answer.headers.get("Content-Range", ""))
         if whole is None:
-            raise WheelError(f"the server of {_host(url)} sends no ranges of bytes")
+            raise WheelError(f"the server of {host(url)} sends no ranges of bytes")
         self._size = int(whole[1])
 
     def readable(self) -> bool:
@@ -85,7 +82,7 @@ class RangeFile(io.RawIOBase):
             sent = answer.read(wanted + 1)
         if len(sent) != wanted:
             raise WheelError(
-                f"the server of {_host(self._url)} sent {len(sent)} bytes, not {wanted}"
+                f"the server of {host(self._url)} sent {len(sent)} bytes, not {wanted}"
             )
         view[:wanted] = sent
         self._at += wanted
@@ -98,34 +95,8 @@ class RangeFile(io.RawIOBase):
         answer = urllib.request.urlopen(request, timeout=TIMEOUT_S)
         if answer.status != 206:
             answer.close()
-            raise WheelError(f"the server of {_host(self._url)} sends no ranges of bytes")
+            raise WheelError(f"the server of {host(self._url)} sends no ranges of bytes")
         return answer
-
-
-def index_url() -> str:
-    """Return the package index that pip is configured with.
-
-    Raises:
-        WheelError: none is configured, and pip does not print its own.
-    """
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
-    found = dict(re.findall(r"^(\S+)\.index-url='(.*)'$", listed, re.MULTILINE))
-    for section in (":env:", "download", "install", "global"):
-        if section in found:
-            return str(found[section]).rstrip("/")
-    return default_index()
-
-
-def default_index() -> str:
-    """Return the package index that pip uses where none is configured."""
-    # pip prints it nowhere else.
-    code = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        raise WheelError("this pip does not print its package index: configure one (index-url)")
-    return done.stdout.strip().rstrip("/")
 
 
 def releases(index: str) -> dict[Version, str]:
@@ -134,22 +105,12 @@ def releases(index: str) -> dict[Version, str]:
     Yanked ones and those that are not final are left out.
 
     Raises:
-        WheelError: the index has no wheel, or does not answer in JSON (PEP 691).
+        PackageIndexError: the index has no wheel, or does not answer in JSON (PEP 691).
         OSError: it cannot be reached.
     """
-    page = f"{index}/{PACKAGE}/"
-    if urllib.parse.urlsplit(page).scheme not in ("http", "https"):
-        raise WheelError("the index is no web server")
-    request = urllib.request.Request(page, headers={"Accept": JSON})
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        if JSON not in answer.headers.get("Content-Type", ""):
-            raise WheelError(f"the index of {_host(page)} does not answer in JSON")
-        listed = json.load(answer)
-    found = {}
-    for version, file in _wheels(listed["files"]):
-        found[version] = urllib.parse.urljoin(page, file["url"])
+    found = {version: file["url"] for version, file in _wheels(files_of(PACKAGE, index))}
     if not found:
-        raise WheelError(f"the index of {_host(page)} has no wheel of {PACKAGE}")
+        raise WheelError(f"the index of {host(index)} has no wheel of {PACKAGE}")
     return found
 
 
@@ -181,10 +142,10 @@ def published(version: str, index: str, cache: Path) -> Iterator[tuple[str, File
     with ExitStack() as stack:
         try:
             found, archive = _by_ranges(version, index)
-            how = f"by ranges of bytes from {_host(index)}"
+            how = f"by ranges of bytes from {host(index)}"
         except LookupError as error:
             raise WheelError(str(error)) from error
-        except (WheelError, OSError, ValueError, zipfile.BadZipFile) as error:
+        except (PackageIndexError, OSError, ValueError, zipfile.BadZipFile) as error:
             print(f"{error}: pip downloads the wheel", file=sys.stderr)
             path = downloaded(version, cache)
             found, archive, how = wheel_version(path), zipfile.ZipFile(path), f"from {path.name}"
@@ -267,9 +228,3 @@ def cache_folder() -> Path:
     """Return the folder for wheels that had to be downloaded."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "timely_llm" / "wheels"
-
-
-def _host(url: str) -> str:
-    """Return what may be shown of an address: never a password."""
-    parts = urllib.parse.urlsplit(url)
-    return parts.hostname or parts.scheme or "it"
