@@ -26,7 +26,7 @@ def test_every_check_runs_on_each_change() -> None:
     assert {"push", "pull_request"} <= events.keys()
     assert made["jobs"]["checks"]["if"] == "github.event_name != 'schedule'"
     assert made["jobs"]["fast"]["if"] == made["jobs"]["checks"]["if"]
-    assert commands("fast") == ["make lint", "make test-fast"]
+    assert commands("fast") == ["make lint", "make test-fast", "make test-simulate"]
     assert commands("checks") == [".ci/run"]
     (run,) = (step for step in made["jobs"]["checks"]["steps"] if "run" in step)
     assert run["env"] == {"HASHES": "1"}, "pip refuses files of other hashes than the pinned ones"
