@@ -9,9 +9,10 @@ import pytest
 from rclpy.task import Future
 
 from timely_llm import srv
-from timely_llm.ros.client.inquiries import AGAIN_S, MISSED_S, PATIENCE_S, UNKNOWN, Inquiries
+from timely_llm.ros.client.inquiries import FOLLOWED_S, MISSED_S, PATIENCE_S, UNKNOWN, Inquiries
 
 STEP_S = 0.1
+LOST = "the server /s does not know the request 'r' any more: it was started anew"
 
 
 class Asker:
@@ -78,23 +79,21 @@ def test_an_open_request_is_asked_about_now_and_then(asker: Asker) -> None:
     assert len(asker.questions) == 2, "it has ended"
 
 
-def test_a_forgotten_goal_is_asked_about_at_once_and_again_when_a_question_is_lost(
-    asker: Asker,
-) -> None:
-    asker.inquiries.forgotten("r")
-    asker.wait(STEP_S)
+def test_a_followed_request_is_asked_about_again_when_a_question_is_lost(asker: Asker) -> None:
+    asker.inquiries.open("r", followed=True)
+    asker.wait(FOLLOWED_S + STEP_S)
     assert len(asker.questions) == 1
-    asker.wait(PATIENCE_S + AGAIN_S)
+    asker.wait(PATIENCE_S + FOLLOWED_S)
     assert len(asker.questions) == 2
-    asker.wait(PATIENCE_S + AGAIN_S, srv.GetResult.Response.PLAN)
+    asker.wait(PATIENCE_S + FOLLOWED_S, srv.GetResult.Response.PLAN)
     assert len(asker.results) == 1 and not asker.lost
 
 
-def test_a_forgotten_goal_of_a_request_that_the_server_does_not_know_is_lost(asker: Asker) -> None:
-    asker.inquiries.forgotten("r")
-    asker.wait(UNKNOWN * (AGAIN_S + STEP_S), srv.GetResult.Response.UNKNOWN)
+def test_a_followed_request_that_the_server_does_not_know_is_lost(asker: Asker) -> None:
+    asker.inquiries.open("r", followed=True)
+    asker.wait(UNKNOWN * (FOLLOWED_S + STEP_S), srv.GetResult.Response.UNKNOWN)
     assert len(asker.questions) == UNKNOWN
-    assert asker.lost == ["the server /s does not know the request 'r' any more"]
+    assert asker.lost == [LOST]
 
 
 def test_a_request_on_its_way_is_not_lost(asker: Asker) -> None:
@@ -102,6 +101,4 @@ def test_a_request_on_its_way_is_not_lost(asker: Asker) -> None:
     asker.wait(PATIENCE_S - STEP_S, srv.GetResult.Response.UNKNOWN)
     assert not asker.lost
     asker.wait(2 * MISSED_S, srv.GetResult.Response.UNKNOWN)
-    assert asker.lost == [
-        "the server /s does not know the request 'r' any more: it was started anew"
-    ]
+    assert asker.lost == [LOST]

@@ -30,7 +30,6 @@ class _Open:
     opened_s: float
     next_s: float
     accepted: bool = False
-    forgotten: bool = False
     unknown: int = 0
     question: Any = field(default=None, repr=False)
     asked_s: float = 0.0
@@ -76,13 +75,6 @@ class Inquiries:
         """Record that the server has a request."""
         if request_id in self._open:
             self._open[request_id].accepted = True
-
-    def forgotten(self, request_id: str) -> None:
-        """Ask about a request at once, until there is an answer: its goal is forgotten."""
-        if (one := self._open.get(request_id)) is not None:
-            self._withdraw(one)
-            one.accepted = one.forgotten = True
-            one.next_s, one.period_s = 0.0, min(one.period_s, AGAIN_S)
 
     def close(self, request_id: str) -> None:
         """End the questions about a request."""
@@ -142,8 +134,7 @@ class Inquiries:
             one.next_s = one.asked_s + AGAIN_S
             if one.unknown >= UNKNOWN:
                 self.close(request_id)
-                why = "" if one.forgotten else ": it was started anew"
                 listener.lose(
                     f"the server {self._server} does not know the request {quoted(request_id)} any"
-                    f" more{why}"
+                    " more: it was started anew"
                 )

@@ -283,7 +283,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         self.inquiries.open(request_id, followed=True)
 
     def take_up(self, request_id: str) -> None:
-        """Follow a request of this client that another server has now: its goal is void."""
+        """Follow a request of this client without its goal, which no server knows now."""
         goal = self._goals.pop(request_id, None)
         if goal is not None:
             goal.abandon()
@@ -361,13 +361,9 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._followed.discard(request_id)
         self.inquiries.open(request_id)
 
-        def forgotten() -> None:
+        def forget() -> None:
             self._goals.pop(request_id, None)
             self._to_cancel.discard(request_id)
-            self.inquiries.forgotten(request_id)
-
-        def ended() -> None:
-            forgotten()
             self.inquiries.close(request_id)
 
         def accepted() -> None:
@@ -382,8 +378,8 @@ class RequestNode(ABC, Generic[AnyListener]):
             task.lose,
             on_feedback=on_feedback,
             on_accepted=accepted,
-            on_ended=ended,
-            on_forgotten=forgotten,
+            on_ended=forget,
+            on_forgotten=lambda: self.take_up(request_id),
         )
 
 
