@@ -41,7 +41,7 @@ from timely_llm.dispatch.front.actions import (
     Tell,
     Withdraw,
 )
-from timely_llm.dispatch.front.delivered.recovery import Words
+from timely_llm.dispatch.front.delivered.recovery import Words, asked_first
 from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.link import Found, Link
 from timely_llm.dispatch.questions import EndQuestions, RelayQuestions
@@ -482,8 +482,9 @@ class Relay(RelayQuestions):
             if old is not None and not old.is_behind(one):
                 self._front.has_wrongly(name, key, now)
                 continue
-            self._gate.enter(one.request, must=True)
-            self._act(self._front.adopted(name, self._waiting(one.request, now), one, now))
+            first, _ = asked_first(one.request)
+            self._gate.enter(first, must=True)
+            self._act(self._front.adopted(name, self._waiting(first, now), one, now))
             taken.append(key)
         if taken:
             what = f"requests of an earlier dispatcher: {listed(taken, 4)}"

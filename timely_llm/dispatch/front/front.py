@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
@@ -128,13 +129,14 @@ class Front:
     def adopted(self, server: str, waiting: Waiting, found: Found, now: float) -> list[Action]:
         """Take a request that a server serves already.
 
-        An old run that was taken before ends: the dispatcher before this one had moved the request.
-        The robot may have asked for segments meanwhile: it gets them now.
+        `waiting` has it as it was asked first, `found` as the server got it. An old run that was
+        taken before ends: the dispatcher before this one had moved the request. The robot may have
+        asked for segments meanwhile: it gets them now.
         """
         ended = self.end(waiting.key, ErrorCode.CANCELED, "", now)
         delivered = self._begin(waiting)
         self._leftovers.drop(server, waiting.key)
-        self._ledger.send(waiting, server, now)
+        self._ledger.send(replace(waiting, request=found.request), server, now)
         delivered.adopt(found, now)
         if delivered.begun:
             self._ledger.delivered(waiting.key)

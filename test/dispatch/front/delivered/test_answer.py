@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from test.dispatch.front.fronts import Words
+from test.dispatch.front.fronts import DRONE, Words
 from test.dispatch.views import question
 from timely_llm.core.request import ErrorCode, StreamChunk, StreamResult
 from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
+from timely_llm.dispatch.front.delivered.recovery import Words as AsServed
+from timely_llm.dispatch.front.delivered.recovery import asked_first
 from timely_llm.dispatch.link import Found
 
 
@@ -37,6 +39,33 @@ def test_an_answer_that_another_dispatcher_continued_goes_on_from_there() -> Non
     made.adopt(Found(made.waiting.request, text=" a b", tokens=2), 1.0)
     assert not made.take(chunk(2), 1.1) and made.take(chunk(6), 1.1)
     assert made.rest(Words(), 2.0).stream.first_token == 7
+
+
+def test_a_new_dispatcher_knows_what_servers_before_the_present_one_delivered() -> None:
+    before = DeliveredAnswer(question("p"), 0.0)
+    for index, text in enumerate((" one", " two")):
+        before.take(chunk(index, text), 1.0)
+    rest = before.rest(AsServed(lambda name: DRONE), 2.0).stream
+    assert rest.first_token == 2
+    first, said = asked_first(rest)
+    assert (first, said) == (question("p").request, " one two")
+
+    made = DeliveredAnswer(replace(question("p"), request=first), 0.0)
+    assert made.is_behind(Found(rest)), "the server of the rest answers after one with an old run"
+    made.adopt(Found(rest, text=" three", tokens=1), 3.0)
+    assert not made.is_behind(Found(rest)) and made.count == 3
+    assert made.take(chunk(3, " four", True), 4.0)
+    got = StreamResult("p", "person", ErrorCode.NONE, "", text=" three four", generated_tokens=2)
+    assert made.has_come(got)
+    merged = made.merged(got)
+    assert isinstance(merged, StreamResult)
+    assert (merged.text, merged.generated_tokens) == (" one two three four", 4)
+
+
+def test_a_request_in_other_words_says_nothing_of_what_was_before() -> None:
+    asked = question("p").stream
+    for request in (asked, replace(asked, first_token=2)):
+        assert asked_first(request) == (request, "")
 
 
 def test_a_result_has_what_all_servers_delivered() -> None:

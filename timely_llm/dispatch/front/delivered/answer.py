@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from timely_llm.core.request import ErrorCode, Result, StreamChunk, StreamResult, mean_gap_s
 from timely_llm.core.slo import Listener
 from timely_llm.dispatch.contract import Waiting
-from timely_llm.dispatch.front.delivered.recovery import Recovery
+from timely_llm.dispatch.front.delivered.recovery import Recovery, asked_first
 from timely_llm.dispatch.link import Found
 
 
@@ -75,14 +75,15 @@ class DeliveredAnswer:
         return True
 
     def adopt(self, found: Found, now: float) -> None:
-        """Record what was delivered before, as one text."""
-        tokens = found.tokens
-        self._texts = [found.text, *[""] * (tokens - 1)] if tokens else []
-        self._first_s = self._last_s = now if tokens else math.nan
+        """Record what was delivered before: by earlier servers, and by the one that has it."""
+        self._before = found.first_token - self.waiting.stream.first_token
+        said = ((asked_first(found.request)[1], self._before), (found.text, found.tokens))
+        self._texts = [word for text, count in said for word in [text, *[""] * count][:count]]
+        self._first_s = self._last_s = now if self._texts else math.nan
 
     def is_behind(self, found: Found) -> bool:
         """Return whether a server goes on with the answer from a later token on."""
-        return found.first_token > self.waiting.stream.first_token
+        return found.first_token > self.waiting.stream.first_token + self._before
 
     def has_come(self, result: Result) -> bool:
         """Return whether all tokens of the present server have come."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from timely_llm.core.request import ChatMessage, PlanRequest, StreamRequest
+from timely_llm.core.request import ChatMessage, PlanRequest, Request, StreamRequest
 from timely_llm.skills.skill_set import SkillSet
 
 LOST = "its server was lost"
@@ -74,3 +74,18 @@ class Words:
             said = (ChatMessage("assistant", text), ChatMessage("user", GO_ON))
         left = max(request.max_tokens - tokens, 1)
         return replace(request, messages=(*request.messages, *said), max_tokens=left)
+
+
+def asked_first(request: Request) -> tuple[Request, str]:
+    """Return a request as it was asked first, and the text that was delivered since.
+
+    It undoes `Words.answer`. A request in other words is returned as it is.
+    """
+    if not isinstance(request, StreamRequest) or not request.first_token:
+        return request, ""
+    said = request.messages[-2:]
+    if [one.role for one in said] != ["assistant", "user"] or said[1].content != GO_ON:
+        return request, ""
+    tokens = request.max_tokens + request.first_token
+    first = replace(request, messages=request.messages[:-2], max_tokens=tokens, first_token=0)
+    return first, said[0].content
