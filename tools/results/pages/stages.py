@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.catalog.pipeline.plans import MODES
 from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
 from tools.results.page import Command, Comparison, Page, PageTable, Picture, Timelines
 
@@ -15,6 +16,11 @@ _DUE = [
     for policy in ("stream", "deadline")
     for rule in ("cycle", "cycle-due", "cycle-own")
 ]
+_WITHOUT_PEOPLE = tuple(
+    policy if mode == "off" else f"{policy}:micro-batches={mode}"
+    for policy in ("stream", "deadline")
+    for mode in MODES
+)
 _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
@@ -292,7 +298,7 @@ PAGES = (
                 "pipeline-plans",
                 ("utility", "urgent_utility", "urgent_response_s", "waiting_s"),
                 "Without people",
-                where={"rate": 0.0},
+                where={"rate": 0.0, "policy": _WITHOUT_PEOPLE},
             ),
         ),
     ),

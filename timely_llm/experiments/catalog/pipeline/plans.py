@@ -25,7 +25,7 @@ from timely_llm.experiments.virtual.pipeline import BLOCKING, LINKS, LINKS_ARE, 
 from timely_llm.experiments.virtual.stage import Progress
 
 POLICIES = ("stream", "timely", "slice", "deadline")
-MODES = ("off", "budget-only", "paper", "throttle", "cycle")
+MODES = ("off", "fixed-chunk", "budget-only", "paper", "throttle", "cycle")
 _OTHERS = {name: profile for name, profile in STAGED.items() if name not in PIPELINES}
 """Pipelines with links of their own."""
 KEYS = ("pipeline", "link", "mbit", *MIXED_KEYS)
