@@ -40,7 +40,6 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         ("demo --pace warp", "unknown profile 'warp': choose one of rtx4090-llama3-8b,"),
         ("demo --engine steam", "'steam' is not one of 'simulated', 'transformers'"),
         ("demo --fast", "No such option"),
-        ("demo --cloud stand-in --servers 2", "--cloud needs one server, not --servers 2"),
         ("serve --skill-set /no/such.yaml", "File '/no/such.yaml' does not exist"),
         ("fly", "unknown command 'fly': choose one of demo, serve, dispatch"),
     ],

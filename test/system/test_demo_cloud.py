@@ -20,12 +20,15 @@ WAIT_S = 120.0
 
 
 @pytest.mark.extended
-def test_a_demo_outlives_the_loss_of_its_cloud_and_says_so(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_demo_outlives_the_loss_of_its_cloud_and_says_so(
+    start: Start, tmp_path: Path, servers: int
+) -> None:
     numbers = tmp_path / "numbers.json"
     run = start(
         "scripts/timely-llm", "demo", "--cloud", "stand-in", "--engine", "simulated", "--robots",
         "1", "--people", "2", "--duration", "30", "--plain", "--output", str(tmp_path), "--json",
-        str(numbers),
+        str(numbers), "--servers", str(servers),
     )  # fmt: skip
     assert run.wait(WAIT_S) == 0, run.output
     assert children(tmp_path) == {}

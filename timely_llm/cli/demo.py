@@ -150,8 +150,6 @@ def demo(
     if servers > 1 and not _is_given("engine"):
         engine = "simulated"
     if cloud:
-        if servers > 1:
-            raise click.UsageError(f"--cloud needs one server, not --servers {servers}")
         _check_cloud(cloud, cloud_model or "", cloud_key_variable or "")
         robots = robots if _is_given("robots") else 2
         conversations = conversations if _is_given("conversations") else 4
