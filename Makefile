@@ -15,7 +15,7 @@ export ROS_WHEELS ?= $(if $(ROS_DISTRO),none,jazzy)
 ROS_CONSTRAINTS := $(wildcard constraints-$(ROS_WHEELS).txt)
 CONSTRAINTS := --constraint constraints.txt $(addprefix --constraint ,$(ROS_CONSTRAINTS))
 # HASHES=1: pip refuses pinned versions with other hashes than these.
-HASH_FILES := .ci/hashes/python.txt $(wildcard .ci/hashes/$(ROS_WHEELS).txt)
+HASH_FILES := $(addprefix .ci/hashes/,constraints.txt $(ROS_CONSTRAINTS))
 PIP := $(VENV)/bin/python -m pip
 INSTALLED := $(VENV)/.installed
 # `ros2 launch` and `ros2 run` look in the prefix of the environment.
@@ -179,9 +179,9 @@ release-check:
 
 # The hashes of all pinned versions, into .ci/hashes; it asks the package index.
 hashes: install
-	for name in python jazzy kilted vllm; do \
-		python -m tools.hashes constraints$$(echo "-$$name" | sed 's/^-python$$//').txt \
-			> .ci/hashes/$$name.new && mv .ci/hashes/$$name.new .ci/hashes/$$name.txt || exit 1; \
+	for file in constraints*.txt; do \
+		python -m tools.hashes $$file > .ci/hashes/$$file.new || exit 1; \
+		mv .ci/hashes/$$file.new .ci/hashes/$$file; \
 	done
 
 # Known vulnerabilities of the versions that CI installs; it asks PyPI. --strict: a package that the
@@ -216,7 +216,7 @@ no-base:
 
 # --no-deps: constraints-vllm.txt is the whole list, and leaves out what is not used.
 $(VENV)/.vllm: constraints-vllm.txt $(INSTALLED) $(VENV)/.shared
-	$(PIP) install --quiet --no-deps $(if $(HASHES),--require-hashes --requirement .ci/hashes/vllm.txt,\
+	$(PIP) install --quiet --no-deps $(if $(HASHES),--require-hashes --requirement .ci/hashes/constraints-vllm.txt,\
 		--requirement constraints-vllm.txt)
 	touch $@
 

@@ -1,6 +1,6 @@
 """The hashes of pinned versions, as `pip install --require-hashes` reads them.
 
-    python -m tools.hashes constraints.txt > .ci/hashes/python.txt
+    python -m tools.hashes constraints.txt > .ci/hashes/constraints.txt
 
 Those of all files that fit CPython 3.11 on Linux, x86-64, in the package index that pip is
 configured with: of wheels, and of the source distribution where there is none. Wheels of the
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +30,7 @@ from packaging.utils import (
 )
 from packaging.version import Version
 
-from tools.package_index import PackageIndexError, files_of, index_url
+from tools.package_index import PackageIndexError, files_of, index_url, pip_setting
 
 PYTHON = (3, 11)
 PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)]
@@ -93,9 +92,7 @@ def _kind(filename: str, tags: frozenset[Tag]) -> tuple[bool, Version | None]:
 
 def found_links() -> list[Path]:
     """Return the folders with wheels that pip is configured with."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
-    words = " ".join(re.findall(r"^\S+\.find-links='(.*)'$", listed, re.MULTILINE)).split()
+    words = " ".join(pip_setting("find-links").values()).split()
     return [path for path in dict.fromkeys(map(Path, words)) if path.is_dir()]
 
 

@@ -18,18 +18,23 @@ class PackageIndexError(Exception):
     """An index does not have, or does not say, what is asked of it: one sentence."""
 
 
+def pip_setting(name: str) -> dict[str, str]:
+    """Return the values of a setting of pip, by the sections of its configuration."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    return dict(re.findall(rf"^(\S+)\.{name}='(.*)'$", listed, re.MULTILINE))
+
+
 def index_url() -> str:
     """Return the package index that pip is configured with.
 
     Raises:
         PackageIndexError: none is configured, and pip does not print its own.
     """
-    command = [sys.executable, "-m", "pip", "config", "list"]
-    listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
-    found = dict(re.findall(r"^(\S+)\.index-url='(.*)'$", listed, re.MULTILINE))
+    found = pip_setting("index-url")
     for section in (":env:", "download", "install", "global"):
         if section in found:
-            return str(found[section]).rstrip("/")
+            return found[section].rstrip("/")
     return default_index()
 
 

@@ -19,10 +19,11 @@ from timely_llm.action import Plan
 from timely_llm.core.events.log import MemoryEventLog
 from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import DoneEvent, FailEvent
-from timely_llm.core.request import ErrorCode
+from timely_llm.core.request import ErrorCode, PlanRequest
 from timely_llm.resources import resource
 from timely_llm.robots.tasks import load_task_set
 from timely_llm.ros import qos
+from timely_llm.ros.client.goal_client import RequestClient
 from timely_llm.ros.fleet.robot_node import RobotNode
 from timely_llm.skills.skill_set import load_skill_set
 
@@ -122,6 +123,22 @@ def test_a_forgotten_goal_ends_the_task_with_the_server_that_forgot_it(scene: Sc
     assert (done.outcome, done.error_code) == ("error", ErrorCode.SHUTTING_DOWN)
     assert done.error_msg == "the server /plan_server does not know this request any more"
     assert not scene.all(FailEvent)
+
+
+def test_a_client_can_ask_for_the_result_of_a_forgotten_goal_itself(scene: Scene) -> None:
+    client = RequestClient(scene.robot, Plan, "plan", SERVER, scene.results)
+    scene.until(lambda: client.server_is_there)
+    request = PlanRequest("r", "robot_0", "drone", "Look.")
+    happened: list[Any] = []
+    client.send_request(
+        Plan.Goal(), request, happened.append, happened.append,
+        on_ended=lambda: happened.append("ended"),
+        on_forgotten=lambda: happened.append("forgotten"),
+    )  # fmt: skip
+    scene.until(lambda: bool(happened))
+    for _ in range(10):
+        scene.executor.spin_once(timeout_sec=0.05)
+    assert happened == ["forgotten"]
 
 
 def test_a_forgotten_goal_has_the_result_that_the_server_kept(scene: Scene) -> None:

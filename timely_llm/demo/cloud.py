@@ -7,7 +7,7 @@ import signal
 from timely_llm.core.events.history import History
 from timely_llm.demo.files import Files
 from timely_llm.demo.settings import DemoSettings
-from timely_llm.processes.children import Children, Interrupts, wait
+from timely_llm.processes.children import Child, Children, Interrupts, wait
 
 CUT_AT, CUT_BEFORE = 0.4, 0.5
 """Shares of the run's duration: from the first on, the cloud is cut off while it writes a sketch,
@@ -56,8 +56,8 @@ class DemoCloud:
             files.output("cloud"),
         )  # fmt: skip
         what = "the stand-in for a cloud was not ready"
-        wait(self._child, lambda: bool(self._said()), interrupts, START_LIMIT_S, what)
-        self.url = self._said()
+        wait(self._child, lambda: bool(printed_url(self._child)), interrupts, START_LIMIT_S, what)
+        self.url = printed_url(self._child)
 
     def tick(self, now_s: float) -> None:
         """Kill the stand-in if it is time."""
@@ -71,8 +71,9 @@ class DemoCloud:
             self._child.send(signal.SIGKILL)
             history.cloud_cut_s = now_s
 
-    def _said(self) -> str:
-        """Return the URL that it has printed; empty: none yet."""
-        lines = self._child.log.read_text(errors="replace").splitlines(keepends=True)
-        whole = (line.strip() for line in lines if line.endswith("\n"))
-        return next((line for line in whole if line.startswith("http://")), "")
+
+def printed_url(stand_in: Child) -> str:
+    """Return the URL that a stand-in for a cloud has printed; empty: none yet."""
+    lines = stand_in.log.read_text(errors="replace").splitlines(keepends=True)
+    whole = (line.strip() for line in lines if line.endswith("\n"))
+    return next((line for line in whole if line.startswith("http://")), "")

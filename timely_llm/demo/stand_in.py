@@ -139,6 +139,14 @@ class CloudStandIn(ThreadingHTTPServer):
         """Base of its interface: a `cloud_url`."""
         return f"http://{self._host}:{self.server_port}/v1"
 
+    def show_and_serve(self) -> None:
+        """Print the URL, and answer until a signal ends the process."""
+        try:
+            print(self.url, flush=True)
+            threading.Event().wait()
+        finally:
+            self.close()
+
     def close(self) -> None:
         """End all answers, listen no more and free the engine."""
         self.shutdown()

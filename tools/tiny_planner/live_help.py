@@ -28,6 +28,7 @@ from timely_llm.benchmarks.server import start_server
 from timely_llm.core.output_file import write_json
 from timely_llm.core.request import RequestMode
 from timely_llm.core.segment import SkillCall
+from timely_llm.demo.cloud import printed_url
 from timely_llm.processes.children import Children, Interrupts, wait
 from timely_llm.processes.nodes import local_environment, random_domain
 from timely_llm.resources import EMBEDDED_MODEL, resource
@@ -145,16 +146,12 @@ def measure(
         folder = Path(name)
         command = [*CLOUD, str(large)]
         cloud = children.start("cloud", command, environment, folder / "cloud.log")
-
-        def url() -> str:
-            said = cloud.log.read_text(errors="replace").splitlines()
-            return next((line.strip() for line in said if line.startswith("http://")), "")
-
-        wait(cloud, lambda: bool(url()), interrupts, START_LIMIT_S, "the cloud was not ready")
+        late = "the cloud was not ready"
+        wait(cloud, lambda: bool(printed_url(cloud)), interrupts, START_LIMIT_S, late)
         for server in SERVERS:
             start_server(
                 children, interrupts, environment, folder, server, engine="transformers",
-                model=str(small), cloud_url=url(), cloud_model="stand-in",
+                model=str(small), cloud_url=printed_url(cloud), cloud_model="stand-in",
             )  # fmt: skip
         live = LiveRobots(domain, share)
         lanes = [(f"robot_{n}", SERVERS[n % 2]) for n in range(robots * len(SERVERS))]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -80,11 +79,7 @@ def main() -> None:
         lambda: make_engine("transformers", model=str(a.model), pace=PACE), "stand-in",
         answers=PlanningAnswers,
     )  # fmt: skip
-    try:
-        print(cloud.url, flush=True)
-        threading.Event().wait()  # a signal ends it
-    finally:
-        cloud.close()
+    cloud.show_and_serve()
 
 
 if __name__ == "__main__":

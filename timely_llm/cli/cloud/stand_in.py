@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import click
 
 from timely_llm.cli.options import MODEL, NO_PACE, PACE_NAMES, OwnOr, Pace
@@ -42,8 +40,4 @@ def cloud_stand_in(
         lambda: make_engine(engine, model=folder, pace=chosen), name, host, port, most,
         heeds_system=not ignore_system,
     )  # fmt: skip
-    try:
-        print(stand_in.url, flush=True)
-        threading.Event().wait()  # a signal ends it
-    finally:
-        stand_in.close()
+    stand_in.show_and_serve()

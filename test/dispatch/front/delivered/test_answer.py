@@ -8,10 +8,10 @@ import pytest
 
 from test.dispatch.front.fronts import DRONE, Words
 from test.dispatch.views import question
-from timely_llm.core.request import ErrorCode, StreamChunk, StreamResult
+from timely_llm.core.request import ChatMessage, ErrorCode, StreamChunk, StreamResult
 from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
+from timely_llm.dispatch.front.delivered.recovery import GO_ON, asked_first
 from timely_llm.dispatch.front.delivered.recovery import Words as AsServed
-from timely_llm.dispatch.front.delivered.recovery import asked_first
 from timely_llm.dispatch.link import Found
 
 
@@ -64,7 +64,13 @@ def test_a_new_dispatcher_knows_what_servers_before_the_present_one_delivered() 
 
 def test_a_request_in_other_words_says_nothing_of_what_was_before() -> None:
     asked = question("p").stream
-    for request in (asked, replace(asked, first_token=2)):
+    said = (ChatMessage("assistant", "so"), ChatMessage("user", GO_ON))
+    for request in (
+        asked,
+        replace(asked, first_token=2),
+        replace(asked, messages=said, first_token=2),
+        replace(asked, messages=(*asked.messages, *said)),
+    ):
         assert asked_first(request) == (request, "")
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
+from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ChatMessage, PlanRequest, Request, StreamRequest
 from timely_llm.skills.skill_set import SkillSet
 
@@ -87,5 +88,8 @@ def asked_first(request: Request) -> tuple[Request, str]:
     if [one.role for one in said] != ["assistant", "user"] or said[1].content != GO_ON:
         return request, ""
     tokens = request.max_tokens + request.first_token
-    first = replace(request, messages=request.messages[:-2], max_tokens=tokens, first_token=0)
+    try:
+        first = replace(request, messages=request.messages[:-2], max_tokens=tokens, first_token=0)
+    except RequestError:  # no dispatcher has sent it
+        return request, ""
     return first, said[0].content
