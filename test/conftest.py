@@ -4,6 +4,7 @@ import faulthandler
 import os
 import random
 import signal
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ settings.register_profile("thorough", settings(), deadline=None, max_examples=10
 # For `make test-fast`: the option --hypothesis-profile overrides what is loaded here.
 settings.register_profile("fast", settings(), deadline=None, max_examples=20)
 settings.load_profile("untimed")
+
+# The tests start hundreds of processes: each one would compile the whole package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A process in the background of a script does not hear Ctrl-C, nor do its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,7 @@ KINDS: tuple[str, ...] = (
     "pipelined-overlapping",
     "paced",
     "remote",
+    "remote-ahead",
     "llama",
     "qwen2",
     "qwen3",
@@ -146,7 +148,8 @@ KINDS: tuple[str, ...] = (
     "vllm-ahead-llama",
     "vllm-guesses-llama",
 )
-if "VLLM_USE_V2_MODEL_RUNNER" not in os.environ:  # otherwise it decides for all of them
+SWITCH = "VLLM_USE_V2_MODEL_RUNNER"
+if SWITCH not in os.environ:  # otherwise it decides for all of them
     KINDS += tuple(f"v2-{kind}" for kind in KINDS if kind.startswith("vllm"))
 KINDS += ("vllm-scheduler-ahead-stages-llama",)  # V2 alone has both
 INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
@@ -188,6 +191,8 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         return make_simulated
     if request.param == "remote":
         return remote_letters
+    if request.param == "remote-ahead":
+        return partial(remote_letters, in_flight=2, ahead=True)
     kind, _, name = request.param.rpartition("-")
     model = request.getfixturevalue(name)
     if kind:
@@ -198,6 +203,8 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         args: dict[str, Any] = {}
         if "v2" in kind or "ahead-stages" in kind:
             args["model_runner"] = need_runner("v2")
+        elif SWITCH not in os.environ:
+            args["model_runner"] = "v1"
         if "scheduler" in kind:
             args["distributed_executor_backend"] = NoModel
         if "guesses" in kind:

@@ -47,11 +47,13 @@ class Letters(ScriptTokenizer):
 
 
 class Breakable(SimulatedEngine):
-    """Breaks down where a sequence is called so; says that it has two stages."""
+    """Breaks down where a sequence is called so; says how many stages it has."""
+
+    stages = 1
 
     @property
     def capacity(self) -> Capacity:
-        return replace(super().capacity, stages=2, micro_batches=2)
+        return replace(super().capacity, stages=self.stages, micro_batches=self.stages)
 
     def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
         if "break down" in plan.keys:
@@ -61,9 +63,12 @@ class Breakable(SimulatedEngine):
         return super().submit(plan)
 
 
-def make_letters_engine(name: str, in_flight: int = 1, **limits: int) -> SimulatedEngine:
+def make_letters_engine(
+    name: str, in_flight: int = 1, ahead: bool = False, stages: int = 1, **limits: int
+) -> SimulatedEngine:
     profile = step_time_profile("millisecond")
-    engine = Breakable(profile, babble, VirtualClock(), EngineLimits(**limits), in_flight)
+    engine = Breakable(profile, babble, VirtualClock(), EngineLimits(**limits), in_flight, ahead)
+    engine.stages = stages
     engine.tokenizer = Letters()
     return engine
 

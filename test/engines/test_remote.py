@@ -49,9 +49,13 @@ def gone(number: int, timeout_s: float = 10.0) -> bool:
     return False
 
 
-def test_stages_are_one_stage_while_one_step_is_in_flight(engine: RemoteEngine) -> None:
+@pytest.mark.parametrize(("in_flight", "stages"), [(1, 1), (2, 2)])
+def test_stages_are_one_stage_while_one_step_is_in_flight(in_flight: int, stages: int) -> None:
+    engine = remote_letters(in_flight=in_flight, stages=2)
     engine.add("a", [5, 6])
-    assert (engine.in_flight, engine.capacity.stages, engine.capacity.micro_batches) == (1, 1, 1)
+    assert engine.in_flight == in_flight
+    assert (engine.capacity.stages, engine.capacity.micro_batches) == (stages, stages)
+    engine.close()
 
 
 def test_close_ends_the_process(engine: RemoteEngine) -> None:
@@ -167,15 +171,31 @@ def test_what_breaks_down_there_is_an_error_here(engine: RemoteEngine, drive: ty
     engine.collect()
 
 
-def test_one_step_at_a_time_is_in_flight_there(
-    caplog: pytest.LogCaptureFixture, drive: type[Driver]
-) -> None:
-    engine = remote_letters(in_flight=2)
-    assert engine.in_flight == 1
-    assert "the engine takes 2 steps in flight, but only one when" in caplog.text
+def test_a_step_that_breaks_down_there_leaves_the_others(drive: type[Driver]) -> None:
+    engine = remote_letters(in_flight=2, ahead=True)
     driver = drive(engine)
     driver.add("a", "find the apple")
-    assert len(driver.answer("a", 5)) == 5
+    driver.add("break down", "find the cup")
+    engine.submit(StepPlan((("a", 3),)))
+    with pytest.raises(EngineError, match="ZeroDivisionError: in the"):
+        engine.submit(StepPlan((("break down", 5),)))
+    engine.add("b", [5])  # a step is in flight
+    assert engine.collect().computed == {"a": 3}
+    with pytest.raises(EngineError, match="there is no step to collect"):
+        engine.collect()
+    engine.close()
+
+
+def test_more_steps_are_in_flight_there(drive: type[Driver]) -> None:
+    engine = remote_letters(in_flight=2, ahead=True)
+    assert (engine.in_flight, engine.async_scheduling) == (2, True)
+    engine.add("a", [5, 6, 7])
+    planned = engine.submit(StepPlan((("a", 3),)))
+    assert planned["a"].pending_tokens == 1
+    assert engine.submit(StepPlan((("a", 1),)))["a"].pending_tokens == 2
+    with pytest.raises(EngineError, match="collect the submitted step"):
+        engine.submit(StepPlan((("a", 1),)))
+    assert [len(engine.collect().tokens["a"]) for _ in range(2)] == [1, 1]
     engine.close()
 
 

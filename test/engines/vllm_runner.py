@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -36,6 +36,15 @@ def _light_args(**given: Any) -> EngineArgs:
 
 
 vars(options)["EngineArgs"] = _light_args
+
+
+def _only_as_asked(engine_args: Mapping[str, Any], stages: object) -> Any:
+    """Return the option `async_scheduling`: most tests want one step in flight on a GPU too."""
+    return engine_args.get("async_scheduling", False)
+
+
+if not ON_CPU:
+    vars(options)["_plans_ahead"] = _only_as_asked
 
 
 def spare_collections() -> None:

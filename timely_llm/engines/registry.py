@@ -174,12 +174,8 @@ def make_engine(
             f"the pace {profile.name} has stages, and the engine {name} has one: choose a pace of"
             " one stage"
         )
-    if micro_batches and (name != "vllm" or process or profile):
-        why = (
-            "takes one step at a time with engine_process or a pace"
-            if name == "vllm"
-            else "has one stage"
-        )
+    if micro_batches and (name != "vllm" or profile):
+        why = "takes one step at a time with a pace" if name == "vllm" else "has one stage"
         raise EngineSettingError(
             f"micro_batches={micro_batches}: the engine {name} {why}, so only 0 is allowed"
         )
@@ -199,6 +195,7 @@ def make_engine(
             "name": name, "model": model, "dtype": dtype, "device": device, "threads": threads,
             "max_model_len": max_model_len, "kv_tokens": kv_tokens, "max_rows": max_rows,
             "max_step_tokens": max_step_tokens, "engine_args": engine_args,
+            "micro_batches": micro_batches,
         }  # fmt: skip
         engine = RemoteEngine(HubTokenizer(model), options)
         return PacedEngine(engine, profile) if profile else engine

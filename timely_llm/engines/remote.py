@@ -6,7 +6,6 @@ The CPU time of the engine does not delay the Python threads of this process.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -22,8 +21,6 @@ from timely_llm.engines.contract import GREEDY, Decoding, Prefix, Tokenizer
 from timely_llm.engines.sequences import check_plan
 from timely_llm.processes.tied import module_command, module_environment
 
-log = logging.getLogger(__name__)
-
 CHILD = "timely_llm.engines.remote_worker"
 CLOSE_S = 4.0
 """Longest time that an engine takes to end, seconds; then its processes are killed."""
@@ -33,8 +30,10 @@ class RemoteEngine:
     """An engine of the registry in a child process; see `Engine`.
 
     The child process ends with the thread that started it, in whatever way that thread ends, and
-    even if the child hangs. Processes that the child has started end with it. One step at a time
-    is in flight.
+    even if the child hangs. Processes that the child has started end with it.
+
+    If the engine takes one step at a time, a plan is sent without waiting for an answer. If it
+    takes more, `submit` waits until the child has started the step.
 
     Args:
         tokenizer: tokenizer of the model.
@@ -43,9 +42,6 @@ class RemoteEngine:
     Raises:
         EngineError, ModelError: as `make_engine` in the child process.
     """
-
-    in_flight = 1
-    async_scheduling = False
 
     def __init__(self, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
         self.tokenizer = tokenizer
@@ -65,16 +61,10 @@ class RemoteEngine:
         self._capacity = Capacity(0, 0, 0)
         try:
             self._send(options)
-            self.block_tokens, in_flight = self._receive()
+            self.block_tokens, self.in_flight, self.async_scheduling = self._receive()
         except BaseException:
             self.close()
             raise
-        if in_flight > self.in_flight:
-            log.warning(
-                "the engine takes %d steps in flight, but only one when it runs in a process of its"
-                " own",
-                in_flight,
-            )
 
     @property
     def capacity(self) -> Capacity:
@@ -114,7 +104,14 @@ class RemoteEngine:
         return self._noted(key, self._call("add", key, list(token_ids), prefix, decoding))
 
     def submit(self, plan: StepPlan) -> Mapping[str, SequenceProgress]:
-        """Send a plan; see `Engine.submit`. Errors of the child process are raised by `collect`."""
+        """Send a plan; see `Engine.submit`.
+
+        With one step at a time, errors of the child process are raised by `collect`.
+        """
+        if self.in_flight > 1:
+            planned: Mapping[str, SequenceProgress] = self._call("submit", plan)
+            self._sequences.update(planned)
+            return planned
         if self._plan is not None:
             raise EngineError("collect the submitted step before another one is submitted")
         check_plan(plan, self._left, self._capacity.max_rows, self._capacity.max_step_tokens)
@@ -123,20 +120,25 @@ class RemoteEngine:
         return {}
 
     def collect(self) -> StepResult:
-        """Wait for the result of the plan that was sent.
+        """Wait for the result of the oldest plan that was sent.
 
         Raises:
             EngineError: as `submit` and `collect` in the child process.
         """
+        result = self._call("collect") if self.in_flight > 1 else self._result()
+        for key, progress in result.progress.items():
+            if key in self._sequences:
+                self._sequences[key] = progress
+        return result
+
+    def _result(self) -> StepResult:
+        """Wait for the result of the plan that was sent without waiting."""
         if self._plan is None:
             raise EngineError("there is no step to collect")
         plan, self._plan = self._plan, None
         result: StepResult = self._receive()
         if not plan.keys >= result.computed.keys() >= result.tokens.keys():
             raise EngineError(f"a step of {sorted(plan.keys)} has a result for other keys")
-        for key, progress in result.progress.items():
-            if key in self._sequences:
-                self._sequences[key] = progress
         return result
 
     def take_back(self, key: str, tokens: int) -> SequenceProgress:

@@ -20,8 +20,8 @@ from timely_llm.processes.tied import tie_to_parent
 
 CALLS = frozenset(
     {
-        "pin_prefix", "prepare_prefix", "unpin_prefix", "add", "step", "take_back", "append",
-        "resume", "remove",
+        "pin_prefix", "prepare_prefix", "unpin_prefix", "add", "step", "submit", "collect",
+        "take_back", "append", "resume", "remove",
     }
 )  # fmt: skip
 """Calls that the child process takes: methods of an engine; `step` is `submit` and `collect`."""
@@ -49,7 +49,7 @@ def main(parent_pid: int, descriptor: int) -> None:
         connection.send((_failure(error), None, None))
         return
     settle_heap()
-    facts = getattr(engine, "block_tokens", 1), engine.in_flight
+    facts = getattr(engine, "block_tokens", 1), engine.in_flight, engine.async_scheduling
     connection.send((None, facts, _capacity(engine)))
     while True:
         while not connection.poll(LOOK_S):
@@ -78,7 +78,9 @@ def _answer(engine: Engine, name: str, arguments: tuple[Any, ...]) -> tuple[Any,
 
 
 def _capacity(engine: Engine) -> Capacity:
-    """Return the limits of an engine that gets one step at a time: its stages are one to it."""
+    """Return the limits of an engine; with one step in flight its stages are one stage."""
+    if engine.in_flight > 1:
+        return engine.capacity
     return replace(engine.capacity, stages=1, micro_batches=1)
 
 

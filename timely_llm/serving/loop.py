@@ -429,9 +429,11 @@ class Loop:
         if ready and plan.wake_s == math.inf:
             self._end_stuck(max(ready, key=tokens_needed))
             return False, now
-        served = (delivery.generation for delivery in self._pool.values())
-        give_up_s = min(map(self._watchdog.deadline_s, served), default=math.inf)
-        wake_s = min(plan.wake_s, max(give_up_s, self._watched_s + WATCH_S))
+        wake_s, watch_s = plan.wake_s, self._watched_s + WATCH_S
+        if wake_s > watch_s:  # before, no request is given up
+            served = (delivery.generation for delivery in self._pool.values())
+            give_up_s = min(map(self._watchdog.deadline_s, served), default=math.inf)
+            wake_s = min(wake_s, max(give_up_s, watch_s))
         if self._robot_time is not SAME and self._pool:
             wake_s = min(wake_s, now + WATCH_S)  # robots' time may pass faster any moment
         return False, wake_s

@@ -509,3 +509,17 @@ def test_in_a_process_of_its_own(llama: Path, drive: type[Driver]) -> None:
         said.append(driver.answer("a", 12))
         engine.close()
     assert said[0] == said[1]
+
+
+@two_devices
+def test_stages_in_a_process_of_its_own(llama: Path, drive: type[Driver]) -> None:
+    said = []
+    for process in (False, True):
+        engine = make_engine(
+            "vllm", model=llama, max_model_len=256, process=process,
+            engine_args={"pipeline_parallel_size": 2},
+        )  # fmt: skip
+        assert (engine.in_flight, engine.capacity.stages) == (2, 2)
+        said.append(in_turns(Flights(drive(engine))))
+        engine.close()
+    assert said[0] == said[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,19 @@ from timely_llm.engines.vllm import options
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
 
 
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The options that vLLM is asked for; it then refuses them."""
+    given: dict[str, Any] = {}
+
+    def take(**options: Any) -> None:
+        given.update(options)
+        raise EngineError("enough")
+
+    monkeypatch.setattr(options, "EngineArgs", take)
+    return given
+
+
 def test_memory_is_what_kv_tokens_need(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU too, where vLLM would take what is left of it."""
     monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
@@ -32,6 +46,32 @@ def test_memory_is_what_kv_tokens_need(llama: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
+    ("gpu", "args", "ahead"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"async_scheduling": False}, False),
+        (False, {"async_scheduling": True}, True),
+        (True, {"pipeline_parallel_size": 2}, False),
+        (True, {"speculative_config": NGRAMS}, False),
+        (True, {"enable_prefix_caching": True}, False),
+        (True, {"enable_prefix_caching": False}, True),
+        (True, {"kv_offloading_size": 4}, False),
+    ],
+)
+def test_on_a_gpu_the_next_step_is_planned_while_one_runs(
+    llama: Path, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    gpu: bool, args: Any, ahead: bool,
+) -> None:  # fmt: skip
+    if "speculative_config" in args and find_spec("numba") is None:
+        pytest.skip("vLLM guesses tokens with the package numba")
+    monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: not gpu))
+    with pytest.raises(EngineError, match="enough"):
+        options.engine_config(str(llama), "float32", EngineLimits(), BLOCK_TOKENS, args)
+    assert asked["async_scheduling"] is ahead
+
+
+@pytest.mark.parametrize(
     ("tokens", "args", "graphs"),
     [
         (2048, {}, 1024),
@@ -42,20 +82,14 @@ def test_memory_is_what_kv_tokens_need(llama: Path, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_steps_with_prompts_are_cuda_graphs_too(
-    llama: Path, monkeypatch: pytest.MonkeyPatch, tokens: int, args: Any, graphs: int | None
-) -> None:
-    given: dict[str, Any] = {}
-
-    def take(**options: Any) -> None:
-        given.update(options)
-        raise EngineError("enough")
-
+    llama: Path, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+    tokens: int, args: Any, graphs: int | None,
+) -> None:  # fmt: skip
     monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: False))
-    monkeypatch.setattr(options, "EngineArgs", take)
     limits = EngineLimits(max_step_tokens=tokens)
     with pytest.raises(EngineError, match="enough"):
         options.engine_config(str(llama), "float32", limits, BLOCK_TOKENS, args)
-    assert given["max_cudagraph_capture_size"] == graphs
+    assert asked["max_cudagraph_capture_size"] == graphs
 
 
 @pytest.mark.parametrize(
@@ -88,7 +122,7 @@ IN_RAY = {"distributed_executor_backend": "ray", "pipeline_parallel_size": 2}
 def test_workers_that_ray_cannot_start(
     llama: Path, monkeypatch: pytest.MonkeyPatch, key: str, newer: bool, reason: str
 ) -> None:
-    platform = SimpleNamespace(ray_device_key=key, device_name="cpu")
+    platform = SimpleNamespace(ray_device_key=key, device_name="cpu", is_cpu=lambda: True)
     monkeypatch.setattr(options, "current_platform", platform)
     monkeypatch.setattr(options, "find_spec", lambda name: None)
     monkeypatch.setenv("VLLM_USE_RAY_V2_EXECUTOR_BACKEND", str(int(newer)))

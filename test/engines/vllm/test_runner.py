@@ -37,9 +37,13 @@ PROMPT = list(range(5, 105))  # three blocks and four tokens
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Set what this machine has: Triton, a version of vLLM, a value of vLLM's variable."""
+    """Set what this machine has: Triton, a GPU, a version of vLLM, a value of vLLM's variable."""
 
-    def machine(triton: bool = True, version: str = "0.32.0", switch: str = "") -> None:
+    def machine(
+        triton: bool = True, gpu: bool = False, version: str = "0.32.0", switch: str = ""
+    ) -> None:
+        platform = SimpleNamespace(is_cpu=lambda: not gpu)
+        monkeypatch.setattr(runner, "current_platform", platform)
         monkeypatch.setattr(runner, "HAS_TRITON", triton)
         monkeypatch.setattr(runner, "installed_version", lambda: version)
         monkeypatch.setenv(runner.SWITCH, switch)
@@ -51,6 +55,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     ("given", "needs_v2", "has", "chosen"),
     [
         ("auto", False, {}, "v1"),
+        ("auto", False, {"gpu": True}, "v2"),
+        ("auto", False, {"gpu": True, "triton": False}, "v1"),
+        ("auto", False, {"gpu": True, "version": "0.31.1"}, "v1"),
+        ("auto", False, {"gpu": True, "switch": "0"}, "v1"),
         ("auto", True, {}, "v2"),
         ("auto", True, {"triton": False}, "v1"),
         ("auto", False, {"switch": "1"}, "v2"),

@@ -364,9 +364,10 @@ class VllmCore:
         Returns:
             Their keys, the one that was suspended first is the first.
         """
-        if self.slots is None:
+        live = self._scheduler.running
+        if self.slots is None or len(live) + len(keys) <= self.slots:
             return []
-        running = [request.request_id.partition("-")[2] for request in self._scheduler.running]
+        running = [request.request_id.partition("-")[2] for request in live]
         lacking = len(keys.union(running)) - self.slots
         idle = (key for key in reversed(running) if key in rests and key not in keys)
         return list(islice(idle, max(lacking, 0)))

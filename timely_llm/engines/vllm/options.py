@@ -57,6 +57,14 @@ OURS = {
 ENGINE_OPTIONS = ("model_runner", "max_suspended", "slow_link_for_tests")
 """Options of this engine that vLLM does not have."""
 
+EXCLUDE_AHEAD = (
+    "speculative_config",
+    "enable_prefix_caching",
+    "kv_transfer_config",
+    "kv_offloading_size",
+)
+"""Options of vLLM that exclude a second step in flight."""
+
 QUEUED_STEPS = 5
 """Steps that vLLM's queue to its worker processes holds: 10 messages, 2 a step (0.26 to 0.32)."""
 
@@ -86,8 +94,8 @@ def engine_config(
         raise EngineSettingError(f"engine_args cannot set {name!r}: the step plan depends on it")
     check_loading(model, engine_args)
     speculative_tokens = _speculative_tokens(engine_args)
-    ahead = engine_args.get("async_scheduling", False)
     stages = engine_args.get("pipeline_parallel_size", 1)
+    ahead = _plans_ahead(engine_args, stages)
     _check_in_flight(speculative_tokens, ahead, stages)
     if engine_args.get("distributed_executor_backend") == "ray":
         _check_ray()
@@ -118,7 +126,7 @@ def engine_config(
         "disable_hybrid_kv_cache_manager": True,
         "scheduler_reserve_full_isl": False,
         "worker_extension_cls": WORKER_EXTENSION,
-        "async_scheduling": False,
+        "async_scheduling": ahead,
         "skip_tokenizer_init": True,
         "disable_log_stats": True,
         "trust_remote_code": False,
@@ -139,7 +147,7 @@ def engine_config(
     _check_finds(finds, config)
     scheduler = config.scheduler_config
     scheduler.scheduler_cls = SCHEDULERS[scheduler.async_scheduling]
-    if ahead and not scheduler.async_scheduling:
+    if engine_args.get("async_scheduling") and not scheduler.async_scheduling:
         log.warning("vLLM has no asynchronous scheduling on this platform: it is off")
     if config.model_config.has_inner_state or config.model_config.is_encoder_decoder:
         raise EngineSettingError(
@@ -215,6 +223,18 @@ def _graph_tokens(limits: EngineLimits, engine_args: Mapping[str, Any]) -> int |
     }:  # fmt: skip
         return None
     return min(limits.max_step_tokens, GRAPH_TOKENS)
+
+
+def _plans_ahead(engine_args: Mapping[str, Any], stages: object) -> Any:
+    """Return the option `async_scheduling`; by default it is on where it gains and was tested.
+
+    It gains on a GPU, which runs a step while the next one is planned. It excludes the options of
+    `EXCLUDE_AHEAD`; with stages it was not run on GPUs.
+    """
+    if "async_scheduling" in engine_args:
+        return engine_args["async_scheduling"]
+    excluded = any(engine_args.get(name) for name in EXCLUDE_AHEAD)
+    return not (current_platform.is_cpu() or stages != 1 or excluded)
 
 
 def _check_in_flight(speculative_tokens: int, ahead: object, stages: object) -> None:

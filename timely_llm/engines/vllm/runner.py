@@ -112,7 +112,8 @@ def choose_runner(given: object, needs_v2: bool) -> ModelRunner:
 
     Args:
         given: the option `model_runner`. With auto, vLLM's variable decides if it is set. Without
-            it V1 runs, unless this vLLM has none or the other options need V2.
+            it V2 runs on a GPU if it can start. On a CPU V1 runs, unless this vLLM has none or the
+            other options need V2.
         needs_v2: whether V1 does not take the other options.
 
     Raises:
@@ -124,7 +125,8 @@ def choose_runner(given: object, needs_v2: bool) -> ModelRunner:
     if name == "auto":
         name = {"0": "v1", "1": "v2"}.get(os.environ.get(SWITCH, ""), "")
     if not name:
-        v2 = why_not("v1") is not None or (needs_v2 and why_not("v2") is None)
+        wanted = needs_v2 or not current_platform.is_cpu()
+        v2 = why_not("v1") is not None or (wanted and why_not("v2") is None)
         name = "v2" if v2 else "v1"
     reason = why_not(name)
     if reason is not None:

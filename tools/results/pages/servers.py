@@ -46,7 +46,7 @@ PAGES = (
     Page(
         "servers_mixed",
         "Robots and people at several servers",
-        (Command("servers-mixed", "servers-mixed", seeds=2, minutes=10),),
+        (Command("servers-mixed", "servers-mixed", seeds=5, minutes=25),),
         Picture(
             "servers-mixed",
             ("utility", "attainment", "waiting_s"),
