@@ -199,6 +199,14 @@ class Checks:
         """Take a segment that a robot fails to execute."""
         self._failed[request_id] = epoch
 
+    def canceled(self, request_id: str, now: float) -> None:
+        """Take a client's cancel that arrives; it counts if the dispatcher knows the request."""
+        story = self.stories.get(request_id)
+        if story is None or story.orphaned or story.result is not None or story.lost:
+            return
+        if story.canceled_s is None:
+            story.canceled_s = now
+
     # A dispatcher that dies, and clients that do.
 
     def orphan(self) -> None:
@@ -245,8 +253,11 @@ class Checks:
     def fetched(self, result: Result) -> None:
         """Take a result for which a client has asked a new dispatcher."""
         story = self.stories.get(result.request_id)
-        if story is not None and story.result is None:
-            story.result, story.orphaned = result, False
+        if story is None or story.result is not None:
+            return
+        if not (story.orphaned or story.lost):
+            self._unwanted.add(result.request_id)  # the dispatcher serves it, as a server said
+        story.result, story.orphaned = result, False
 
     def lost(self, request: Request, served_by: Sequence[str]) -> None:
         """Record that a client gives a request up.
