@@ -96,6 +96,25 @@ def test_a_client_takes_the_first_of_two_results() -> None:
     assert outcome.fired == {"dispatcher dies": 2, "disk slow": 1}
 
 
+def test_a_message_of_a_dispatcher_that_died_does_not_outlive_a_partition() -> None:
+    apart = InjectedFault(0, "partition", 5.486584628544383, 8, 0.9163705377987694)
+    dies = InjectedFault(1, "dispatcher dies", 8.538670917200804, 0, 0.3667500176946338)
+    cancels = InjectedFault(4, "cancel", 9.410962077129172, 22, 0.5)
+    outcome = simulate(2031000032, [apart, dies, cancels])
+    assert not outcome.broken, outcome.detail
+    assert outcome.fired == {"partition": 1, "dispatcher dies": 1, "cancel": 1}
+
+
+def test_a_new_dispatcher_may_find_an_old_run_of_an_answer_first() -> None:
+    apart = InjectedFault(0, "partition", 0.49345771359766166, 4, 0.9967188132882356)
+    dies = InjectedFault(1, "dispatcher dies", 4.117194130823623, 0, 0.7642412934366863)
+    first = InjectedFault(5, "cancel", 5.900257881700025, 35, 0.5)
+    second = InjectedFault(3, "cancel", 6.961994475715924, 28, 0.5)
+    outcome = simulate(2031000058, [apart, dies, second, first])
+    assert not outcome.broken, outcome.detail
+    assert outcome.fired == {"partition": 1, "dispatcher dies": 1, "cancel": 2}
+
+
 @pytest.mark.parametrize("kind", ["dispatcher dies", "other release", "memory exhausted"])
 def test_a_history_goes_on_after_faults_of_one_kind(kind: str) -> None:
     faults = [InjectedFault(n, kind, 3.0 + 5.0 * n, n, 0.1 + 0.2 * n) for n in range(4)]
