@@ -13,6 +13,7 @@ from timely_llm.core.request import (
     Request,
     Result,
     StreamChunk,
+    StreamRequest,
     StreamResult,
 )
 from timely_llm.core.segment import Segment
@@ -68,6 +69,7 @@ class Story:
         orphaned: its dispatcher died, and the next one does not know the request yet.
         lost: its client has given it up since no dispatcher knew it.
         heard: its client has shown since its beginning that it lives.
+        first_token: of the newest run of an answer at a server.
         behind: a new dispatcher goes on with an old run of it, for now.
         again: segments that a new dispatcher may deliver once more, by epoch and index.
     """
@@ -78,6 +80,7 @@ class Story:
     whole: set[int] = field(default_factory=set)
     epoch: int = 0
     tokens: list[str] = field(default_factory=list)
+    first_token: int = 0
     canceled_s: float | None = None
     result: Result | None = None
     orphaned: bool = False
@@ -117,6 +120,12 @@ class Checks:
         ensure(key not in self.stories, "an id is served once", f"{key} was accepted again")
         self.stories[key] = Story(request, now)
 
+    def began(self, request: Request) -> None:
+        """Take a run of a request at a server."""
+        story = self.stories.get(request.request_id)
+        if story is not None and isinstance(request, StreamRequest):
+            story.first_token = max(story.first_token, request.first_token)
+
     def segment(self, segment: Segment) -> None:
         """Take a segment on its way to its robot."""
         if segment.request_id in self._unwanted:
@@ -148,6 +157,8 @@ class Checks:
         if chunk.request_id in self._unwanted:
             return
         story = self._story(chunk.request_id, "a token")
+        if story.behind:
+            return  # a token of an old run
         ensure(
             chunk.index == len(story.tokens),
             "tokens come once and in order",
@@ -199,6 +210,14 @@ class Checks:
         """Take a segment that a robot fails to execute."""
         self._failed[request_id] = epoch
 
+    def canceled(self, request_id: str, now: float) -> None:
+        """Take a client's cancel that arrives; it counts if the dispatcher knows the request."""
+        story = self.stories.get(request_id)
+        if story is None or story.orphaned or story.result is not None or story.lost:
+            return
+        if story.canceled_s is None:
+            story.canceled_s = now
+
     # A dispatcher that dies, and clients that do.
 
     def orphan(self) -> None:
@@ -212,9 +231,12 @@ class Checks:
         story.orphaned = False
         if story.lost or story.result is not None:
             self._unwanted.add(request.request_id)  # its client is gone; no dispatcher knows that
-        elif isinstance(delivered, DeliveredAnswer):
-            self._adopted_answer(story, delivered)
-        else:
+        elif isinstance(delivered, DeliveredAnswer) and isinstance(request, StreamRequest):
+            # The server of the newer run may answer yet.
+            story.behind = request.first_token < story.first_token
+            if not story.behind:
+                self._adopted_answer(story, delivered)
+        elif isinstance(delivered, DeliveredPlan):
             self._adopted_plan(story, delivered.waiting.plan, delivered.segments)
 
     def _adopted_answer(self, story: Story, delivered: DeliveredAnswer) -> None:
@@ -245,8 +267,11 @@ class Checks:
     def fetched(self, result: Result) -> None:
         """Take a result for which a client has asked a new dispatcher."""
         story = self.stories.get(result.request_id)
-        if story is not None and story.result is None:
-            story.result, story.orphaned = result, False
+        if story is None or story.result is not None:
+            return
+        if not (story.orphaned or story.lost):
+            self._unwanted.add(result.request_id)  # the dispatcher serves it, as a server said
+        story.result, story.orphaned = result, False
 
     def lost(self, request: Request, served_by: Sequence[str]) -> None:
         """Record that a client gives a request up.

@@ -81,6 +81,10 @@ class Service(Protocol):
         """Send a report."""
         ...
 
+    def cancel(self, request: Request) -> None:
+        """Ask to end a request."""
+        ...
+
     def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
         """Ask what became of a request; there may be no answer."""
         ...
@@ -120,6 +124,7 @@ class Client(ABC):
         self._until_s = until_s
         self._count = 0
         self._dispatchers = 0
+        self._canceling = False  # the open request
         self.request: Request | None = None
         self.alive = True
         self._live()
@@ -136,12 +141,18 @@ class Client(ABC):
             self._schedule.at(self._schedule.now + ALIVE_S, self._live)
 
     def _sends(self, request: Request) -> None:
-        self.request = request
+        self.request, self._canceling = request, False
         self._service.ask(request)
 
     def waits_for(self, request_id: str) -> bool:
         """Return whether a request is the open one of a client that lives."""
         return self.alive and self.request is not None and self.request.request_id == request_id
+
+    def cancel(self) -> None:
+        """Cancel the open request; a dispatcher that takes it up gets the cancel again."""
+        if self.request is not None:
+            self._canceling = True
+            self._service.cancel(self.request)
 
     # A new dispatcher.
 
@@ -175,6 +186,8 @@ class Client(ABC):
                 return
             answered = True
             if answer.served:
+                if self._canceling:
+                    self._service.cancel(request)
                 self.take_up(answer.segments)
             elif answer.result is not None:
                 self.finish(answer.result)

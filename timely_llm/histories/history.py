@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from timely_llm.core.errors import EngineError, EngineLost, RequestError
+from timely_llm.core.errors import EngineError, EngineLost
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
@@ -20,6 +20,7 @@ from timely_llm.core.request import (
     Rejected,
     ReportState,
     Request,
+    StreamRequest,
 )
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import BrokenError, Checks, ensure
@@ -142,8 +143,8 @@ class FaultHistory:
             HistoryPerson(person, self.schedule, source, self, FAULTS_S)
             for person in people(PEOPLE, questions, seed, 1.0, 0.0)
         ]
-        clients: dict[str, Client] = {c.agent: c for c in (*self.robots, *self.people)}
-        self.dispatcher.begin({host.name: host for host in self.hosts}, clients, self.lose)
+        self._clients: dict[str, Client] = {c.agent: c for c in (*self.robots, *self.people)}
+        self.dispatcher.begin({host.name: host for host in self.hosts}, self._clients, self.lose)
         for fault in faults:
             self.schedule.at(fault.at_s, partial(self._fault, fault))
 
@@ -197,6 +198,11 @@ class FaultHistory:
     def ask(self, request: Request) -> None:
         """Send a request to the dispatcher."""
         self.dispatcher.ask(request)
+
+    def cancel(self, request: Request) -> None:
+        """Let a client's cancel go to the dispatcher."""
+        key = request.request_id
+        self.dispatcher.cancel(request, lambda: self.checks.canceled(key, self.schedule.now))
 
     def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
         """Ask the dispatcher what became of a request."""
@@ -314,16 +320,13 @@ class FaultHistory:
         self.dispatcher.report(ExecutionReport(key, agent, state, index, epoch=epoch))
 
     def _cancel(self, place: int) -> bool:
-        stories = [one for one in self.checks.open if one.canceled_s is None]
-        if not stories:
+        keys = [one.request.request_id for one in self.checks.open if one.canceled_s is None]
+        clients = [
+            client for key in keys for client in self._clients.values() if client.waits_for(key)
+        ]
+        if not clients:
             return False
-        story = stories[place % len(stories)]
-
-        def arrives() -> None:
-            if story.result is None:
-                story.canceled_s = self.schedule.now
-
-        self.dispatcher.cancel(story.request, arrives)
+        clients[place % len(clients)].cancel()
         return True
 
     def _duplicate(self, place: int) -> bool:
@@ -334,10 +337,11 @@ class FaultHistory:
         try:
             self.dispatcher.relay.submit(request)
         except Rejected as error:
-            codes = ErrorCode.DUPLICATE_REQUEST, ErrorCode.INACTIVE
+            codes = [ErrorCode.DUPLICATE_REQUEST, ErrorCode.INACTIVE]
+            if isinstance(request, StreamRequest) and request.turn:
+                # A new dispatcher does not know the earlier turns.
+                codes.append(ErrorCode.UNKNOWN_CONVERSATION)
             ensure(error.code in codes, "an id is served once", f"{error}")
-        except RequestError:
-            pass  # a later turn of a conversation that the dispatcher does not know
         else:
             ensure(False, "an id is served once", f"{request.request_id} was accepted twice")
         self.dispatcher.changed()

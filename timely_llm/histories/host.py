@@ -245,6 +245,7 @@ class Host:
 
     def accepted(self, request: Request) -> None:
         """Take a request that the server accepted."""
+        self._checks.began(request)
         if self.journal is not None:
             self.journal.accepted(request)
 
@@ -403,13 +404,15 @@ class Host:
         """Let a message of the dispatcher arrive at this life of the server."""
         life, dispatcher = self._lives, self._dispatcher.life
 
-        def arrive() -> None:
+        def arrive(waited: bool = False) -> None:
             if life != self._lives or not self.alive or self.foreign:
                 return
-            if self._schedule.now < self.apart_s and dispatcher != self._dispatcher.life:
+            apart = self._schedule.now < self.apart_s
+            gone = dispatcher != self._dispatcher.life or not self._dispatcher.alive
+            if gone and (apart or waited):
                 return  # nothing repeats it any more
-            if self._schedule.now < self.apart_s:
-                self._schedule.at(self.apart_s, arrive)
+            if apart:
+                self._schedule.at(self.apart_s, lambda: arrive(True))
                 return
             self._inbox.append(do)
             if not self.server.rests:

@@ -264,6 +264,16 @@ def test_an_adopted_request_is_not_begun_again() -> None:
     assert made.chunk("b", seventh, 5.1) == [Deliver(seventh)]
 
 
+def test_a_canceled_request_is_canceled_where_a_newer_run_of_it_is_found() -> None:
+    made = front()
+    made.adopted("a", plan("r"), Found(GO, (segment(0),)), 1.0)
+    assert made.cancel("r", 1.1) == [Cancel("r", "a")]
+    newer = Found(replace(GO, epoch=1), (segment(0, 1),))
+    actions = made.adopted("b", plan("r"), newer, 1.2)
+    assert actions == [Cancel("r", "a"), Deliver(segment(0, 1)), Cancel("r", "b")]
+    assert end(made.lost("b", 1.3)).error_code is ErrorCode.CANCELED
+
+
 def test_a_refused_request_goes_to_each_server_once() -> None:
     made = front()
     ((_, name),) = sent(made.asked(plan("r"), 0.0))

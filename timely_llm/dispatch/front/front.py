@@ -131,8 +131,9 @@ class Front:
 
         `waiting` has it as it was asked first, `found` as the server got it. An old run that was
         taken before ends: the dispatcher before this one had moved the request. The robot may have
-        asked for segments meanwhile: it gets them now.
+        asked for segments meanwhile: it gets them now. A cancel of the old run ends this one too.
         """
+        canceled = waiting.key in self._canceled
         ended = self.end(waiting.key, ErrorCode.CANCELED, "", now)
         delivered = self._begin(waiting)
         self._leftovers.drop(server, waiting.key)
@@ -141,7 +142,8 @@ class Front:
         if delivered.begun:
             self._ledger.delivered(waiting.key)
         cancels = [one for one in ended if isinstance(one, Cancel)]
-        return [*cancels, *map(Deliver, found.segments)] if cancels else []
+        actions: list[Action] = [*cancels, *map(Deliver, found.segments)] if cancels else []
+        return actions + self.cancel(waiting.key, now) if canceled else actions
 
     def report(self, report: ExecutionReport, now: float) -> list[Action]:
         """Take a robot's report about a request."""
