@@ -110,12 +110,7 @@ def test_the_simulated_engine_has_the_stages_of_its_pace() -> None:
         ("simulated", {"micro_batches": 2}, "only 0 is allowed; paces with stages: two-boxes"),
         ("transformers", {"micro_batches": 2}, "the engine transformers has one stage, so only 0"),
         ("vllm", {"pace": "two-boxes"}, "choose a pace of one stage"),
-        (
-            "vllm",
-            {"micro_batches": 2, "process": True},
-            "vllm takes one step at a time with engine_",
-        ),
-        ("vllm", {"micro_batches": 2, "pace": "millisecond"}, "or a pace, so only 0 is allowed"),
+        ("vllm", {"micro_batches": 2, "pace": "millisecond"}, "one step at a time with a pace"),
         ("a_module:Engine", {"pace": "two-boxes"}, "choose a pace of one stage"),
         ("a_module:Engine", {"micro_batches": 3}, "only 0 is allowed"),
         ("simulated", {"pace": "two-boxes", "process": True}, "needs no process"),
