@@ -248,14 +248,14 @@ class RequestNode(ABC, Generic[AnyListener]):
     def tick(self) -> str:
         """Do periodic work; if the server is lost, say why, once.
 
-        All open requests are void then: the caller ends them.
+        All open requests are void then: the caller ends them. Held reports stay: the next server
+        may go on with their plans.
         """
         lost = self.watch.lost()
         if lost:
             self.inquiries.clear()
             self._followed.clear()
             self._to_cancel.clear()
-            self._held.clear()
             goals, self._goals = self._goals, {}
             for goal in goals.values():
                 goal.abandon()
