@@ -11,13 +11,13 @@ PAGES = (
         "servers_scale",
         "More servers and as many more robots",
         (
-            Command("servers-scale", "servers-scale", seeds=1, minutes=8),
+            Command("servers-scale", "servers-scale", seeds=3, minutes=24),
             Command(
                 "servers-figure-11",
                 "servers-scale --policies fcfs,annealing,annealing:reset=on:lengths=quantile:static"
                 "=off,deadline --dispatchers largest-memory --servers 1,2,3,4",
-                seeds=1,
-                minutes=3,
+                seeds=3,
+                minutes=9,
             ),
         ),
         Picture(
