@@ -31,7 +31,8 @@ def test_a_goal_is_answered_in_segments(client: Client) -> None:
     status, result = client.plan(client.goal("whole", task=LONG))
     assert status == GoalStatus.STATUS_SUCCEEDED
     assert (result.error_code, result.error_msg) == (ErrorCode.NONE, "")
-    assert result.segments == len(client.feedback) >= 3
+    client.until(lambda: len(client.feedback) == result.segments)  # feedback may come later
+    assert result.segments >= 3
     assert result.recomputed_tokens < 32  # of the shared prompt, what fills no block
     assert client.listed() == {}
 
