@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from timely_llm.core.request import PlanRequest
 from timely_llm.dispatch.relay import Relay
+from timely_llm.histories.checks import BrokenError
+from timely_llm.histories.clients import RequestFate
 from timely_llm.histories.faults import KINDS, MOST, OF_JOURNALS, InjectedFault, draw
-from timely_llm.histories.history import shrink, simulate
+from timely_llm.histories.history import FaultHistory, shrink, simulate
+from timely_llm.histories.host import Host
 from timely_llm.serving.limits import RequestGate
 
 
@@ -132,6 +138,22 @@ def test_a_history_goes_on_when_its_journals_fail(kind: str) -> None:
         assert not outcome.broken, f"seed {seed}: {outcome.broken}: {outcome.detail}"
         fired += outcome.fired[kind]
     assert fired >= (2 if kind == "disk full" else 8)  # a life has one full disk
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_a_client_may_give_up_only_what_no_server_had_said_that_it_serves(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bool
+) -> None:
+    history = FaultHistory(3, [], tmp_path)
+    request, host = PlanRequest("robot_0-1", "robot_0", "drone", "Look."), history.hosts[0]
+    history.checks.accepted(request, 0.0)
+    monkeypatch.setattr(Host, "serves", lambda self, key: self is host)
+    monkeypatch.setattr(Relay, "servers", [host.name])
+    fate = RequestFate(False, lives=[host.life] if said else [])
+    monkeypatch.setattr(history.dispatcher, "find", lambda asked, answered: answered(fate))
+    with pytest.raises(BrokenError) if said else nullcontext():
+        history.find(request, lambda answer: history.lose(request, unknown=True))
+    assert history.checks.stories["robot_0-1"].lost is not said
 
 
 def test_a_broken_history_shrinks_to_the_faults_that_break_it(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -58,11 +58,13 @@ class RequestFate:
         served: it is being served.
         segments: of its newest epoch, if it is one for a plan.
         result: how it ended; None: it is served, or not known.
+        lives: of servers that had said which requests they serve, when it said so.
     """
 
     served: bool
     segments: Sequence[Segment] = ()
     result: Result | None = None
+    lives: Collection[str] = ()
 
 
 class Service(Protocol):

@@ -301,7 +301,7 @@ class DispatcherMachine:
         def end(result: Result | None) -> None:
             # The request may have been found at a server meanwhile.
             if result is not None or not served():
-                tell(RequestFate(False, result=result))
+                tell(RequestFate(False, result=result, lives=tuple(self._asked.values())))
 
         def arrive() -> None:
             if not served():

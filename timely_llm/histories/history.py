@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -94,6 +94,7 @@ class FaultHistory:
         self.checks = Checks(not any(fault.kind in OF_SERVERS for fault in faults))
         self.fired: Counter[str] = Counter()
         self._reports: dict[str, list[tuple[str, float]]] = {}
+        self._asked: dict[str, Collection[str]] = {}  # lives of servers, by request asked for
         self._held: dict[str, list[ExecutionReport]] = {}
         self.skill_set, text, tasks, questions = _shipped()
         clock_jumps = any(fault.kind == "clock jump" for fault in faults)
@@ -210,15 +211,24 @@ class FaultHistory:
         def take(answer: RequestFate) -> None:
             if answer.result is not None:
                 self.checks.fetched(answer.result)
+            if answer.served:
+                self._asked.pop(request.request_id, None)
+            else:
+                self._asked[request.request_id] = answer.lives
             answered(answer)
 
         self.dispatcher.find(request, take)
 
     def lose(self, request: Request, unknown: bool) -> None:
-        """Record that a client gives a request up."""
-        there = self.dispatcher.relay.servers if unknown else ()
+        """Record that a client gives a request up.
+
+        A server may join while the answer that no server knows the request is on its way.
+        """
         key = request.request_id
-        served_by = [one.name for one in self.hosts if one.name in there and one.serves(key)]
+        there = self.dispatcher.relay.servers if unknown else ()
+        serving = [one for one in self.hosts if one.name in there and one.serves(key)]
+        asked = self._asked.pop(key, [one.life for one in serving])
+        served_by = [one.name for one in serving if one.life in asked]
         self.checks.lost(request, served_by)
 
     def say(self, report: ExecutionReport) -> None:
