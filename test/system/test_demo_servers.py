@@ -32,7 +32,8 @@ def test_a_demo_of_three_servers_outlives_the_death_of_one(start: Start, tmp_pat
     assert found["errors"] == 0
     assert 0 < found["served"] <= found["requests"]
     (outage,) = found["outages"]
-    assert (outage["server"], outage["without_end"]) == ("s1", 0)
+    assert outage["server"] in {"s1", "s2", "s3"}, "the one with the most requests at that moment"
+    assert outage["without_end"] == 0
     assert 0 < outage["gone_s"] < outage["back_s"]
     robots = tmp_path / "fleet-deadline.jsonl"
     begun = [(e["id"], e["epoch"], e["index"]) for e in of_kind(robots, "start")]
