@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.identity.keys import new_key, read_key
 from timely_llm.identity.signature import Signer
 from timely_llm.ros.client.plan import PlanClient, PlanClientError
-from timely_llm.ros.client.server_watch import FAREWELL_S
 from timely_llm.ros.client.talk import TalkClient
 from timely_llm.ros.identity.messages import sign
 
@@ -221,7 +219,7 @@ def test_where_keys_are_required_an_agent_without_one_is_refused_and_a_restart_e
             client.until(lambda: not robot._node.watch.fits)
             robot.report(ExecutionReport("", "tester", ReportState.ALIVE))
             client.until(lambda: bool(robot._node._held))
-            time.sleep(2 * FAREWELL_S)  # the server counts as lost meanwhile
+            client.until(lambda: not robot._node.watch._liveness.known)  # it counts as lost
             assert robot._node._held, "a report for the next server was lost with this one"
 
 
