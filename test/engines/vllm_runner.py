@@ -38,6 +38,10 @@ def _light_args(**given: Any) -> EngineArgs:
 vars(options)["EngineArgs"] = _light_args
 
 
+plans_ahead = vars(options)["_plans_ahead"]
+"""As the engine decides, for the test of that."""
+
+
 def _only_as_asked(engine_args: Mapping[str, Any], stages: object) -> Any:
     """Return the option `async_scheduling`: most tests want one step in flight on a GPU too."""
     return engine_args.get("async_scheduling", False)

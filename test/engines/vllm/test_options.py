@@ -15,6 +15,7 @@ from timely_llm.engines.sequences import EngineLimits
 pytest.importorskip("vllm", reason="vLLM is not installed: see `make test-vllm`")
 
 from test.engines.conftest import NGRAMS
+from test.engines.vllm_runner import plans_ahead
 from timely_llm.engines.vllm import options
 from timely_llm.engines.vllm.engine import BLOCK_TOKENS, VllmEngine
 
@@ -65,6 +66,7 @@ def test_on_a_gpu_the_next_step_is_planned_while_one_runs(
 ) -> None:  # fmt: skip
     if "speculative_config" in args and find_spec("numba") is None:
         pytest.skip("vLLM guesses tokens with the package numba")
+    monkeypatch.setattr(options, "_plans_ahead", plans_ahead)
     monkeypatch.setattr(options, "current_platform", SimpleNamespace(is_cpu=lambda: not gpu))
     with pytest.raises(EngineError, match="enough"):
         options.engine_config(str(llama), "float32", EngineLimits(), BLOCK_TOKENS, args)
