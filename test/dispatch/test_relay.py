@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from timely_llm.core.request import (
     ChatMessage,
     ErrorCode,
     ExecutionReport,
+    PlanRequest,
     PlanResult,
     Rejected,
     ReportState,
@@ -174,7 +176,8 @@ def test_a_request_that_has_not_begun_goes_elsewhere_as_it_was() -> None:
         first.alive = False  # what it makes does not come any more
         first.kill()
         made.until(lambda: made.relay.server_of("r") not in (None, first.name))
-        assert made.at("r").sent == first.sent
+        sent = [one for one in first.sent if isinstance(one, PlanRequest)]
+        assert made.at("r").sent == [replace(one, epoch=1) for one in sent] != []
 
 
 def test_a_server_that_refuses_is_passed_over() -> None:
@@ -381,6 +384,48 @@ def test_a_new_relay_goes_on_with_the_newest_run_of_a_plan() -> None:
         assert result.plan == made.clients.text("r", 1)
 
 
+class CutOff(LocalServer):
+    """A server of which no segment comes while it is frozen."""
+
+    def segment(self, segment: Segment) -> None:
+        if not self.frozen:
+            super().segment(segment)
+
+
+def joined(made: Servers, name: str) -> bool:
+    """Return whether a server has joined."""
+    return name in made.relay.servers
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_new_relay_goes_on_with_the_newest_run_of_a_plan_that_had_not_begun(
+    newest_first: bool,
+) -> None:
+    with servers("a", "b", script=lambda key, prompt: LOOKS, kind=CutOff) as made:
+        for one in made.servers.values():
+            one.frozen = True
+        made.relay.submit(request("r", closed_loop=True))
+        old = made.at("r")
+        for one in made.servers.values():
+            one.frozen = one is old
+        made.until(lambda: old.server.serves("r"))
+        made.relay.lost(old.name, "it is silent")
+        made.until(lambda: bool(made.clients.segments))
+        new = made.at("r")
+        assert new is not old
+        made.new_relay()
+        old.frozen = False
+        for one in (new, old) if newest_first else (old, new):
+            made.relay.joined(one.name, one)
+            made.until(partial(joined, made, one.name))
+        made.until(lambda: made.relay.server_of("r") == new.name)
+        made.until(lambda: not old.server.serves("r"))
+        made.until(lambda: made.clients.segments[-1].final)
+        plan = made.value(made.relay.segments("", "r"))
+        assert {segment.epoch for segment in [*made.clients.segments, *plan]} == {1}
+        assert "".join(segment.text for segment in plan) == LOOKS
+
+
 class Asked(LocalServer):
     """A server that answers late what it serves."""
 
@@ -521,6 +566,22 @@ def test_a_server_joins_when_its_skill_sets_are_read() -> None:
         made.until(lambda: made.relay.servers == ["a"])
         made.relay.submit(request("r"))
         assert made.result("r").error_code is ErrorCode.NONE
+
+
+def test_a_server_that_is_about_to_join_is_asked_how_a_request_ended() -> None:
+    with servers(kind=Reading) as made:
+        one = made.servers["a"] = Reading("a", made, made.script)
+        made.relay.joined("a", one)
+        made.until(lambda: bool(one.late))
+        one.late.pop()()
+        made.until(lambda: made.relay.servers == ["a"])
+        made.relay.submit(request("r"))
+        ended = made.result("r")
+        made.new_relay()
+        made.relay.joined("a", one)
+        made.until(lambda: bool(one.late))
+        assert made.relay.servers == []
+        assert made.value(made.relay.result("r")) == ended
 
 
 class Overtaking(LocalServer):

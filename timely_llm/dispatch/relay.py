@@ -237,9 +237,12 @@ class Relay(RelayQuestions):
 
     @alone
     def result(self, request_id: str) -> Future[Result | None]:
-        """Ask all servers how a request ended that an earlier dispatcher sent; None: none knows."""
+        """Ask all servers how a request ended that an earlier dispatcher sent; None: none knows.
+
+        Those that are about to join are asked too.
+        """
         future: Future[Result | None] = self._promises.make()
-        links = {name: self._servers[name].link for name in self.servers}
+        links = {n: one.link for n, one in self._servers.items() if math.isfinite(one.met_s)}
         self._ends.ask(request_id, links, future, self._clock.now())
         return future
 

@@ -81,11 +81,12 @@ def test_an_id_that_is_served_is_refused() -> None:
     assert len(sent(made.asked(plan("r"), 0.2))) == 1
 
 
-def test_a_request_that_has_not_begun_goes_elsewhere_as_it_was() -> None:
+def test_a_plan_that_has_not_begun_goes_elsewhere_as_it_was_with_its_next_epoch() -> None:
     made, one = front(), plan("r")
     ((_, name),) = sent(made.asked(one, 0.0))
     (again,) = made.lost(name, 5.0)
-    assert again == Send(one, "b" if name == "a" else "a")
+    anew = replace(one, request=replace(one.plan, epoch=1))
+    assert again == Send(anew, "b" if name == "a" else "a")
     assert made.serves(again.server, "r") and not made.serves(name, "r")
 
 

@@ -296,13 +296,14 @@ class Front:
         if self._goes_on_with_second(request_id, server, now):
             return []
         self._forget(request_id)
-        return self._go_on(sent.waiting, now)
+        return self._go_on(sent.waiting, now, runs=sent.inquired)
 
     def lost(self, server: str, now: float) -> list[Action]:
         """Send the requests of a server that is silent to others.
 
         Those that have not begun go as they were. The others go on after what was delivered: a
-        plan with its next epoch, as an urgent request; an answer from its text.
+        plan as an urgent request; an answer from its text. All plans go with their next epoch: the
+        lost server may serve them still.
         """
         self._leftovers.lost(server)
         for key in self._hedges.of(server):
@@ -316,7 +317,7 @@ class Front:
             if second := self._hedges.drop(key):
                 self._ledger.send(sent.waiting, second, now)
             else:
-                actions += self._go_on(sent.waiting, now)
+                actions += self._go_on(sent.waiting, now, runs=True)
         return actions
 
     def has_wrongly(self, server: str, request_id: str, now: float) -> None:
@@ -332,12 +333,13 @@ class Front:
         self._delivered[waiting.key] = made = kind(waiting, waiting.asked_s)
         return made
 
-    def _go_on(self, waiting: Waiting, now: float) -> list[Action]:
+    def _go_on(self, waiting: Waiting, now: float, runs: bool = False) -> list[Action]:
         """Send what is left of a request that no server has.
 
         Args:
             waiting: the request as its last server had it.
             now: the time on the caller's clock.
+            runs: that server may serve it still.
         """
         key, delivered = waiting.key, self._delivered[waiting.key]
         plan = delivered if isinstance(delivered, DeliveredPlan) else None
@@ -347,7 +349,7 @@ class Front:
         if delivered.whole and not (plan and plan.executes):
             return [self._end(key)]
         if not delivered.begun:
-            return self._assign([waiting], now)
+            return self._assign([plan.anew(waiting) if plan and runs else waiting], now)
         if plan and plan.executes:
             self._executions.leave(plan)
             return []

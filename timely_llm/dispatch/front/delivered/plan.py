@@ -198,6 +198,14 @@ class DeliveredPlan:
         texts = {one.index: one.text for one in of_epoch}
         return "".join(texts.values()) == result.plan
 
+    def anew(self, waiting: Waiting) -> Waiting:
+        """Return the request as it was sent, for a plan's next epoch.
+
+        A dispatcher that finds the old run too knows by the epoch which run counts.
+        """
+        self.epoch = self._least = self.epoch + 1
+        return replace(waiting, request=replace(waiting.plan, epoch=self.epoch))
+
     def rest(self, recovery: Recovery, now: float) -> Waiting:
         """Return the request for the rest of the plan, and begin its next epoch.
 
