@@ -10,11 +10,15 @@ _COLUMNS = (
 )  # fmt: skip
 _SHORT = ("throughput", "latency_s", "first_words_s", "rouge_1", "cloud_tokens", "sketched")
 _LARGE = ("qwen2.5-72b", "llama3-70b", "qwen2.5-32b")
-_MORE = ",".join((
-    "sketches:opening=on", "pice:capable_share=0.1", "pice:capable_share=0.4",
+_OPENINGS = (
+    "sketches", "sketches:opening=off", "sketches:opening_tokens=10", "sketches:opening_tokens=20",
+    "sketches:horizon_s=600", "sketches:horizon_s=600:opening=off",
+)  # fmt: skip
+_MORE = (
+    "pice:capable_share=0.1", "pice:capable_share=0.4",
     "pice:list_ratio=1.2", "pice:list_ratio=4", "pice:list_ratio=inf",
     "pice:batch=8:list_ratio=1.2", "pice:batch=8:list_ratio=4", "pice:batch=8:list_ratio=inf",
-))  # fmt: skip
+)  # fmt: skip
 _DRAWN = ("cloud-only", "speculative", "pice", "pice:merge=off", "sketches")
 
 PAGES = (
@@ -36,7 +40,7 @@ PAGES = (
                     "model": ("llama3-8b", "qwen2.5-7b", "qwen2.5-1.5b"),
                     "policy": (
                         "cloud-only", "edge-only", "edge-only:rows=8", "routing", "skeleton",
-                        "pice", "sketches",
+                        "pice-static", "pice", "sketches",
                     ),
                 },
             ),
@@ -45,7 +49,13 @@ PAGES = (
     Page(
         "pice_schedule",
         "A scheduler of sketches that follows the load",
-        (Command("pice-schedule", "pice-schedule", seeds=3, minutes=0.5),),
+        (
+            Command("pice-schedule", "pice-schedule", seeds=3, minutes=0.5),
+            Command(
+                "pice-schedule-opening",
+                "pice-schedule --policies pice-static,sketches:opening=off", seeds=3, minutes=0.2,
+            ),
+        ),
         Picture(
             "pice-schedule",
             ("throughput", "latency_s", "rouge_1"),
@@ -64,6 +74,11 @@ PAGES = (
                     "category": ("coding", "humanities", "math", "reasoning", "writing"),
                     "policy": ("pice-static", "pice", "sketches"),
                 },
+            ),
+            PageTable(
+                "pice-schedule-opening", (*_SHORT, "net_win_rate"),
+                "`sketches`, without the edge's opening",
+                where={"category": "all", "policy": "sketches:opening=off"},
             ),
         ),
     ),
@@ -114,7 +129,7 @@ PAGES = (
         (
             Command("pice-load", "pice-load", seeds=3, minutes=2),
             Command(
-                "pice-load-opening", "pice-load --policies sketches:opening=on", seeds=3,
+                "pice-load-opening", "pice-load --policies sketches:opening=off", seeds=3,
                 minutes=0.4,
             ),
         ),
@@ -127,7 +142,8 @@ PAGES = (
         (
             PageTable("pice-load", (*_SHORT, "stalled_s"), "By method"),
             PageTable(
-                "pice-load-opening", (*_SHORT, "stalled_s"), "`sketches`, with the edge's opening"
+                "pice-load-opening", (*_SHORT, "stalled_s"),
+                "`sketches`, without the edge's opening",
             ),
         ),
     ),
@@ -178,7 +194,8 @@ PAGES = (
         (
             Command("pice-options", "pice-options", seeds=3, minutes=1),
             Command(
-                "pice-options-more", f"pice-options --policies {_MORE}", seeds=3, minutes=0.4
+                "pice-options-more", f"pice-options --policies {','.join((*_OPENINGS, *_MORE))}",
+                seeds=3, minutes=0.5,
             ),
         ),
         Picture(
@@ -188,12 +205,17 @@ PAGES = (
         ),
         (
             PageTable(
-                "pice-options", ("throughput", "steady_throughput", *_SHORT[1:]),
+                "pice-options", ("throughput", "steady_throughput", *_SHORT[1:], "stalled_s"),
                 "Levels, batches, rows, and this package's rules",
             ),
             PageTable(
+                "pice-options-more", (*_SHORT, "stalled_s", "edge_tokens"), "Openings",
+                where={"policy": _OPENINGS},
+            ),
+            PageTable(
                 "pice-options-more", ("throughput", "steady_throughput", *_SHORT[1:]),
-                "Shares of capable models, boundaries of Algorithm 1, and an opening",
+                "Shares of capable models, and boundaries of Algorithm 1",
+                where={"policy": _MORE},
             ),
         ),
     ),

@@ -37,7 +37,8 @@ class OursRules:
         alone: edges may answer without a sketch.
         rows: most rows of an edge's step.
         opening: an edge says the beginning at once, before the answer itself, as a live server
-            does.
+            always does; off: first words wait for the sketch, which no live server does.
+        opening_tokens: most tokens of an opening, at least one; a live server's by default.
         reserved: rows of an edge's step that only openings get.
     """
 
@@ -47,7 +48,8 @@ class OursRules:
     pipelined: bool = True
     alone: bool = False
     rows: int = EDGE_ROWS
-    opening: bool = False
+    opening: bool = True
+    opening_tokens: int = HelpSettings.opening_tokens
     reserved: int = 2
 
 
@@ -78,7 +80,7 @@ class Ours(CloudOnly):
     def begin(self, answer: ShownAnswer, now: float) -> None:
         """Let an edge say the opening, and the answer itself wait for a row of the cloud."""
         if self.edges and self.rules.opening:
-            answer.opening = Opening(answer, self.edges, now)
+            answer.opening = Opening(answer, self.edges, self.rules.opening_tokens, now)
         super().begin(answer, now)
 
     def turn(self, now: float) -> None:
@@ -187,9 +189,6 @@ class Ours(CloudOnly):
         self.cloud.call(SiteCall(tokens, PROMPT_TOKENS, word, end), now)
 
 
-OPENING_TOKENS = HelpSettings.opening_tokens
-"""Most tokens of an opening."""
-
 SAID_TOKENS = 20
 """Tokens of a sentence of an answer: 15 words."""
 
@@ -203,6 +202,7 @@ class Opening:
     Args:
         answer: it belongs to; the opening comes before its first part.
         edges: at least one.
+        most_tokens: of the opening.
         now: seconds.
 
     Attributes:
@@ -210,12 +210,14 @@ class Opening:
         model: of the edge.
     """
 
-    def __init__(self, answer: ShownAnswer, edges: Sequence[ModelEdge], now: float) -> None:
+    def __init__(
+        self, answer: ShownAnswer, edges: Sequence[ModelEdge], most_tokens: int, now: float
+    ) -> None:
         self.edge = min(edges, key=lambda one: one.first_word_s(now))
         self.model = self.edge.models[self.edge.model]
         self._answer = answer
         self._followed = False
-        tokens = min(OPENING_TOKENS, answer.question.tokens)
+        tokens = min(most_tokens, answer.question.tokens)
         self._call = SiteCall(tokens, PROMPT_TOKENS, self._said, self._end)
         self.edge.begin(self._call, now)
 

@@ -12,7 +12,8 @@ PROFILE = f"a100x4-{DEFAULT_FAR_MODEL}"
 POLICIES = (
     "`cloud-only`, `edge-only`, `routing` by an oracle of quality, `skeleton` (Ning et al. 2024)"
     " and `speculative` decoding, both in the cloud, `pice-static`, `pice`, and `sketches`: this"
-    " package's rules, pipelined and by worth; with `opening`, an edge begins each answer at once"
+    " package's rules, pipelined and by worth; an edge begins each answer at once, but for"
+    " `opening=off`"
 )
 
 NOTES = (
