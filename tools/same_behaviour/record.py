@@ -24,7 +24,9 @@ FORMAT = 1
 """Of the record; raised when an older record cannot be compared any more."""
 EXPERIMENT_S = 1_800.0
 SITE_S = 400.0
-SMALL = {"seeds": "1", "loads": "1", "rates": "1", "ratios": "0.7", "jobs": "1"}
+SMALL = {
+    "seeds": "1", "loads": "1", "rates": "1", "ratios": "0.7", "minutes": "2", "jobs": "1",
+}  # fmt: skip
 """What an experiment is asked for, as far as it understands the option; all else is its default."""
 OPTION_NAMES = {"loads": "--load"}
 """Options that are called otherwise than the experiments say."""
