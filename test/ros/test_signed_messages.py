@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
+from rclpy.task import Future
 
 from timely_llm import msg, srv
 from timely_llm.action import Converse, Plan
@@ -16,8 +17,8 @@ from timely_llm.core.request import ErrorCode, Rejected
 from timely_llm.identity.authenticator import Authenticator
 from timely_llm.identity.keys import AgentKey
 from timely_llm.identity.signature import Signer
-from timely_llm.ros.identity.messages import SO_FAR, check, fields_of, sign, sign_for
-from timely_llm.ros.identity.server_check import ServerCheck
+from timely_llm.ros.identity.messages import check, fields_of, sign, sign_for, sign_response
+from timely_llm.ros.identity.server_check import ServerCheck, unchecked
 
 KEY = AgentKey("rover", b"k" * 32)
 KINDS = (
@@ -29,6 +30,9 @@ KINDS = (
 ANSWERS = (
     msg.Segment, msg.StreamChunk, msg.PlanResult, msg.StreamResult, Plan.Result, Converse.Result,
 )  # fmt: skip
+SERVICES = (
+    srv.GetIdentity, srv.GetResult, srv.GetSegments, srv.GetSkillSet, srv.ListRequests,
+)  # fmt: skip
 
 
 def filled(kind: Any) -> Any:
@@ -37,6 +41,10 @@ def filled(kind: Any) -> Any:
         made.calls = [msg.SkillCall(name="mf", arguments=[msg.SkillArgument(value="50")])]
     if hasattr(made, "messages"):
         made.messages = [msg.ChatMessage(role="user", content="Hi.")]
+    if hasattr(made, "segments") and isinstance(made.segments, list):
+        made.segments = [msg.Segment()]
+    if hasattr(made, "requests"):
+        made.requests = [msg.RequestStatus()]
     return made
 
 
@@ -58,16 +66,17 @@ def changes(message: Any) -> Iterator[tuple[Any, str, Any]]:
             yield message, name, value + ("x" if isinstance(value, str) else 1)
 
 
-def changed_copies(message: Any) -> list[tuple[Any, str]]:
+def changed_copies(message: Any, least: int = 5) -> list[tuple[Any, str]]:
     """Return copies of a message, each with one changed field, and the name of the field."""
     count = sum(1 for _ in changes(message))
-    assert count >= 5
     copies = []
     for number in range(count):
         changed = deepcopy(message)
         inner, name, value = list(changes(changed))[number]
         setattr(inner, name, value)
-        copies.append((changed, name))
+        if changed != message:  # an empty signature within has no last byte
+            copies.append((changed, name))
+    assert len(copies) >= least
     return copies
 
 
@@ -132,26 +141,79 @@ def test_a_client_without_a_key_and_one_that_accepts_unsigned_messages_drop_noth
     assert not checking("").takes(segment)
 
 
-def test_forged_answers_of_services_count_as_none() -> None:
+@pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.__name__)
+def test_a_response_counts_only_for_the_question_that_it_answers(service: Any) -> None:
     server, client = Authenticator({"rover": KEY}, challenge="c"), checking()
-    response = srv.GetResult.Response
-    own = sign_for(server, "rover", filled(msg.PlanResult))
-    assert client.result(response(state=response.PLAN, plan=own)).state == response.PLAN
-    forged = response(state=response.PLAN, plan=filled(msg.PlanResult))
-    assert client.result(forged).state == response.SERVED
-    assert client.result(response(state=response.UNKNOWN)).state == response.UNKNOWN
-    segments = [sign_for(server, "rover", filled(msg.Segment)), filled(msg.Segment)]
-    answer = client.segments(srv.GetSegments.Response(segments=segments))
-    assert answer.segments == segments[:1]
+    request, response = service.Request(agent="rover", nonce=7), filled(service.Response)
+    if hasattr(response, "challenge"):
+        response.challenge = "c"  # it is this message's own
+    sign_response(server, request, response)
+    read = deserialize_message(serialize_message(response), service.Response)
+    assert client.answers(request, read)
+    for changed, name in changed_copies(response, 1):
+        assert not client.answers(request, changed), name
+    for changed, name in changed_copies(request, 2):
+        assert not client.answers(changed, response), name
+    assert not client.answers(request, service.Response())
+    other = sign_response(server, service.Request(agent="ann", nonce=7), deepcopy(response))
+    assert not client.answers(request, other) and not other.signature, "the server has no such key"
 
 
-def test_a_text_so_far_counts_as_such_only_and_forged_ones_do_not() -> None:
-    server, client = Authenticator({"rover": KEY}, challenge="c"), checking()
-    response = srv.GetResult.Response
-    text = msg.StreamResult(agent="rover", text="Hello, ")
-    own = sign_for(server, "rover", deepcopy(text), SO_FAR)
-    assert client.result(response(state=response.SERVED, answer=own)).answer == own
-    forged = client.result(response(state=response.SERVED, answer=text))
-    assert (forged.state, forged.answer.text) == (response.SERVED, "")
-    as_result = client.result(response(state=response.ANSWER, answer=own))
-    assert (as_result.state, as_result.answer.text) == (response.SERVED, ""), "it is no result"
+def test_a_server_signs_for_the_agent_that_asks_whatever_the_answer_is_about() -> None:
+    keys = {"rover": KEY, "ann": AgentKey("ann", b"a" * 32)}
+    request = srv.GetResult.Request(request_id="ann's", agent="rover", nonce=1)
+    about_ann = srv.GetResult.Response(state=srv.GetResult.Response.ANSWER)
+    about_ann.answer.agent = "ann"
+    sign_response(Authenticator(keys, challenge="c"), request, about_ann)
+    assert checking().answers(request, about_ann)
+
+
+class Answering:
+    """A client of a service, with rclpy's future of each question."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.futures: list[Future[Any]] = []
+
+    def call_async(self, request: Any) -> Future[Any]:
+        self.asked.append(request)
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def test_an_answer_that_comes_first_hides_not_that_of_the_server() -> None:
+    server, client, service = Authenticator({"rover": KEY}, challenge="c"), checking(), Answering()
+    heard: list[Any] = []
+    future = client.ask(service, srv.GetResult.Request(request_id="r"), heard.append)
+    forged = srv.GetResult.Response()
+    service.futures[0].set_result(forged)
+    assert heard == [forged] and not future.done() and client.dropped == 1
+    own = sign_response(server, service.asked[0], srv.GetResult.Response(state=1))
+    service.futures[0].set_result(own)
+    assert future.result() is own
+    client.ask(service, srv.GetResult.Request(request_id="r"))
+    service.futures[1].set_result(own)
+    assert not service.futures[1].done(), "each question has a nonce of its own"
+
+
+def test_a_client_without_a_key_takes_the_first_answer_and_names_no_agent() -> None:
+    service = Answering()
+    future = unchecked().ask(service, srv.GetResult.Request(request_id="r"))
+    assert service.asked == [srv.GetResult.Request(request_id="r")]
+    service.futures[0].set_result(srv.GetResult.Response())
+    assert future.done()
+
+
+def test_the_challenge_of_a_server_is_proven_by_its_signature() -> None:
+    request = srv.GetIdentity.Request(agent="rover", nonce=7)
+    client = checking("", accept_unsigned=False)
+    known = sign_response(
+        Authenticator({"rover": KEY}, challenge="now"), request,
+        srv.GetIdentity.Response(challenge="now"),
+    )  # fmt: skip
+    assert client.answers(request, known)
+    known.challenge = "of an earlier start"
+    assert not client.answers(request, known)
+    none = srv.GetIdentity.Response()
+    assert not client.answers(request, none)
+    assert checking("", accept_unsigned=True).answers(request, none)

@@ -16,6 +16,7 @@ from rclpy.node import Node
 
 from test.system.conftest import Process, Start
 from test.system.ros_client import WAIT_S
+from timely_llm.identity.keys import new_key
 from timely_llm.resources import resource
 
 FOLDER = resource("config/security")
@@ -31,17 +32,17 @@ SERVICES, TOPICS = ("send_goal", "cancel_goal", "get_result"), ("feedback", "sta
 AT_TIMES = ("/plan/_claim/key_*", "/plan/_attached")
 """Topics that a server makes for a moment at its start, and while it serves requests."""
 ROBOT = """
-import time
+import sys, time
 from timely_llm.ros.client.plan import PlanClient
-client = PlanClient("r1", "drone", find_s=60)
+client = PlanClient("r1", "drone", find_s=60, key_file=sys.argv[1], accept_unsigned=True)
 client.submit("Scene: []\\nTask: [A] Check for a cat or a cup.")
 print("made", flush=True)
 time.sleep(600)
 """
 PERSON = """
-import time
+import sys, time
 from timely_llm.ros.client.talk import TalkClient
-client = TalkClient("ann", find_s=60)
+client = TalkClient("ann", find_s=60, key_file=sys.argv[1], accept_unsigned=True)
 client.converse("Hi.", max_tokens=4).result(60)
 print("made", flush=True)
 time.sleep(600)
@@ -132,9 +133,10 @@ def graph(start: Start, domain: int, tmp_path_factory: pytest.TempPathFactory) -
     dispatcher = start("dispatch.node", name_check_s=0.0)
     for name in ("s1", "s2"):
         until_said(dispatcher, f"server /{name}/plan_server joins")
-    for name, text in (("robot", ROBOT), ("person", PERSON)):
+    for name, text, agent in (("robot", ROBOT, "r1"), ("person", PERSON, "ann")):
         (folder / f"{name}.py").write_text(text)
-        until_said(start(str(folder / f"{name}.py")), "made")
+        key = new_key(agent, folder / "keys")  # with a key a client asks one service more
+        until_said(start(str(folder / f"{name}.py"), str(key)), "made")
     start("recorder", output=folder / "bag")
     context = Context()
     rclpy.init(context=context, domain_id=domain)

@@ -172,6 +172,7 @@ class RequestClient(GoalClient):
         on_accepted: Callable[[], None] | None = None,
         on_ended: Callable[[], None] = lambda: None,
         on_forgotten: Callable[[], None] | None = None,
+        on_forged: Callable[[], None] = lambda: None,
     ) -> SentGoal:
         """Send a goal.
 
@@ -185,19 +186,24 @@ class RequestClient(GoalClient):
             on_ended: called when the goal has ended, before its result is known.
             on_forgotten: called when the server has forgotten the goal, to ask for the kept result;
                 None: it is asked once.
+            on_forged: called when another node may have answered, to ask the server itself.
         """
         table: MessageTable[Any] = (
             PLAN_RESULT if isinstance(request, PlanRequest) else STREAM_RESULT
         )
 
         def on_refused() -> None:
+            if self._check.active:
+                on_forged()  # this answer of the action carries no signature
+                return
             on_ended()
             reason = "the server did not accept the goal"
             finish(request.refused(ErrorCode.INVALID_REQUEST, reason))
 
         def on_result(message: Any) -> None:
-            if message is not None and not self._counts(message):
-                return  # the client asks for the server's own
+            if message is not None and not self._counts(message, request):
+                on_forged()
+                return
             if message is None and on_forgotten is not None:
                 on_forgotten()
                 return
@@ -228,11 +234,12 @@ class RequestClient(GoalClient):
         """Ask how a request ended; return whether there is a server to ask."""
         if not self._results.service_is_ready():
             return False
-        asked = self._results.call_async(srv.GetResult.Request(request_id=request_id))
-        asked.add_done_callback(lambda future: answered(self._check.result(future.result())))
+        asked = self._check.ask(self._results, srv.GetResult.Request(request_id=request_id))
+        asked.add_done_callback(lambda future: answered(future.result()))
         return True
 
-    def _counts(self, message: Any) -> bool:
-        """Return whether a result is the server's; it signs none for an agent without a key."""
-        refused = message.error_code == ErrorCode.NOT_AUTHENTICATED
-        return refused or self._check.takes(message)
+    def _counts(self, message: Any, request: Request) -> bool:
+        """Return whether a result is the server's own, and of this request."""
+        if not self._check.active:
+            return True
+        return self._check.takes(message) and message.request_id == request.request_id

@@ -66,6 +66,7 @@ class Inquiries:
             followed: another client made it, and the server has it.
             period_s: seconds between questions; infinite: only when the server may be another one.
         """
+        self.close(request_id)
         now = time.monotonic()
         if period_s is None:
             period_s = FOLLOWED_S if followed else MISSED_S
@@ -108,9 +109,10 @@ class Inquiries:
     def _ask(self, request_id: str, one: _Open, now: float) -> None:
         self._withdraw(one)
         one.asked_s, one.next_s = now, now + one.period_s
-        one.question = self._client.call_async(srv.GetResult.Request(request_id=request_id))
+        asked = srv.GetResult.Request(request_id=request_id)
+        one.question = self._check.ask(self._client, asked)
         one.question.add_done_callback(
-            lambda future: self._on_answer(request_id, one, self._check.result(future.result()))
+            lambda future: self._on_answer(request_id, one, future.result())
         )
 
     def _withdraw(self, one: _Open) -> None:

@@ -34,7 +34,7 @@ from timely_llm.core.text import quoted
 from timely_llm.identity.signature import Signer
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.client.goal_client import RequestClient, SentGoal
-from timely_llm.ros.client.inquiries import Inquiries
+from timely_llm.ros.client.inquiries import FOLLOWED_S, Inquiries
 from timely_llm.ros.client.server_watch import ServerWatch, not_found
 from timely_llm.ros.conversions import (
     PLAN_REQUEST,
@@ -168,7 +168,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         self._list: Any = self._node.create_client(srv.ListRequests, f"{server}/list_requests")
         self.inquiries = Inquiries(results, self._listener_of, self.server, self.check)
         # Made last: readers become known in order, so a server that answers it knows the others.
-        self.watch = ServerWatch(self._node, server, self._on_news, self.check.needs_challenge)
+        self.watch = ServerWatch(self._node, server, self._on_news, self.check)
 
     def post(self, work: Callable[[], None]) -> None:
         """Run a function in `spin`; from any thread."""
@@ -291,12 +291,26 @@ class RequestNode(ABC, Generic[AnyListener]):
 
     def ask_running(self, answered: Future[Any]) -> bool:
         """Ask for the requests being served; return whether there is a server to ask."""
-        return call(self._list, srv.ListRequests.Request(), answered)
+        return self._call(self._list, srv.ListRequests.Request(), answered)
 
     def ask_segments(self, request_id: str, agent: str, answered: Future[Any]) -> bool:
         """Ask for the segments of a plan; return whether there is a server to ask."""
         asked = srv.GetSegments.Request(agent=agent, request_id=request_id)
-        return call(self._segments, asked, answered, self.check.segments)
+        return self._call(self._segments, asked, answered)
+
+    def _call(self, client: Any, request: Any, answered: Future[Any]) -> bool:
+        """Call a service; return whether there is a server to call.
+
+        Args:
+            client: of the service.
+            request: sent to it.
+            answered: gets the response.
+        """
+        if not client.service_is_ready():
+            return False
+        sent = self.check.ask(client, request)
+        sent.add_done_callback(lambda future: answered.set_result(future.result()))
+        return True
 
     def cancel(self, request_id: str) -> None:
         """Cancel a request; a goal that is not accepted yet is canceled when it is."""
@@ -371,6 +385,13 @@ class RequestNode(ABC, Generic[AnyListener]):
             if request_id in self._to_cancel:
                 self._call_cancel(request_id)
 
+        def doubt() -> None:
+            """Go on without the goal: another node answers for the server's action."""
+            self.take_up(request_id)
+            self.inquiries.open(request_id, period_s=FOLLOWED_S)
+            if request_id in self._to_cancel:
+                self._call_cancel(request_id)
+
         self._goals[request_id] = self._action.send_request(
             self._signed(goal),
             request,
@@ -380,28 +401,8 @@ class RequestNode(ABC, Generic[AnyListener]):
             on_accepted=accepted,
             on_ended=forget,
             on_forgotten=lambda: self.take_up(request_id),
+            on_forged=doubt,
         )
-
-
-def call(
-    client: Any,
-    request: Any,
-    answered: Future[Any],
-    checked: Callable[[Any], Any] = lambda response: response,
-) -> bool:
-    """Call a service; return whether there is a server to call.
-
-    Args:
-        client: of the service.
-        request: sent to it.
-        answered: gets the response.
-        checked: returns what counts of the response.
-    """
-    if not client.service_is_ready():
-        return False
-    sent = client.call_async(request)
-    sent.add_done_callback(lambda future: answered.set_result(checked(future.result())))
-    return True
 
 
 class ClientNode(RequestNode[ResultListener[Segment]]):
@@ -415,14 +416,16 @@ class ClientNode(RequestNode[ResultListener[Segment]]):
         goal.max_tokens = max_tokens
 
         def on_feedback(feedback: Any) -> None:
-            if self.check.takes(feedback.segment):
-                task.offer(SEGMENT.read(feedback.segment))
+            segment = feedback.segment
+            # A signed segment of another request can be sent as feedback of this one.
+            if segment.request_id == request.request_id and self.check.takes(segment):
+                task.offer(SEGMENT.read(segment))
 
         self._send_goal(goal, request, task, on_feedback)
 
     def ask_skill_set(self, name: str, answered: Future[Any]) -> bool:
         """Ask for a skill set; return whether there is a server to ask."""
-        return call(self._skill_sets, srv.GetSkillSet.Request(name=name), answered)
+        return self._call(self._skill_sets, srv.GetSkillSet.Request(name=name), answered)
 
     def _listen(self, server: str) -> None:
         self._skill_sets: Any = self._node.create_client(

@@ -14,9 +14,12 @@ from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
 from std_msgs.msg import UInt32
 
+from timely_llm import srv
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.text import quoted
 from timely_llm.ros import interface_number
 from timely_llm.ros.identity.messages import CHALLENGE
+from timely_llm.ros.identity.server_check import ServerCheck, unchecked
 from timely_llm.ros.interface_number import PARAMETER, REPLACES_PLANS, RESUMES, SILENCE_S
 
 GRACE_S = 0.4
@@ -106,20 +109,53 @@ ANSWER_S = 0.5
 """Period of questions to a server that discovery has just found: it may lose one. Seconds."""
 OLD_S = 1.0
 """A server with only its parameters found for this time may be of an old release, seconds."""
+PROOF_S = 3.0
+"""Time in which a server can refute by a signed answer what another node says of it, seconds."""
+
+
+class Suspicion:
+    """Unsigned answers that say that a client with a key cannot use its server. Pure logic.
+
+    Any node can send one. It counts only if the server's own answer does not come in time.
+    """
+
+    def __init__(self) -> None:
+        self._problem = ""
+        self._since_s = self._looked_s = -math.inf
+
+    def rises(self, problem: str, now: float) -> None:
+        """Record the problem of an unsigned answer: the first one's time, and the last's words."""
+        if not self._problem:
+            self._since_s = now
+        self._problem = problem
+
+    def clear(self) -> None:
+        """Record that the server has proven itself."""
+        self._problem = ""
+
+    def confirmed(self, now: float) -> str:
+        """Return the problem if no proof came in time; else empty. Call it often in a search."""
+        if now > self._looked_s + PROOF_S:
+            self._problem = ""  # the search begins
+        self._looked_s = now
+        return self._problem if now >= self._since_s + PROOF_S else ""
 
 
 class ServerWatch:
     """Watches one server, in the thread of a client's node.
 
+    With a key, the client believes only an answer of `get_identity` that the server signed for this
+    question. What other answers say of the server counts when such an answer does not come.
+
     Args:
         node: the client's.
         server: name of the server's node.
         on_news: called when another server may have replaced it, which knows no request.
-        needs_challenge: a server that checks no keys does not fit: it signs nothing.
+        check: of the server's signatures; None: the client has no key.
 
     Attributes:
-        fits: the server answered, has not left or fallen silent since, and has the client's
-            interface.
+        fits: the server answered, has not left or fallen silent since, has the client's interface,
+            and the key of the client's agent if that has one.
         challenge: of the server that answered last; empty: it checks no keys.
         resumes: requests that are open at its end go on at the next server.
         replaces_plans: it may give a plan a newer epoch although its robot reported no failure.
@@ -130,10 +166,10 @@ class ServerWatch:
         node: Node,
         server: str,
         on_news: Callable[[], None],
-        needs_challenge: bool = False,
+        check: ServerCheck | None = None,
     ) -> None:
         self._node = node
-        self._needs_challenge = needs_challenge
+        self._check = check or unchecked()
         self._name = server
         self.server = node.resolve_service_name(server)
         self.fits = self.resumes = self.replaces_plans = False
@@ -142,6 +178,9 @@ class ServerWatch:
         self._liveness = Liveness(self.server, SILENCE_S)
         self._questions: deque[Any] = deque()
         self._client: Any = None
+        self._identity: Any = None  # only of a client with a key
+        self._proofs: deque[Any] = deque()
+        self._suspicion = Suspicion()
         self._part_s = math.inf  # since when only a part of the server is found
         self._ask_s = -math.inf
         self._problem = ""
@@ -157,17 +196,24 @@ class ServerWatch:
     def close(self) -> None:
         """Free what belongs to the watch; it cannot be used any more."""
         self._node.destroy_subscription(self._subscription)
-        self._node.destroy_client(self._client)
+        for client in (self._client, self._identity):
+            if client is not None:
+                self._node.destroy_client(client)
 
     def renew(self) -> None:
-        """Replace the service client that asks: it must be the node's last reader.
+        """Replace the service clients that ask: they must be the node's last readers.
 
         Readers become known in order, so a server that answers the last one knows all of them.
         """
-        if self._client is not None:
-            self._node.destroy_client(self._client)
-            self._questions.clear()
+        for client in (self._client, self._identity):
+            if client is not None:
+                self._node.destroy_client(client)
+        self._questions.clear()
+        self._proofs.clear()
         self._client = self._node.create_client(GetParameters, f"{self._name}/get_parameters")
+        if self._check.agent:
+            name = f"{self._name}/get_identity"
+            self._identity = self._node.create_client(srv.GetIdentity, name)
 
     def find(self, there: Callable[[], bool]) -> bool:
         """Go on looking for the server, if need be; return whether it is found. Call it often.
@@ -183,7 +229,7 @@ class ServerWatch:
         now = time.monotonic()
         # What a server that died has left in the graph is there for a while.
         found = not self._liveness.gone and there()
-        if not self.fits and now >= self._ask_s and self.look(found, self._answered):
+        if not self.fits and now >= self._ask_s and self._look(found, self._answered):
             self._ask_s = now + ANSWER_S
         return self.fits
 
@@ -200,6 +246,14 @@ class ServerWatch:
             there: all that the client uses of a server is found.
             answered: takes the reason why the client cannot use the server; empty: it can.
         """
+        problem = self._suspicion.confirmed(time.monotonic())
+        if problem:
+            self.fits = False
+            answered(problem)
+            answered = _hear_nothing
+        return self._look(there, answered) or bool(problem)
+
+    def _look(self, there: bool, answered: Callable[[str], None]) -> bool:
         now = time.monotonic()
         if not self._client.service_is_ready():
             self._part_s = math.inf
@@ -207,13 +261,43 @@ class ServerWatch:
         self._part_s = math.inf if there else min(self._part_s, now)
         if not there and now < self._part_s + OLD_S:
             return False
-        self._ask(there, answered)
+        if self._check.agent:
+            self._ask_for_proof(there, answered)
+        else:
+            self._ask(there, answered)
         return True
 
-    def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
-        while len(self._questions) >= MOST_QUESTIONS:
-            self._client.remove_pending_request(self._questions.popleft())
+    def _ask_for_proof(self, there: bool, answered: Callable[[str], None]) -> None:
+        """Ask for an answer that the server signed, and for the number, if it can sign none."""
 
+        def on_number(answer: GetParameters.Response) -> None:
+            problem = interface_number.problem_of(self.server, _number_in(answer))
+            if problem:
+                self._suspicion.rises(problem, time.monotonic())
+
+        def on_unsigned(answer: srv.GetIdentity.Response) -> None:
+            problem = _signs_nothing(self.server)
+            if answer.challenge:
+                problem = _proves_nothing(self.server, self._check.agent)
+            self._suspicion.rises(problem, time.monotonic())
+
+        def on_proof(answer: srv.GetIdentity.Response) -> None:
+            self._suspicion.clear()
+            self._liveness.answered(time.monotonic())
+            problem = interface_number.problem_of(self.server, answer.interface)
+            self.challenge, self.resumes = answer.challenge, answer.resumes
+            self.replaces_plans = answer.replaces_plans
+            self.fits, self._problem = not problem, problem
+            answered(problem)
+
+        self._ask_for([PARAMETER], on_number)
+        if there and self._identity.service_is_ready():
+            _make_room(self._identity, self._proofs)
+            asked = self._check.ask(self._identity, srv.GetIdentity.Request(), on_unsigned)
+            self._proofs.append(asked)
+            asked.add_done_callback(lambda future: on_proof(future.result()))
+
+    def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
         def on_number(answer: GetParameters.Response) -> None:
             problem = interface_number.problem_of(self.server, _number_in(answer))
             if there:
@@ -229,13 +313,13 @@ class ServerWatch:
             self.challenge = str(values[1].string_value) if values else ""
             self.resumes = bool(values and values[0].bool_value)
             self.replaces_plans = bool(values and values[2].bool_value)
-            self.fits = bool(self.challenge) or not self._needs_challenge
-            self._problem = "" if self.fits else _signs_nothing(self.server)
-            answered(self._problem)
+            self.fits, self._problem = True, ""
+            answered("")
 
         self._ask_for([PARAMETER], on_number)
 
     def _ask_for(self, names: list[str], take: Callable[[GetParameters.Response], None]) -> None:
+        _make_room(self._client, self._questions)
         asked = self._client.call_async(GetParameters.Request(names=names))
         self._questions.append(asked)
         asked.add_done_callback(lambda future: take(future.result()))
@@ -245,6 +329,7 @@ class ServerWatch:
         sentence = self._liveness.lost(time.monotonic())
         if sentence:
             self.fits = False
+            self._withdraw_proofs()
         return sentence
 
     def _on_liveliness(self, status: Any) -> None:
@@ -254,7 +339,12 @@ class ServerWatch:
         if renewed or not status.alive_count:
             self.fits = False  # the next request asks again, and does not go to a server that left
         if renewed:
+            self._withdraw_proofs()
             self._on_news()
+
+    def _withdraw_proofs(self) -> None:
+        """Take no answer of the last server for one of the next server."""
+        _make_room(self._identity, self._proofs, 1)
 
 
 def not_found(server: str, timeout_s: float) -> str:
@@ -271,6 +361,24 @@ def _signs_nothing(server: str) -> str:
         f"the server {server} checks no keys and signs nothing, so any node could send in its name:"
         " start it with agent_keys, or use the client with accept_unsigned (--accept-unsigned)"
     )
+
+
+def _proves_nothing(server: str, agent: str) -> str:
+    """Return the error of a client with a key at a server that does not sign with this key."""
+    return (
+        f"the server {server} did not sign its answer with the key of the agent {quoted(agent)}: it"
+        " has no key of this agent, or another one, or another node answers for it"
+    )
+
+
+def _hear_nothing(_: str) -> None:
+    pass
+
+
+def _make_room(client: Any, questions: deque[Any], most: int = MOST_QUESTIONS) -> None:
+    """Drop the oldest questions until there are fewer than these."""
+    while len(questions) >= most:
+        client.remove_pending_request(questions.popleft())
 
 
 def _number_in(answer: GetParameters.Response) -> int | None:

@@ -17,8 +17,6 @@ from timely_llm.identity.signature import Signature, Signer
 CHALLENGE = "challenge"
 """The server's parameter with its challenge."""
 FIELD = "signature"
-SO_FAR = "SoFar"
-"""Kind of a `StreamResult` with what was made of an answer so far; it is signed as no result."""
 Message = TypeVar("Message")
 
 
@@ -44,21 +42,38 @@ def sign(message: Message, signer: Signer, challenge: str) -> Message:
     return message
 
 
-def sign_for(
-    authenticator: Authenticator | None, agent: str, message: Message, kind: str = ""
-) -> Message:
+def sign_for(authenticator: Authenticator | None, agent: str, message: Message) -> Message:
     """Sign a message of a server with all its fields as they are now; return it.
 
     Args:
         authenticator: None, or without a key of the agent: it is not signed.
         agent: of the request that the message is about.
         message: with a field `signature` of bytes.
-        kind: what the message is; empty: what its type says.
     """
     if authenticator is not None:
-        kind = kind or type(message).__name__
+        kind = type(message).__name__
         setattr(message, FIELD, authenticator.sign(agent, kind, fields_of(message)))
     return message
+
+
+def sign_response(authenticator: Authenticator | None, request: Any, response: Message) -> Message:
+    """Sign the response of a service for the agent that asked; return it.
+
+    Args:
+        authenticator: None, or without a key of the agent: it is not signed.
+        request: with the fields `agent` and `nonce`.
+        response: with a field `signature` of bytes.
+    """
+    if authenticator is not None and request.agent:
+        fields = exchange(request, response)
+        made = authenticator.sign(request.agent, type(response).__name__, fields)
+        setattr(response, FIELD, made)
+    return response
+
+
+def exchange(request: Any, response: Any) -> dict[str, Value]:
+    """Return what the signature of a response covers: no response passes for another request's."""
+    return {"request": fields_of(request), "response": fields_of(response)}
 
 
 def check(authenticator: Authenticator | None, message: Any, owner: str | None = None) -> None:

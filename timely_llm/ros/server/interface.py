@@ -29,10 +29,10 @@ from timely_llm.core.segment import Segment
 from timely_llm.core.step import StepResult
 from timely_llm.core.text import echoed, quoted, sentence
 from timely_llm.identity.authenticator import Authenticator
-from timely_llm.ros import conversions, qos
+from timely_llm.ros import conversions, interface_number, qos
 from timely_llm.ros.conversions import stamped
-from timely_llm.ros.identity.messages import SO_FAR, check, sign_for
-from timely_llm.ros.interface_number import publish_number
+from timely_llm.ros.identity.messages import check, sign_response
+from timely_llm.ros.interface_number import REPLACES_PLANS, RESUMES, publish_number
 from timely_llm.ros.server.endpoints import PlanInterface, StreamInterface
 from timely_llm.ros.server.notices import Notices
 from timely_llm.serving.server.face import RequestServer
@@ -108,6 +108,7 @@ class ServerInterface:
             (srv.UnregisterSkillSet, "~/unregister_skill_set", self._unregister),
             (srv.SubmitPlan, "~/submit_plan", self.plans.on_submit),
             (srv.CancelRequest, "~/cancel_request", self._cancel),
+            (srv.GetIdentity, "~/get_identity", self._identity),
             (srv.ListRequests, "~/list_requests", self._list),
             (srv.GetRequests, "~/get_requests", self._get_requests),
             (srv.GetResult, "~/get_result", self._get_result),
@@ -220,7 +221,17 @@ class ServerInterface:
             response.yaml = self._configured().skill_sets.text(request.name)
         except Rejected as error:
             _refuse(response, error)
-        return response
+        return sign_response(self._authenticator, request, response)
+
+    def _identity(
+        self, request: srv.GetIdentity.Request, response: srv.GetIdentity.Response
+    ) -> srv.GetIdentity.Response:
+        response.interface = interface_number.INTERFACE
+        if self._authenticator is not None:
+            response.challenge = self._authenticator.challenge
+        response.resumes = self._node.get_parameter(RESUMES).value
+        response.replaces_plans = self._node.get_parameter(REPLACES_PLANS).value
+        return sign_response(self._authenticator, request, response)
 
     async def _unregister(
         self, request: srv.UnregisterSkillSet.Request, response: srv.UnregisterSkillSet.Response
@@ -247,12 +258,7 @@ class ServerInterface:
                 so_far = await self._result(lambda server: server.so_far(key))
                 served, kept = so_far is not None, self._results.get(key, now)
         conversions.fill_answer(response, served, so_far, kept)
-        if served:
-            sign_for(self._authenticator, response.answer.agent, response.answer, SO_FAR)
-        else:
-            for ended in (response.plan, response.answer):
-                sign_for(self._authenticator, ended.agent, ended)
-        return response
+        return sign_response(self._authenticator, request, response)
 
     async def _cancel(
         self, request: srv.CancelRequest.Request, response: srv.CancelRequest.Response
@@ -299,7 +305,7 @@ class ServerInterface:
             response.requests = list(map(conversions.REQUEST_STATUS.message, served))
         except TimelyError:
             pass  # a server that is not configured, or stops, serves nothing
-        return response
+        return sign_response(self._authenticator, request, response)
 
     async def _get_requests(
         self, request: srv.GetRequests.Request, response: srv.GetRequests.Response
@@ -317,13 +323,12 @@ class ServerInterface:
             made = await self._result(
                 lambda server: server.segments(request.agent, request.request_id)
             )
+            for segment in made:
+                message = stamped(self._node, conversions.SEGMENT.message(segment))
+                response.segments.append(message)
         except TimelyError as error:
             _refuse(response, error)
-            return response
-        for segment in made:
-            message = stamped(self._node, conversions.SEGMENT.message(segment))
-            response.segments.append(sign_for(self._authenticator, segment.agent, message))
-        return response
+        return sign_response(self._authenticator, request, response)
 
     async def _result(
         self, call: Callable[[RequestServer], ConcurrentFuture[T]], waiting: int = 1
