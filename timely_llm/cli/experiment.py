@@ -188,7 +188,7 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               help="For pipeline-offline: limited by the memory of the boxes, or"
               " unlimited.")  # fmt: skip
 @click.option("--budgets", metavar="256,2048", callback=_counts(MOST_BUDGET, "256,2048"),
-              help="For pipeline-offline: most tokens of a step; rules of micro-batches with"
+              help="For pipeline-*: most tokens of a step; rules of micro-batches with"
               " budgets of their own have the first one only.")  # fmt: skip
 @click.option("--tpot", "tpot_s", type=click.FloatRange(0.001, 3600), callback=_number,
               help="For pipeline-online: mean seconds of each token after the first that requests"

@@ -162,6 +162,8 @@ class Comparison:
         others: the policies that it is compared with, and their names in cells.
         title: line above the table.
         named: the page names each cell in which another policy is better in a list at its top.
+        by: further key; each of its values is another rule of the others, and cells name the best
+            one's value. Empty for none.
     """
 
     commands: tuple[str, ...]
@@ -171,6 +173,7 @@ class Comparison:
     others: Mapping[str, str]
     title: str
     named: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True)

@@ -54,19 +54,22 @@ def markdown_table(run: RunDocument, table: PageTable) -> str:
 def comparison_table(runs: Mapping[str, RunDocument], wanted: Comparison) -> str:
     """Return a table of a policy's measure over that of the best other policy of each cell.
 
-    Where another one is better, it is named. The sentence below counts these cells.
+    Where another one is better, it is named; with `by`, the best one's value stands in each cell.
+    The sentence below counts the cells in which another one is better.
 
     Raises:
         ResultsError: a cell lacks the policy or all others, or a document a column.
     """
-    cells: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+    own: dict[tuple[str, ...], float] = {}
+    others: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     columns: dict[str, None] = {}
     documents = [runs[command] for command in wanted.commands]
     every = [row for run in documents for row in run.rows]
     keys = [
         key
         for key in documents[0].keys
-        if key not in ("policy", wanted.across) and len({text(row.get(key)) for row in every}) > 1
+        if key not in ("policy", wanted.across, wanted.by)
+        and len({text(row.get(key)) for row in every}) > 1
     ]
     for row in every:
         value, policy = row.get(wanted.measure), row.get("policy")
@@ -75,8 +78,11 @@ def comparison_table(runs: Mapping[str, RunDocument], wanted: Comparison) -> str
             raise ResultsError(f"{', '.join(wanted.commands)}: a row has no {names}")
         columns[text(row[wanted.across])] = None
         cell = *(text(row[key]) for key in keys), text(row[wanted.across])
-        if policy in (wanted.policy, *wanted.others):
-            cells[cell][str(policy)] = value
+        if policy == wanted.policy:
+            own[cell] = value
+        elif policy in wanted.others:
+            variant = text(row[wanted.by]) if wanted.by else ""
+            others[cell][f"{wanted.others[str(policy)]} {variant}".strip()] = value
     lines = [
         f"**{wanted.title}**",
         "",
@@ -84,23 +90,27 @@ def comparison_table(runs: Mapping[str, RunDocument], wanted: Comparison) -> str
         f"|{'---|' * (len(keys) + len(columns))}",
     ]
     ratios = []
-    for setting in dict.fromkeys(cell[:-1] for cell in cells):
+    for setting in dict.fromkeys(cell[:-1] for cell in (*own, *others)):
         shown = list(setting)
         for column in columns:
-            known = dict(cells.get((*setting, column), {}))
-            own = known.pop(wanted.policy, None)
-            if own is None or not known:
+            cell = (*setting, column)
+            if cell not in own or cell not in others:
                 raise ResultsError(f"{', '.join(wanted.commands)}: no pair in {setting} {column}")
-            best = min(known, key=known.__getitem__)
-            ratios.append(own / known[best])
+            best = min(others[cell], key=others[cell].__getitem__)
+            ratios.append(own[cell] / others[cell][best])
             word = f"{ratios[-1]:.3f}"
-            shown.append(f"**{word}** {wanted.others[best]}" if float(word) > 1.0 else word)
+            if float(word) > 1.0:
+                shown.append(f"**{word}** {best}")
+            else:
+                shown.append(f"{word} {best}" if wanted.by else word)
         lines.append(_line(shown))
-    behind = sum(float(f"{ratio:.3f}") > 1.0 for ratio in ratios)
+    above = sum(float(f"{ratio:.3f}") > 1.0 for ratio in ratios)
+    beside = f"; the best {heading(wanted.by)} stands beside it" if wanted.by else ""
+    named = "" if wanted.by else ", where the best one is named"
     lines += [
         "",
         f"A number is {heading(wanted.measure)} of `{wanted.policy}` over that of the best other"
-        f" rule here. It is above 1 in {behind} of {len(ratios)} cells, where the best one is named"
+        f" rule here{beside}. It is above 1 in {above} of {len(ratios)} cells{named}"
         f", at most {max(ratios):.3f}. The smallest is {min(ratios):.3f}.",
     ]
     return "\n".join(lines)

@@ -113,6 +113,26 @@ def test_a_comparison_names_the_best_other_policy_where_it_is_better() -> None:
     ]
 
 
+def test_a_comparison_by_a_key_names_the_best_value_in_each_cell() -> None:
+    made = document(
+        rows("own", [(3.0, 0.0)], late=0, robots=5),
+        rows("own", [(3.0, 0.0)], late=0, robots=6),
+        *(
+            rows("other", [(utility, 0.0)], late=late, robots=robots)
+            for late, robots, utility in ((0, 5, 8.0), (1, 5, 4.0), (0, 6, 2.0), (1, 6, 4.0))
+        ),
+    ).model_copy(update={"keys": ("late", "robots", "policy")})
+    by_late = replace(COMPARISON, commands=("first",), others={"other": ""}, by="late")
+    assert comparison_table({"first": made}, by_late).splitlines()[2:] == [
+        "| 5 | 6 |",
+        "|---|---|",
+        "| 0.750 1 | **1.500** 0 |",
+        "",
+        "A number is utility of `own` over that of the best other rule here; the best late stands"
+        " beside it. It is above 1 in 1 of 2 cells, at most 1.500. The smallest is 0.750.",
+    ]
+
+
 def test_a_comparison_needs_each_policy_in_each_cell() -> None:
     one = document(compared(1.0, 2.0, 4.0, robots=5))
     two = document(rows("own", [(1.0, 0.0)], robots=6))

@@ -33,10 +33,22 @@ _LONG = {
     "64/2048/2048": 15,
 }
 """Workloads with a command of their own, and its minutes."""
+_BUDGETS = "--budgets 2048,256,512,1024,4096,8192"
+_STATIC = {
+    "64/256/256,128/256/256,32/512/512,64/512/512,32/1024/1024": 15,
+    "256/256/256": 6,
+    "128/512/512": 8,
+}
+"""Workloads of each command with static budgets, and its minutes."""
 
 
 def _cells_of(workload: str) -> str:
     return f"pipeline-cells-{workload.replace('/', '-')}"
+
+
+def _static(workloads: str) -> str:
+    several = "," in workloads
+    return "pipeline-static" if several else f"pipeline-static-{workloads.replace('/', '-')}"
 
 
 PAGES = (
@@ -203,6 +215,61 @@ PAGES = (
         ),
     ),
     Page(
+        "pipeline_budgets",
+        "Static token budgets of a model in stages",
+        (
+            *(
+                Command(
+                    _static(workloads),
+                    f"pipeline-offline --policies {_STOCK},{_CYCLE} {_BUDGETS} --workloads"
+                    f" {workloads} {_CELLS}",
+                    seeds=0,
+                    minutes=minutes,
+                )
+                for workloads, minutes in _STATIC.items()
+            ),
+            Command(
+                "pipeline-static-plans",
+                "pipeline-plans --policies stream,stream:micro-batches=cycle,deadline,"
+                f"deadline:micro-batches=cycle --minutes 0.5 --rates 0.5 {_BUDGETS}",
+                seeds=5,
+                minutes=3,
+            ),
+        ),
+        Picture(
+            "pipeline-static",
+            ("completion_s",),
+            "Completion of 64 requests of 512 prompt and 512 answer tokens under vLLM's rule with"
+            " static budgets, and under this package's rule, where transfers overlap, links have"
+            " 100 Mbit/s and KV is limited",
+            where={
+                "workload": "64/512/512", "link": "overlapping", "kv": "limited", "mbit": 100.0
+            },
+        ),
+        (
+            PageTable(
+                "pipeline-static-plans",
+                (
+                    "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
+                    "ttft_p95_s", "stalled_s",
+                ),
+                "Robots, and a person every two seconds",
+            ),
+        ),
+        comparisons=(
+            Comparison(
+                tuple(map(_static, _STATIC)),
+                _CYCLE,
+                "completion_s",
+                "workload",
+                {_STOCK: ""},
+                "This package's rule over vLLM's with the best static budget",
+                named=True,
+                by="budget",
+            ),
+        ),
+    ),
+    Page(
         "pipeline_online",
         "Requests at Poisson times, at a model in stages",
         (
@@ -211,6 +278,12 @@ PAGES = (
                 "pipeline-online",
                 seeds=1,
                 minutes=2,
+            ),
+            Command(
+                "pipeline-online-budgets",
+                f"pipeline-online --policies {_STOCK},{_CYCLE} {_BUDGETS}",
+                seeds=1,
+                minutes=3,
             ),
         ),
         Picture(
@@ -227,6 +300,15 @@ PAGES = (
                     "attainment", "ttft_attainment", "tpot_attainment", "ttft_p95_s",
                     "completion_s", "span_s", "recomputed_tokens",
                 ),
+            ),
+            PageTable(
+                "pipeline-online-budgets",
+                (
+                    "attainment", "ttft_attainment", "tpot_attainment", "ttft_p95_s",
+                    "completion_s", "span_s", "recomputed_tokens",
+                ),
+                "Static budgets, all requests",
+                where={"arrived": "all"},
             ),
         ),
     ),

@@ -35,3 +35,17 @@ def test_a_pace_with_stages_keeps_its_own_links(tmp_path: Path) -> None:
     slow, fast = made.rows
     assert slow["pipeline"] == "two-boxes" and slow["waiting_s"] == fast["waiting_s"]
     assert "`two-boxes`: Llama 3 8B on two boxes" in made.definitions["pipeline"]
+
+
+def test_static_budgets_bound_the_steps_of_policies_without_a_rule(tmp_path: Path) -> None:
+    options = experiment("pipeline-plans").options(
+        trace=bursts_file(tmp_path), minutes=None, seeds=1, jobs=1, rates=(0.0,),
+        policies=("stream", "stream:micro-batches=cycle"), pipelines=("boxes2-llama2-13b",),
+        budgets=(2048, 32),
+    )  # fmt: skip
+    made = experiment("pipeline-plans").run(options, lambda done, total: None)
+    assert [(row["budget"], row["policy"]) for row in made.rows] == [
+        (2048, "stream"), (2048, "stream:micro-batches=cycle"), (32, "stream"),
+    ]  # fmt: skip
+    assert made.rows[0]["waiting_s"] != made.rows[-1]["waiting_s"]
+    assert made.setup["most tokens of a step"] == "2048, 32"

@@ -21,7 +21,7 @@ from timely_llm.experiments.contract import (
     SimulationOptions,
 )
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import chosen
+from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import Row, RunDocument, Value
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import AHN_STOCK, AHN_TABLE_1, AHN_WORKLOADS, in_stages
@@ -47,6 +47,8 @@ ARMS = (STOCK, *map(in_stages, (Mode.BUDGET_ONLY, Mode.PAPER, Mode.THROTTLE, Mod
 
 _WITH_BUDGETS = (Mode.OFF, Mode.FIXED_CHUNK)
 """Rules without a token budget of their own."""
+
+BUDGET_IS = "most tokens of a step"
 
 KEYS = ("pipeline", "link", "mbit", "kv", "workload", "budget", "policy")
 MEASURES = (
@@ -110,7 +112,7 @@ def answered(
         "link": LINKS_ARE,
         "mbit": "bandwidth of each link, Mbit/s",
         "kv": f"`{LIMITED}`: as much KV as the boxes have memory for; `{UNLIMITED}`: without limit",
-        "budget": "most tokens of a step",
+        "budget": BUDGET_IS,
         "completion_vs_stock": f"completion over that of `{STOCK}` with the first budget",
         "bound_s": "seconds that no rule falls below without a KV limit: the busiest stage or link"
         " with all tokens, or one pass for each token of an answer",
@@ -155,7 +157,7 @@ def cases_of(options: OfflineOptions) -> list[PipelineCase]:
         options.pipelines, options.links, options.bandwidths, options.kv, bursts, options.budgets,
         specs,
     ):  # fmt: skip
-        if budget != options.budgets[0] and spec.micro_batches not in _WITH_BUDGETS:
+        if not has_run(spec, budget, options.budgets):
             continue
         trace = burst.trace()
         profile = pipeline_profile(name, mbit, link == BLOCKING, kv == LIMITED)
@@ -163,6 +165,11 @@ def cases_of(options: OfflineOptions) -> list[PipelineCase]:
         names = dict(zip(KEYS, values, strict=True))
         cases.append(PipelineCase(trace, spec, profile, names, budget))
     return cases
+
+
+def has_run(spec: PolicySpec, budget: int, budgets: tuple[int, ...]) -> bool:
+    """Return whether a policy runs with a budget: a rule with its own runs with the first one."""
+    return budget == budgets[0] or spec.micro_batches in _WITH_BUDGETS
 
 
 def score(case: PipelineCase) -> Scored:

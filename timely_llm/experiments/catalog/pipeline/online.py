@@ -13,7 +13,12 @@ from timely_llm.engines.pipeline_profiles import (
     SOURCE,
     pipeline_profile,
 )
-from timely_llm.experiments.catalog.pipeline.offline import ARMS, check_words
+from timely_llm.experiments.catalog.pipeline.offline import (
+    ARMS,
+    BUDGET_IS,
+    check_words,
+    has_run,
+)
 from timely_llm.experiments.contract import Experiment, SeedOptions, SimulationOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
@@ -33,6 +38,7 @@ from timely_llm.experiments.virtual.pipeline import (
     poisson,
     stage_columns,
 )
+from timely_llm.experiments.virtual.simulation import LIMITS
 from timely_llm.experiments.virtual.stage import Progress
 
 PROMPTS, ANSWERS = (512, 2048), (256, 1024)
@@ -40,7 +46,7 @@ WINDOWS, WINDOW_S = 6, 240.0
 """Windows of arrivals, and the seconds of each; the last one has all later arrivals."""
 ALL = "all"
 
-KEYS = ("link", "mbit", "rate", "requests", "arrived", "policy")
+KEYS = ("link", "mbit", "rate", "requests", "budget", "arrived", "policy")
 _OF_TALKS = ("attainment", "ttft_attainment", "tpot_attainment", "ttft_p95_s", "completion_s")
 MEASURES = (*_OF_TALKS, "idle_share", "recomputed_tokens")
 
@@ -56,6 +62,7 @@ class OnlineOptions(SeedOptions, SimulationOptions):
         tpot_s: mean seconds of each later token that it asks for.
         links: of `LINKS`.
         bandwidths: of each link, Mbit/s.
+        budgets: most tokens of a step; rules with budgets of their own have the first one only.
     """
 
     policies: tuple[str, ...] = ARMS
@@ -65,6 +72,7 @@ class OnlineOptions(SeedOptions, SimulationOptions):
     tpot_s: float = 0.2
     links: tuple[str, ...] = LINKS
     bandwidths: tuple[float, ...] = (SLOW_MBIT,)
+    budgets: tuple[int, ...] = (LIMITS.max_step_tokens,)
     seeds: int = 2
     profile: str = field(default=DEFAULT_PIPELINE, init=False)
     network_s: float = field(default=0.0, init=False)
@@ -88,6 +96,7 @@ def run(options: OnlineOptions, progress: Progress) -> RunDocument:
         "mbit": "bandwidth of each link, Mbit/s",
         "rate": "requests a second, Poisson",
         "requests": "requests of the run",
+        "budget": BUDGET_IS,
         "arrived": "seconds in which the requests of a row came, or `all`",
         "count": "requests of the row",
     }
@@ -113,15 +122,17 @@ def run(options: OnlineOptions, progress: Progress) -> RunDocument:
 
 def _cases(options: OnlineOptions) -> Iterator[PipelineCase]:
     """Yield a case for each setting, policy and seed."""
-    for link, mbit, rate, requests, spec, seed in product(
-        options.links, options.bandwidths, options.rates, options.requests,
+    for link, mbit, rate, requests, budget, spec, seed in product(
+        options.links, options.bandwidths, options.rates, options.requests, options.budgets,
         chosen(options.policies), options.each_seed,
     ):  # fmt: skip
+        if not has_run(spec, budget, options.budgets):
+            continue
         trace = poisson(requests, rate, PROMPTS, ANSWERS, (options.ttft_s, options.tpot_s), seed)
-        values: tuple[Value, ...] = (link, mbit, rate, requests, ALL, spec.text, seed)
+        values: tuple[Value, ...] = (link, mbit, rate, requests, budget, ALL, spec.text, seed)
         names = dict(zip((*KEYS, "seed"), values, strict=True))
         profile = pipeline_profile(mbit=mbit, blocking=link == BLOCKING)
-        yield PipelineCase(trace, spec, profile, names)
+        yield PipelineCase(trace, spec, profile, names, budget)
 
 
 def score(case: PipelineCase) -> list[Row]:
