@@ -2,8 +2,8 @@
 
 It answers each question of the services for clients, and the services of the action `plan`. The
 argument says what becomes of a goal. `refuses`: it is refused. `denies`: it ends with
-NOT_AUTHENTICATED. `replays`: it gets the signed segments and the signed result of the request
-`first`; the node answers nothing before it has them. `echoes`: the same with the segments alone.
+NOT_AUTHENTICATED. `replays`: it gets the signed segments and the signed result of a request
+`first...`; the node answers nothing before it has them. `echoes`: the same with the segments alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from timely_llm.ros import interface_number, qos
 
 SERVER = "plan_server"
 FIRST = "first"
+SEGMENTS = 3
+"""Segments of a request that is recorded, at least: discovery may lose some."""
 RECORDING = ("replays", "echoes")
 PERIOD_S = 0.05
 DESCRIPTION = "a forged robot"
@@ -43,8 +45,9 @@ class Forger:
         self._way = way
         self._node = rclpy.create_node("forger")
         self._begun = False
+        self._heard: dict[str, dict[int, msg.Segment]] = {}  # by request and index
         self._segments: list[msg.Segment] = []
-        self._goals: dict[bytes, Any] = {}  # of later requests
+        self._goals: list[Any] = []  # open ones
         self._result: Any = None  # of the action, signed
         name = f"{SERVER}/plan/_action"
         self._asks: Any = self._node.create_client(ACTION.GetResultService, f"{name}/get_result")
@@ -68,7 +71,7 @@ class Forger:
             if self._way != "echoes":
                 self._offer()
             print("begins", flush=True)
-        for goal in self._goals.values():
+        for goal in self._goals if self._result is not None else ():
             for segment in self._segments:
                 piece = Plan.Feedback(segment=segment)
                 self._feedback.publish(ACTION.FeedbackMessage(goal_id=goal, feedback=piece))
@@ -130,21 +133,23 @@ class Forger:
         return response
 
     def _on_segment(self, segment: msg.Segment) -> None:
-        if segment.request_id == FIRST:
-            self._segments.append(segment)
+        if segment.request_id.startswith(FIRST):
+            self._heard.setdefault(segment.request_id, {})[segment.index] = segment
 
     def _on_status(self, array: GoalStatusArray) -> None:
+        ended = GoalStatus.STATUS_SUCCEEDED  # and larger numbers
+        self._goals = [one.goal_info.goal_id for one in array.status_list if one.status < ended]
         for one in array.status_list:
             goal = one.goal_info.goal_id
-            if self._result is not None and one.status < GoalStatus.STATUS_SUCCEEDED:
-                self._goals[bytes(goal.uuid)] = goal
             if one.status == GoalStatus.STATUS_SUCCEEDED and not self._begun:
                 asked = self._asks.call_async(ACTION.GetResultService.Request(goal_id=goal))
                 asked.add_done_callback(self._on_recorded)
 
     def _on_recorded(self, future: Any) -> None:
-        if future.result().result.request_id == FIRST:
-            self._result = future.result().result
+        result = future.result().result
+        heard = self._heard.get(result.request_id, {})
+        if self._result is None and len(heard) >= SEGMENTS:
+            self._result, self._segments = result, list(heard.values())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,14 @@ import pytest
 from rclpy.task import Future
 
 from timely_llm import srv
-from timely_llm.ros.client.inquiries import FOLLOWED_S, MISSED_S, PATIENCE_S, UNKNOWN, Inquiries
+from timely_llm.ros.client.inquiries import (
+    FOLLOWED_S,
+    MISSED_S,
+    PATIENCE_S,
+    SURE_S,
+    UNKNOWN,
+    Inquiries,
+)
 
 STEP_S = 0.1
 LOST = "the server /s does not know the request 'r' any more: it was started anew"
@@ -101,4 +108,12 @@ def test_a_request_on_its_way_is_not_lost(asker: Asker) -> None:
     asker.wait(PATIENCE_S - STEP_S, srv.GetResult.Response.UNKNOWN)
     assert not asker.lost
     asker.wait(2 * MISSED_S, srv.GetResult.Response.UNKNOWN)
+    assert asker.lost == [LOST]
+
+
+def test_a_request_that_may_be_on_its_way_is_lost_only_after_a_while(asker: Asker) -> None:
+    asker.inquiries.open("r", period_s=FOLLOWED_S, sure_s=SURE_S)
+    asker.wait(PATIENCE_S + SURE_S - STEP_S, srv.GetResult.Response.UNKNOWN)
+    assert asker.lost == []
+    asker.wait(3 * FOLLOWED_S, srv.GetResult.Response.UNKNOWN)
     assert asker.lost == [LOST]

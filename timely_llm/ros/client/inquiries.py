@@ -17,11 +17,14 @@ MISSED_S = 5.0
 FOLLOWED_S = 0.5
 """The same for a request of another client, seconds: its result does not come by itself."""
 AGAIN_S = 0.5
-"""Time to the second question when a server does not know a request, seconds."""
+"""Time from the answer that a server does not know a request to the second question, seconds."""
 PATIENCE_S = 2.0
 """Longest time that a question or a request is on its way, seconds."""
 UNKNOWN = 2
 """Number of such answers in a row after which the server has lost the request."""
+SURE_S = 5.0
+"""Least time of such answers where a request may still be on its way: longer than DDS takes to send
+a message again, seconds."""
 
 
 @dataclass
@@ -30,7 +33,9 @@ class _Open:
     opened_s: float
     next_s: float
     accepted: bool = False
+    sure_s: float = 0.0
     unknown: int = 0
+    unknown_s: float = 0.0
     question: Any = field(default=None, repr=False)
     asked_s: float = 0.0
 
@@ -58,19 +63,26 @@ class Inquiries:
         self._check = check or unchecked()
         self._open: dict[str, _Open] = {}
 
-    def open(self, request_id: str, followed: bool = False, period_s: float | None = None) -> None:
+    def open(
+        self,
+        request_id: str,
+        followed: bool = False,
+        period_s: float | None = None,
+        sure_s: float = 0.0,
+    ) -> None:
         """Ask about a request from now on.
 
         Args:
             request_id: the request's.
             followed: another client made it, and the server has it.
             period_s: seconds between questions; infinite: only when the server may be another one.
+            sure_s: least time for which the server must not know it before it is lost, seconds.
         """
         self.close(request_id)
         now = time.monotonic()
         if period_s is None:
             period_s = FOLLOWED_S if followed else MISSED_S
-        self._open[request_id] = _Open(period_s, now, now + period_s, followed)
+        self._open[request_id] = _Open(period_s, now, now + period_s, followed, sure_s)
 
     def accepted(self, request_id: str) -> None:
         """Record that the server has a request."""
@@ -132,9 +144,12 @@ class Inquiries:
         elif response.state != response.UNKNOWN:
             one.unknown = 0
         elif one.accepted or one.asked_s > one.opened_s + PATIENCE_S:
+            now = time.monotonic()
+            one.unknown_s = one.unknown_s if one.unknown else now
             one.unknown += 1
-            one.next_s = one.asked_s + AGAIN_S
-            if one.unknown >= UNKNOWN:
+            # From now: a server that was stopped may answer before it has taken the request.
+            one.next_s = now + AGAIN_S
+            if one.unknown >= UNKNOWN and now >= one.unknown_s + one.sure_s:
                 self.close(request_id)
                 listener.lose(
                     f"the server {self._server} does not know the request {quoted(request_id)} any"

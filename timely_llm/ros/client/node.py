@@ -34,7 +34,7 @@ from timely_llm.core.text import quoted
 from timely_llm.identity.signature import Signer
 from timely_llm.ros import conversions, qos
 from timely_llm.ros.client.goal_client import RequestClient, SentGoal
-from timely_llm.ros.client.inquiries import FOLLOWED_S, Inquiries
+from timely_llm.ros.client.inquiries import FOLLOWED_S, SURE_S, Inquiries
 from timely_llm.ros.client.server_watch import ServerWatch, not_found
 from timely_llm.ros.conversions import (
     PLAN_REQUEST,
@@ -388,7 +388,7 @@ class RequestNode(ABC, Generic[AnyListener]):
         def doubt() -> None:
             """Go on without the goal: another node answers for the server's action."""
             self.take_up(request_id)
-            self.inquiries.open(request_id, period_s=FOLLOWED_S)
+            self.inquiries.open(request_id, period_s=FOLLOWED_S, sure_s=SURE_S)
             if request_id in self._to_cancel:
                 self._call_cancel(request_id)
 
