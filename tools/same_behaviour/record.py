@@ -25,7 +25,8 @@ FORMAT = 1
 EXPERIMENT_S = 1_800.0
 SITE_S = 400.0
 SMALL = {
-    "seeds": "1", "loads": "1", "rates": "1", "ratios": "0.7", "minutes": "2", "jobs": "1",
+    "seeds": "1", "loads": "1", "rates": "1", "ratios": "0.7", "minutes": "2", "servers": "2",
+    "jobs": "1",
 }  # fmt: skip
 """What an experiment is asked for, as far as it understands the option; all else is its default."""
 OPTION_NAMES = {"loads": "--load"}
