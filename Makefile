@@ -58,11 +58,10 @@ test-extended: install
 # Attacks, killed processes, hung engines. SHORT=1: without those that take longest, and each with its
 # first parameters only. OUTCOMES=FILE gets what became of the requests of each test.
 # A process that has used a discovery server of DDS finds no other nodes: that file runs by itself.
-test-faults: FAULTS = $(if $(SHORT),-m "faults and not extended" --short,-m faults) \
-	$(addprefix --outcomes ,$(OUTCOMES))
+test-faults: FAULTS = $(if $(SHORT),--short) $(addprefix --outcomes ,$(OUTCOMES))
 test-faults: install
-	python -m pytest test/system $(FAULTS)
-	python -m pytest test/system/test_participants.py $(FAULTS)
+	python -m pytest test/system -m "faults$(if $(SHORT), and not extended)" $(FAULTS)
+	python -m pytest test/system/test_participants.py -m "faults" $(FAULTS)
 
 # Writes what became of the requests of each fault test into docs/reliability.md.
 fault-table: install

@@ -62,11 +62,14 @@ UNDERSTOOD = {
     "servers-mixed": "dispatchers error first_seed jobs loads minutes network_s policies rates"
     " seeds trace",
     "pipeline-offline": "bandwidths budgets jobs kv links pipelines policies workloads",
-    "pipeline-online": "bandwidths first_seed jobs links policies rates requests seeds tpot_s"
-    " ttft_s",
+    "pipeline-online": "bandwidths budgets first_seed jobs links policies rates requests seeds"
+    " tpot_s ttft_s",
     "pipeline-timeline": "bandwidths budgets jobs kv links pipelines policies seconds workloads",
     "pipeline-plans": " ".join(
-        sorted({*WORKLOADS.split(), *["bandwidths", "links", "pipelines", "rates"]} - {"profile"})
+        sorted(
+            {*WORKLOADS.split(), *["bandwidths", "budgets", "links", "pipelines", "rates"]}
+            - {"profile"}
+        )
     ),
     "pice-throughput": f"{SKETCHES} models",
     "pice-schedule": SKETCHES,

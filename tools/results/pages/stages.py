@@ -40,6 +40,7 @@ _STATIC = {
     "128/512/512": 8,
     "64/1024/1024": 10,
     "32/2048/2048": 15,
+    "64/2048/2048": 30,
 }
 """Workloads of each command with static budgets, and its minutes."""
 
