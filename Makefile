@@ -61,7 +61,7 @@ test-extended: install
 test-faults: FAULTS = $(if $(SHORT),--short) $(addprefix --outcomes ,$(OUTCOMES))
 test-faults: install
 	python -m pytest test/system -m "faults$(if $(SHORT), and not extended)" $(FAULTS)
-	python -m pytest test/system/test_participants.py -m "faults" $(FAULTS)
+	python -m pytest test/system/test_participants.py -m faults $(FAULTS)
 
 # Writes what became of the requests of each fault test into docs/reliability.md.
 fault-table: install

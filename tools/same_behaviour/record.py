@@ -20,7 +20,7 @@ from tools.same_behaviour import definitions, generated
 from tools.same_behaviour.errors import ComparisonError
 from tools.same_behaviour.trees import COMMAND_S, INSIDE, Tree, export
 
-FORMAT = 1
+FORMAT = 2
 """Of the record; raised when an older record cannot be compared any more."""
 EXPERIMENT_S = 1_800.0
 SITE_S = 400.0

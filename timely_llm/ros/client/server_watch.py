@@ -18,6 +18,7 @@ from timely_llm import srv
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.text import quoted
 from timely_llm.ros import interface_number
+from timely_llm.ros.client.suspicion import Suspicion
 from timely_llm.ros.identity.messages import CHALLENGE
 from timely_llm.ros.identity.server_check import ServerCheck, unchecked
 from timely_llm.ros.interface_number import PARAMETER, REPLACES_PLANS, RESUMES, SILENCE_S
@@ -109,36 +110,6 @@ ANSWER_S = 0.5
 """Period of questions to a server that discovery has just found: it may lose one. Seconds."""
 OLD_S = 1.0
 """A server with only its parameters found for this time may be of an old release, seconds."""
-PROOF_S = 3.0
-"""Time in which a server can refute by a signed answer what another node says of it, seconds."""
-
-
-class Suspicion:
-    """Unsigned answers that say that a client with a key cannot use its server. Pure logic.
-
-    Any node can send one. It counts only if the server's own answer does not come in time.
-    """
-
-    def __init__(self) -> None:
-        self._problem = ""
-        self._since_s = self._looked_s = -math.inf
-
-    def rises(self, problem: str, now: float) -> None:
-        """Record the problem of an unsigned answer: the first one's time, and the last's words."""
-        if not self._problem:
-            self._since_s = now
-        self._problem = problem
-
-    def clear(self) -> None:
-        """Record that the server has proven itself."""
-        self._problem = ""
-
-    def confirmed(self, now: float) -> str:
-        """Return the problem if no proof came in time; else empty. Call it often in a search."""
-        if now > self._looked_s + PROOF_S:
-            self._problem = ""  # the search begins
-        self._looked_s = now
-        return self._problem if now >= self._since_s + PROOF_S else ""
 
 
 class ServerWatch:

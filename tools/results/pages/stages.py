@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from timely_llm.experiments.catalog.pipeline.plans import MODES
 from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
 from tools.results.page import Command, Comparison, Page, PageTable, Picture, Timelines
@@ -25,33 +27,45 @@ _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
 )  # fmt: skip
-_LONG = {
+_SEVERAL = "64/256/256,128/256/256,32/512/512,64/512/512,32/1024/1024"
+_OF_ALL_RULES = {
+    _SEVERAL: 10,
     "256/256/256": 5,
     "128/512/512": 5,
     "64/1024/1024": 6,
     "32/2048/2048": 7,
     "64/2048/2048": 15,
 }
-"""Workloads with a command of their own, and its minutes."""
-_BUDGETS = "--budgets 2048,256,512,1024,4096,8192"
-_STATIC = {
-    "64/256/256,128/256/256,32/512/512,64/512/512,32/1024/1024": 15,
+"""Workloads of each command with all rules, and its minutes."""
+_OF_BUDGETS = {
+    _SEVERAL: 15,
     "256/256/256": 6,
     "128/512/512": 8,
     "64/1024/1024": 10,
     "32/2048/2048": 15,
     "64/2048/2048": 30,
 }
-"""Workloads of each command with static budgets, and its minutes."""
+"""The same with static budgets."""
+_BUDGETS = "--budgets 2048,256,512,1024,4096,8192"
 
 
-def _cells_of(workload: str) -> str:
-    return f"pipeline-cells-{workload.replace('/', '-')}"
+def _in_cells(name: str, words: str, minutes: Mapping[str, float]) -> tuple[Command, ...]:
+    """Return commands in all cells of links, bandwidths and memory, some workloads each."""
+    return tuple(
+        Command(
+            name if workloads == _SEVERAL else f"{name}-{workloads.replace('/', '-')}",
+            f"pipeline-offline {words}--workloads {workloads} {_CELLS}",
+            seeds=0,
+            minutes=longest,
+        )
+        for workloads, longest in minutes.items()
+    )
 
 
-def _static(workloads: str) -> str:
-    several = "," in workloads
-    return "pipeline-static" if several else f"pipeline-static-{workloads.replace('/', '-')}"
+_CELL_COMMANDS = _in_cells("pipeline-cells", "", _OF_ALL_RULES)
+_BUDGET_COMMANDS = _in_cells(
+    "pipeline-static", f"--policies {_STOCK},{_CYCLE} {_BUDGETS} ", _OF_BUDGETS
+)
 
 
 PAGES = (
@@ -157,24 +171,7 @@ PAGES = (
     Page(
         "pipeline_cells",
         "Every workload, link, bandwidth and memory of stages",
-        (
-            Command(
-                "pipeline-cells",
-                "pipeline-offline --workloads 64/256/256,128/256/256,32/512/512,64/512/512,"
-                f"32/1024/1024 {_CELLS}",
-                seeds=0,
-                minutes=10,
-            ),
-            *(
-                Command(
-                    _cells_of(workload),
-                    f"pipeline-offline --workloads {workload} {_CELLS}",
-                    seeds=0,
-                    minutes=minutes,
-                )
-                for workload, minutes in _LONG.items()
-            ),
-        ),
+        _CELL_COMMANDS,
         Picture(
             "pipeline-cells",
             ("completion_vs_stock",),
@@ -193,7 +190,7 @@ PAGES = (
         ),
         comparisons=(
             Comparison(
-                ("pipeline-cells", *map(_cells_of, _LONG)),
+                tuple(one.name for one in _CELL_COMMANDS),
                 _CYCLE,
                 "completion_s",
                 "workload",
@@ -203,7 +200,7 @@ PAGES = (
             ),
             *(
                 Comparison(
-                    ("pipeline-cells", *map(_cells_of, _LONG)),
+                    tuple(one.name for one in _CELL_COMMANDS),
                     _PAPER,
                     measure,
                     "workload",
@@ -221,16 +218,7 @@ PAGES = (
         "pipeline_budgets",
         "Static token budgets of a model in stages",
         (
-            *(
-                Command(
-                    _static(workloads),
-                    f"pipeline-offline --policies {_STOCK},{_CYCLE} {_BUDGETS} --workloads"
-                    f" {workloads} {_CELLS}",
-                    seeds=0,
-                    minutes=minutes,
-                )
-                for workloads, minutes in _STATIC.items()
-            ),
+            *_BUDGET_COMMANDS,
             Command(
                 "pipeline-static-plans",
                 "pipeline-plans --policies stream,stream:micro-batches=cycle,deadline,"
@@ -261,7 +249,7 @@ PAGES = (
         ),
         comparisons=(
             Comparison(
-                tuple(map(_static, _STATIC)),
+                tuple(one.name for one in _BUDGET_COMMANDS),
                 _CYCLE,
                 "completion_s",
                 "workload",
