@@ -41,6 +41,7 @@ from timely_llm.dispatch.front.actions import (
     Withdraw,
 )
 from timely_llm.dispatch.front.front import Front
+from timely_llm.dispatch.front.leftovers import LATE_S
 
 NAMES = "abc"
 QUEUE = (Due(0.1, 8.0, 2.0, 0.3, 60),) * 12
@@ -404,6 +405,9 @@ class Servers(RuleBasedStateMachine):
                     self.act(self.front.report(report, self.now))
             self.check()
         assert not self.clients, "they never end"
+        self.time_passes(LATE_S + 0.1)
+        for name in self.hosts:
+            self.hear(name, False, True)
         assert kept(self.front) == {}
 
 

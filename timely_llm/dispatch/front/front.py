@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
@@ -31,7 +32,8 @@ from timely_llm.dispatch.front.delivered.answer import DeliveredAnswer
 from timely_llm.dispatch.front.delivered.plan import ANSWER_S, DeliveredPlan, Executions
 from timely_llm.dispatch.front.delivered.recovery import LOST, Recovery
 from timely_llm.dispatch.front.ledger import Ledger
-from timely_llm.dispatch.front.placement import Hedges, Leftovers, Returned, Unsent
+from timely_llm.dispatch.front.leftovers import Leftovers
+from timely_llm.dispatch.front.placement import Hedges, Returned, Unsent
 from timely_llm.dispatch.link import Found
 
 ELSEWHERE = frozenset(
@@ -206,7 +208,8 @@ class Front:
         """Take what a server said of itself at `made_s`; a server that was lost is back."""
         name = view.name
         self._ledger.heard(view, made_s)
-        actions: list[Action] = [Cancel(key, name) for key in self._leftovers.heard(view, made_s)]
+        wrong = self._leftovers.heard(view, made_s, partial(self.serves, name))
+        actions: list[Action] = [Cancel(key, name) for key in wrong]
         actions += self._assign(self._unsent.take_unplaced(view), now)
         if self._moves and view.unstarted:
             actions += self._withdrawals(now) if view.active else self._leaving(name)
