@@ -245,11 +245,15 @@ class KillsProbe(Guarded):
         return True
 
     def _look(self, now: float) -> bool:
-        """Ask all nodes what they serve; return whether to ask again."""
+        """Ask all nodes what they serve; return whether to ask again.
+
+        A robot may still execute a plan that no node serves any more.
+        """
         if now < self._asked_s + LIST_S:
             return True
         known = len(self._served) == len(self._names)
-        if now < self._end_s and (not known or any(self._served.values())):
+        busy = any(self._served.values()) or any(robot.busy for robot in self.robots)
+        if now < self._end_s and (not known or busy):
             self._asked_s = now
             for name, client in self._lists.items():
                 if client.service_is_ready():
