@@ -34,6 +34,7 @@ from timely_llm.dispatch.front.delivered.recovery import LOST, Recovery
 from timely_llm.dispatch.front.ledger import Ledger
 from timely_llm.dispatch.front.leftovers import Leftovers
 from timely_llm.dispatch.front.placement import Hedges, Returned, Unsent
+from timely_llm.dispatch.front.refusals import Refusals
 from timely_llm.dispatch.link import Found
 
 ELSEWHERE = frozenset(
@@ -43,9 +44,6 @@ ELSEWHERE = frozenset(
     }
 )  # fmt: skip
 """Ends with which a request is sent to another server."""
-
-MOST_FAILURES = 2
-"""Engines that a request may have failed with before it ends: it may be what makes them fail."""
 
 
 class Front:
@@ -76,7 +74,7 @@ class Front:
         self._leftovers = Leftovers()
         self._moving: dict[str, str] = {}  # new servers of requests that are to be withdrawn
         self._canceled: set[str] = set()
-        self._refused: dict[str, dict[str, ErrorCode]] = {}  # by request and server
+        self._refusals = Refusals()
 
     @property
     def wake_s(self) -> float:
@@ -282,9 +280,8 @@ class Front:
         if code not in ELSEWHERE:
             return [*actions, self._finish(key, result)]
         self._forget(key)
-        self._refused[key] = refusals = self._refused.get(key, {}) | {server: code}
-        failures = list(refusals.values()).count(ErrorCode.ENGINE_FAILED)
-        last = failures >= MOST_FAILURES or not self._others(sent.waiting, now)
+        self._refusals.add(key, server, code)
+        last = self._refusals.has_failed(key) or not self._others(sent.waiting, now)
         if last and not delivered.whole:
             return [self._finish(key, result)]
         return self._go_on(sent.waiting, now)
@@ -407,7 +404,7 @@ class Front:
         self._forget(key)
         self._unsent.remove(key)
         self._executions.drop(key)
-        self._refused.pop(key, None)
+        self._refusals.forget(key)
         self._canceled.discard(key)
         return Finish(delivered.merged(result, moved))
 
@@ -428,7 +425,7 @@ class Front:
 
     def _may_go(self, key: str, server: str) -> bool:
         """Return whether a server has neither refused a request nor may still have it."""
-        return not self._leftovers.bars(key, server) and server not in self._refused.get(key, ())
+        return not (self._leftovers.bars(key, server) or self._refusals.bars(key, server))
 
     def _others(self, waiting: Waiting, now: float) -> list[ServerView]:
         """Return the servers that a request can go to and that have not refused it."""
@@ -437,14 +434,14 @@ class Front:
 
     def _assign(self, waiting: Sequence[Waiting], now: float) -> list[Action]:
         """Assign requests to servers; those that no server can take wait for one."""
-        picky = [w for w in waiting if w.key in self._refused or self._leftovers.bars(w.key)]
+        picky = [w for w in waiting if w.key in self._refusals or self._leftovers.bars(w.key)]
         keys = {one.key for one in picky}
         easy = [one for one in waiting if one.key not in keys]
         made = list(self._dispatcher.assign(now, easy, self._ledger.views(now))) if easy else []
         for one in picky:
             others = self._others(one, now)
-            if not others and one.key in self._refused:
-                del self._refused[one.key]  # those that took it are lost: ask again
+            if not others and one.key in self._refusals:
+                self._refusals.forget(one.key)  # those that took it are lost: ask again
                 others = self._others(one, now)
             made += self._dispatcher.assign(now, [one], others)
         by_key = {one.key: one for one in waiting}
