@@ -27,7 +27,7 @@ class Refusals:
         return server in self._codes.get(request_id, ())
 
     def has_failed(self, request_id: str) -> bool:
-        """Return whether `MOST_FAILURES` engines have failed with a request, which must end then."""
+        """Return whether `MOST_FAILURES` engines have failed with a request: it must end then."""
         codes = list(self._codes.get(request_id, {}).values())
         return codes.count(ErrorCode.ENGINE_FAILED) >= MOST_FAILURES
 
