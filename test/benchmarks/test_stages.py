@@ -41,7 +41,9 @@ def test_a_row_for_each_rule_and_run() -> None:
 def test_stock_steps_have_rows_of_the_same_columns() -> None:
     asked = AlikeRequests(6, 8, 4)
     (of_rule,) = rows(two_stages(), 100, [Mode.OFF], asked, repetitions=1)
-    found = stock_rows(two_stages(), 100, asked, repetitions=2)
+    emptied: list[bool] = []
+    found = stock_rows(two_stages(), 100, asked, repetitions=2, forget=lambda: emptied.append(True))
+    assert len(emptied) == 3, "no run finds the prompts of the run before it"
     assert [(row["micro_batching"], row["seed"]) for row in found] == [(STOCK, 1), (STOCK, 2)]
     assert all(row.keys() == of_rule.keys() for row in found)
 

@@ -116,7 +116,7 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
             " micro-batches=auto|off|budget-only|paper|throttle|fixed-chunk|cycle"
-            "|cycle-due|cycle-own, step-times=..., rows=...",
+            "|cycle-kept|cycle-due|cycle-own, step-times=..., rows=...",
         ),
         (
             "deadline:harness",

@@ -112,8 +112,8 @@ def test_each_rule_of_micro_batches_serves(start: Start, domain: int) -> None:
     [
         (
             {"micro_batching": "even"},
-            "must be one of auto, off, budget-only, paper, throttle, fixed-chunk, cycle, cycle-due,"
-            " cycle-own, not",
+            "must be one of auto, off, budget-only, paper, throttle, fixed-chunk, cycle,"
+            " cycle-kept, cycle-due, cycle-own, not",
         ),
         ({"micro_batches": 1}, "micro_batches must be at least the number of stages, 2, not 1"),
         ({"micro_batches": -1}, "parameter micro_batches must be from 0 to 256"),

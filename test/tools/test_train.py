@@ -57,7 +57,8 @@ def test_sketches_are_trained_with_the_system_text_that_asks_for_them() -> None:
     drawn = [next(steps) for _ in range(8)]
     sketches = 0
     for batch in drawn:
-        is_sketch = any("\n2. " in tokenizer.decode(row) for row in batch.rows)
+        answers = [tokenizer.decode(row).partition("<|assistant|>")[2] for row in batch.rows]
+        is_sketch = any("\n2. " in answer for answer in answers)
         assert (tuple(batch.prefix) in prompts) == is_sketch
         sketches += is_sketch
     assert 0 < sketches < len(drawn)

@@ -98,6 +98,7 @@ def stock_rows(
     requests: AlikeRequests,
     repetitions: int = 5,
     progress: Callable[[float, float], None] = lambda done, total: None,
+    forget: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Any]]:
     """Serve the same requests by the scheduler of stock vLLM; see `rows`.
 
@@ -107,13 +108,19 @@ def stock_rows(
         requests: what is served.
         repetitions: runs that count.
         progress: called with the ended and the total number of runs.
+        forget: empties the engine's prefix cache. The rules of `rows` find no prompt of an earlier
+            run either.
 
     Raises:
         EngineError: the times of the stages were not measured.
     """
     scripted = _scripted(engine, vocabulary, requests)
-    serving = {STOCK: lambda: Loop(scripted, make_policy("stream"), WallClock())}
-    return _in_turns(serving, requests, repetitions, progress)
+
+    def serving() -> Loop:
+        forget()
+        return Loop(scripted, make_policy("stream"), WallClock())
+
+    return _in_turns({STOCK: serving}, requests, repetitions, progress)
 
 
 def _scripted(engine: Engine, vocabulary: int, requests: AlikeRequests) -> ScriptedEngine:

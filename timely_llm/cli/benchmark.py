@@ -152,8 +152,9 @@ def stages(
     rules, vocabulary = [Mode(mode) for mode in modes], len(HubTokenizer(folder))
     made: Engine
     if stock:
-        made = StockSpec("vllm-fcfs", "fcfs", EngineLimits()).engine(folder, options)
-        measure = partial(stock_rows, made, vocabulary, asked)
+        made = stock_engine = StockSpec("vllm-fcfs", "fcfs", EngineLimits()).engine(folder, options)
+        forget = stock_engine.forget_prefixes
+        measure = partial(stock_rows, made, vocabulary, asked, forget=forget)
     else:
         made = make_engine("vllm", model=folder, engine_args=options, micro_batches=micro_batches)
         measure = partial(rows, made, vocabulary, rules, asked, policy)

@@ -157,6 +157,15 @@ class PipelineTime(StepTime):
         prompts_s = self._latency.prefill_token_s * prefill_tokens
         return max(others_s + self._latency.seconds(*share) + prompts_s, 1e-6)
 
+    @property
+    def delay_s(self) -> float:
+        """Seconds by which a sequence's first token comes later than each further one, at most.
+
+        Each further one comes after a cycle. The first one comes after all stages, and the steps
+        of a cycle may be in front of it.
+        """
+        return self.first_s(1) - self.predict_s(1)
+
     def beside(self, in_flight: Sequence[StepContent]) -> NextStepTime:
         """Return the seconds of the next step, beside steps in flight."""
         return NextStepTime(self, in_flight)

@@ -225,6 +225,11 @@ class StepTime:
         seconds = base + row * rows + prefill * prefill_tokens + context * context_tokens
         return max(seconds, 1e-6)
 
+    @property
+    def delay_s(self) -> float:
+        """Seconds by which a sequence's first token comes later than each further one, at most."""
+        return 0.0
+
     def first_s(self, rows: int, prefill_tokens: int = 0, context_tokens: int = 0) -> float:
         """Return the most seconds until a step brings its tokens, if it is submitted now.
 

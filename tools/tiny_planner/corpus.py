@@ -82,7 +82,11 @@ WEIGHTS[4] = {
     for form in ("", f"/{GUIDED}")
 }
 WEIGHTS[5] = {f"{family}/{SKETCH}": weight for family, weight in STEP_FAMILIES.items()}
-WEIGHTS[6] = WEIGHTS[2] | {family: 4.0 * weight for family, weight in WEIGHTS[5].items()}
+WEIGHTS[6] = WEIGHTS[2] | {
+    f"{family}/{form}": share * weight
+    for family, weight in STEP_FAMILIES.items()
+    for form, share in ((GUIDED, 1.0), (SKETCH, 2.0))
+}
 MAX_DISTRACTORS = 3
 
 

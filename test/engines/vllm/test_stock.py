@@ -102,6 +102,11 @@ def test_a_prefix_is_found_in_its_cache(make: Callable[..., StockEngine]) -> Non
     assert engine.add("a", prompt, prefix).to_compute == len(prompt) - whole
     engine.submit(StepPlan((("a", len(prompt)),)))
     assert engine.collect().computed == {"a": len(prompt) - whole}
+    engine.remove("a")
+    engine.forget_prefixes()
+    engine.add("b", prompt)
+    engine.submit(StepPlan((("b", len(prompt)),)))
+    assert engine.collect().computed == {"b": len(prompt)}
 
 
 def test_a_grammar_holds(make: Callable[..., StockEngine]) -> None:

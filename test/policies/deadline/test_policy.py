@@ -9,6 +9,7 @@ from test.policies.builders import DEAR, ROOMY, generation, running, stream, sus
 from test.published import TRACE, needs_published
 from test.serving.scripted import Scene, request
 from timely_llm.core.errors import ConfigurationError
+from timely_llm.core.reason import Reason
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.engines.simulated import PROFILES
@@ -16,6 +17,7 @@ from timely_llm.experiments.results.metrics import row
 from timely_llm.experiments.sources import composed
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.policies.deadline.policy import GATHER_S, MOST_URGENT, Deadline
+from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.traces.imported.lrtrace import read_lrtrace
@@ -79,6 +81,22 @@ def test_a_plan_that_can_no_longer_be_in_time_gives_way() -> None:
     assert "hopeless" not in Deadline().plan(0.65, [hopeless, *fresh], STEP, ROOMY).keys
     patient = generation("patient", arrival_s=0.64)
     assert "hopeless" in Deadline().plan(0.65, [hopeless, patient], STEP, ROOMY).keys
+
+
+def test_in_a_pipeline_plans_are_worth_what_they_are_when_the_first_token_is_through_it() -> None:
+    part, link = StepTime(0.005, 0.0005, 0.0001), StepTime(0.002, 0.0, 0.0002)
+    pipeline = PipelineTime([part] * 4, [link] * 3)
+    one_box = StepTime(*pipeline.coefficients)
+    delay_s = pipeline.delay_s
+    crowd = [generation(f"g{i}", arrival_s=i / 100, utility=URGENT) for i in range(6)]
+
+    def reasons(now: float, step_time: StepTime) -> dict[str, Reason]:
+        policy = Deadline()
+        policy.explain = True
+        return dict(policy.plan(now, crowd, step_time, ROOMY).reasons)
+
+    assert delay_s > 0.01
+    assert reasons(0.3, pipeline) == reasons(0.3 + delay_s, one_box) != reasons(0.3, one_box)
 
 
 def test_plans_that_can_earn_nothing_go_last_where_rows_are_expensive() -> None:

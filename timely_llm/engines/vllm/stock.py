@@ -247,6 +247,10 @@ class StockEngine:
     def unpin_prefix(self, token_ids: Sequence[int]) -> None:
         """Do nothing: vLLM's prefix cache replaces blocks by itself."""
 
+    def forget_prefixes(self) -> None:
+        """Empty vLLM's prefix cache."""
+        self._core.reset_prefix_cache()
+
     def add(
         self,
         key: str,

@@ -31,6 +31,14 @@ class Moment(NamedTuple):
     capacity: Capacity
     why: dict[str, Reason] | None
 
+    @property
+    def begin_s(self) -> float:
+        """When the steps of a sequence that joins now begin, if each of them takes as long.
+
+        In a pipeline the first token takes longer than each further one.
+        """
+        return self.now + self.step_time.delay_s
+
     def explain(
         self, some: Iterable[Generation], cause: Cause, number: float | None = math.nan
     ) -> None:

@@ -158,7 +158,7 @@ class Deadline(Explains):
         moment: Moment,
     ) -> tuple[Sequence[Deliverable], bool]:
         """Return the needed plans of this step, and whether others wait for streams."""
-        now, step_time = moment.now, moment.step_time
+        begin_s, step_time = moment.begin_s, moment.step_time
         prompt_s, to_go = step_time.coefficients[2], self.lengths.to_go
         kappa, urgent = self.kappa, self.urgent
         line = by_loss(
@@ -166,13 +166,13 @@ class Deadline(Explains):
                 Deliverable(g, to_go(g), prompt_s * (g.to_compute - 1), kappa, urgent)
                 for g in needed
             ],
-            now,
+            begin_s,
             step_time,
         )
         held: set[Deliverable] = set()
         if streams or self.streams.states:
             held = self.streams.promise(moment, streams, line)
-            if held and self.streams.due(now + moment.one_s):
+            if held and self.streams.due(moment.now + moment.one_s):
                 line = [one for one in line if one not in held]
         if not expensive:  # then a row costs less than what it saves
             line.sort(key=lambda one: one.prompt_s > 0.0)
@@ -182,12 +182,12 @@ class Deadline(Explains):
             fitting, _ = _fitting(moment, line, ())
         fitting = fitting[: moment.capacity.max_rows]
         decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
-        wave = fitting[: best_prefix(fitting, now, step_time, max(decoding, 1))]
+        wave = fitting[: best_prefix(fitting, begin_s, step_time, max(decoding, 1))]
         if moment.why is not None:
             joining = set(wave)
             for one in (*held, *fitting):
                 cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
-                worth = one.expected(now, moment.one_s)
+                worth = one.expected(begin_s, moment.one_s)
                 moment.why[one.generation.key] = Reason(cause, worth)
         return wave, bool(held)
 

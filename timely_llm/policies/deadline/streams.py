@@ -100,12 +100,12 @@ class StreamState:
         self._version = self._out = -1
 
     def look(
-        self, now: float, one_s: float, lengths: AnswerLengths, quantile: float, most: float
+        self, moment: Moment, one_s: float, lengths: AnswerLengths, quantile: float, most: float
     ) -> None:
         """Update the state.
 
         Args:
-            now: the time, seconds.
+            moment: the moment.
             one_s: seconds of a step of one row.
             lengths: lengths of ended answers.
             quantile: of the lengths; assumed for a real-time answer.
@@ -124,7 +124,7 @@ class StreamState:
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
         if not real_time:
             self.due_s = generation.due_s
-        left_s = self.due_s - now
+        left_s = self.due_s - (moment.now if out else moment.begin_s)
         if real_time:
             # The answer may be shorter than assumed: one token must be in time.
             late = left_s < one_s
@@ -296,7 +296,7 @@ class Streams:
         share = EngineShare(step_s)
         one_s, two_s = share.steps_s(2)
         row_s = two_s - one_s
-        states = self._look(now, streams, share)
+        states = self._look(moment, streams, share)
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
         offers: list[tuple[float, StreamState | Deliverable]] = [
@@ -385,7 +385,7 @@ class Streams:
         return {state.generation.key for state in self._present if not state.rate}
 
     def _look(
-        self, now: float, streams: Sequence[StreamGeneration], share: EngineShare
+        self, moment: Moment, streams: Sequence[StreamGeneration], share: EngineShare
     ) -> list[StreamState]:
         """Return the updated states of the streams, and learn from ended ones."""
         before, self.states = self.states, {}
@@ -408,7 +408,7 @@ class Streams:
         each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
         tokens_s = list(accumulate(each_s, min, initial=one_s))
         for state in states:
-            state.look(now, one_s, self.lengths, self._quantile, _UTIL / one_s)
+            state.look(moment, one_s, self.lengths, self._quantile, _UTIL / one_s)
             if state.late:
                 state.density = 0.0
                 continue

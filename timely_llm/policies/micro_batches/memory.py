@@ -1,4 +1,4 @@
-"""KV promised to all that has begun, so that nothing is evicted."""
+"""KV promised to all that has begun; a prompt may begin without a promise if that pays."""
 
 from __future__ import annotations
 

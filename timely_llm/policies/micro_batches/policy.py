@@ -43,9 +43,10 @@ class Mode(StrEnum):
     micro-batches as stages, each with all tokens that a step may have, decoding sequences first
     (Agrawal et al. 2024). `CYCLE`, this package's: the number with the shortest cycle, prompts in
     the chunks that pass soonest, and only where the KV suffices for all that has begun, or where an
-    eviction costs less than it gains.
-    `CYCLE_DUE`: as `CYCLE`, with chunks no longer than the tightest due time affords. `CYCLE_OWN`:
-    as `CYCLE`, with a micro-batch without a prompt in each cycle for what a chunk would make late.
+    eviction costs less than it gains. `CYCLE_KEPT`: as `CYCLE`, but nothing
+    is evicted for a prompt. `CYCLE_DUE`: as `CYCLE`, with chunks no longer than the tightest due
+    time affords. `CYCLE_OWN`: as `CYCLE`, with a micro-batch without a prompt in each cycle for
+    what a chunk would make late.
     """
 
     AUTO = "auto"
@@ -55,11 +56,12 @@ class Mode(StrEnum):
     THROTTLE = "throttle"
     FIXED_CHUNK = "fixed-chunk"
     CYCLE = "cycle"
+    CYCLE_KEPT = "cycle-kept"
     CYCLE_DUE = "cycle-due"
     CYCLE_OWN = "cycle-own"
 
 
-_OF_CYCLES = (Mode.CYCLE, Mode.CYCLE_DUE, Mode.CYCLE_OWN)
+_OF_CYCLES = (Mode.CYCLE, Mode.CYCLE_KEPT, Mode.CYCLE_DUE, Mode.CYCLE_OWN)
 _AS_MANY_AS_STAGES = (Mode.BUDGET_ONLY, Mode.THROTTLE, Mode.FIXED_CHUNK)
 
 
@@ -140,7 +142,7 @@ class MicroBatches:
             return self.policy.plan(now, able, step_time, capacity)
         pool = generations
         if self.mode in _OF_CYCLES:
-            price = _price(step_time, pool)
+            price = None if self.mode is Mode.CYCLE_KEPT else _price(step_time, pool)
             generations = self._promises.admitted(pool, capacity, price)
         flying = [g for g in generations if g.to_compute == 0]
         with _as_collected(flying):
