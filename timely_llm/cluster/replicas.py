@@ -21,8 +21,8 @@ from timely_llm.cluster.messages import (
     Failed,
     Ping,
     Pong,
-    Question,
     Ready,
+    ReplicaQuestion,
     ReplicaTask,
     Reply,
     Stop,
@@ -127,7 +127,7 @@ class ReplicaLink:
         """Forget all questions."""
         self._asked.clear()
 
-    def _ask(self, question: Question, about: str, take: Callable[[Any], None]) -> None:
+    def _ask(self, question: ReplicaQuestion, about: str, take: Callable[[Any], None]) -> None:
         number = next(self._numbers)
         self._asked[number] = take
         self._connection.send(Ask(number, question, about))

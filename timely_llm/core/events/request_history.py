@@ -286,7 +286,7 @@ class PlanHistory(RequestHistory):
         self.delivered.append(DeliveredSegment(event.index, event.t, due_s, event.text))
 
 
-Span = tuple[float, float]
+TimeSpan = tuple[float, float]
 """Start and end, seconds."""
 _ROUNDING_S = 1e-5
 
@@ -315,8 +315,8 @@ class StreamHistory(RequestHistory):
     words_per_s: float = READING_WORDS_PER_S
     arrived_s: float = math.nan
     chunks: list[ChunkEvent] = field(default_factory=list)
-    heard: list[Span] = field(default_factory=list)
-    stalled: list[Span] = field(default_factory=list)
+    heard: list[TimeSpan] = field(default_factory=list)
+    stalled: list[TimeSpan] = field(default_factory=list)
     outcome: AnsweredEvent | None = None
     asks_help: bool = False
     sources: list[tuple[float, int]] = field(default_factory=list)

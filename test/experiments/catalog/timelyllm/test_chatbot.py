@@ -10,7 +10,7 @@ from timely_llm.experiments.catalog.timelyllm.chatbot import (
     EXPERIMENT,
     LLAMA,
     PHI,
-    Rule,
+    SplitRule,
     stories,
 )
 from timely_llm.experiments.contract import ExperimentError
@@ -28,7 +28,7 @@ def quiet(done: int, total: int) -> None:
 def run() -> RunDocument:
     """What comes of the first stories of one seed on Phi 3."""
 
-    def first(rule: Rule, seed: int, minutes: float | None, asked: Trace | None) -> Trace:
+    def first(rule: SplitRule, seed: int, minutes: float | None, asked: Trace | None) -> Trace:
         trace = stories(rule, seed, minutes, asked)
         return replace(trace, jobs=trace.jobs[:40])
 
