@@ -30,7 +30,7 @@ class ReplicaTask:
 
 @dataclass(frozen=True)
 class EndRequest:
-    """End a request."""
+    """The front cancels a request at the replica."""
 
     request_id: str
 

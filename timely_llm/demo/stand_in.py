@@ -106,7 +106,8 @@ class CloudStandIn(ThreadingHTTPServer):
         most: most answers at a time.
         heeds_system: False: messages of the role system are left out. Small models cannot follow
             instructions.
-        answers: makes what answers, of `make_engine` and `most`; None: `Answers`.
+        answers: factory of the answering object, called with `make_engine` and `most`; None:
+            `Answers`.
 
     Raises:
         OSError: the address cannot be used.

@@ -85,7 +85,7 @@ class SeedOptions(Options):
 
     @property
     def each_seed(self) -> range:
-        """The seeds."""
+        """One seed for each run, ascending."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @property

@@ -243,7 +243,7 @@ class HistoryRobot(Client):
         self._pause()
 
     def take(self, segment: Segment) -> None:
-        """Take a segment."""
+        """Execute a segment of the plan that it follows; ignore any other."""
         if self.waits_for(segment.request_id) and self._follower is not None:
             self._follower.offer(segment, self._schedule.now)
             self._after()

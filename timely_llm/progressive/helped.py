@@ -171,7 +171,7 @@ class HelpedRequest(ABC, Generic[Asked, Made, PieceResult]):
         """End all that is open, and the request."""
 
     def cloud_words(self, text: str, now: float) -> None:
-        """Take words of the cloud."""
+        """Read the next piece of the sketch."""
         if self.result is not None or not self._cloud_open:
             return
         self._cloud_tokens += 1  # a stream has about a token a piece

@@ -83,7 +83,7 @@ class ServersMixedOptions(CrowdOptions):
 
     @property
     def each_load(self) -> tuple[int, ...]:
-        """The loads."""
+        """The option `loads`, or its default."""
         return self.loads or ((GROUPS,) if self.trace is None else (1,))
 
 
