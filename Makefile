@@ -107,7 +107,7 @@ test-long: install
 	python -m pytest -m long $(AT_ONCE)
 
 test-launch: install
-	python -m pytest test/launch || test $$? -eq 5  # 5: all skipped, and pytest said why
+	python -m pytest test/launch || test $$? -eq 5  # 5: all skipped; pytest printed the reason
 
 test-colcon: install
 	python -m pytest -m colcon test/system

@@ -143,7 +143,7 @@ def test_options_become_settings() -> None:
     assert settings(WorkloadOptions(), 1, 0) == SimulationSettings()
 
 
-def test_predictions_of_the_model_are_said_in_the_set_up(options: WorkloadOptions) -> None:
+def test_the_set_up_names_predictions_of_the_model(options: WorkloadOptions) -> None:
     modelled = replace(options, durations="model", trace=None)
     assert settings(modelled, 1, 0).durations == "model"
     assert "lower bounds of searches" in str(setup(modelled)["predicted execution times"])

@@ -156,7 +156,7 @@ def test_an_answer_of_as_many_tokens_as_fit() -> None:
     assert len(scene.sink.steps) == answer.generated_tokens, "none is made for nothing"
 
 
-def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
+def test_an_answer_canceled_in_flight_is_part_of_the_conversation() -> None:
     scene = scene_of({"r": WORDS, "s": "Yes."})
     scene.loop.admit(ask("r", "first", conversation="c"))
     while len(scene.sink.chunks) < 3:

@@ -97,7 +97,10 @@ class Generation:
 
     @property
     def given(self) -> bool:
-        """Whether the text came with the request; engine and policies never see a given generation."""
+        """Whether the text came with the request.
+
+        Engine and policies never see a given generation.
+        """
         return False
 
     @property

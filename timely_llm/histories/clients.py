@@ -58,7 +58,7 @@ class RequestFate:
         served: it is being served.
         segments: of its newest epoch, if it is one for a plan.
         result: how it ended; None: it is served, or not known.
-        lives: of servers that had said which requests they serve, when it said so.
+        lives: of servers that had reported their requests when this was reported.
     """
 
     served: bool

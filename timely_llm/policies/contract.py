@@ -20,8 +20,9 @@ class Policy(Protocol):
     Three attributes are optional. With `sees_in_flight` true, `plan` also gets generations that
     wait for a step in flight (`to_compute` 0). With `counts_steps` true, the policy advances one
     step per call, such as a column of a cycle; `MicroBatches` then calls it again only after all
-    entries of its last plan were in a step. With `bounds_batches` true, it bounds the batch of a step by a
-    rule of its own, so that its steps are not cut into micro-batches unless that is asked for.
+    entries of its last plan were in a step. With `bounds_batches` true, it bounds the batch of a
+    step by a rule of its own, so that its steps are not cut into micro-batches unless that is asked
+    for.
     """
 
     whole_plans: bool

@@ -463,7 +463,7 @@ def test_two_stages_say_the_same(llama: Path, drive: type[Driver], ahead: bool) 
 
 
 def in_turns(in_flight: InFlightDriver) -> dict[str, list[int]]:
-    """Serve two halves of the sequences in turns; return what each has said."""
+    """Serve two halves of the sequences in turns; return the token ids of each."""
     for key in "abcd":
         in_flight.add(key)
     while any(len(words) < 8 for words in in_flight.driver.said.values()):

@@ -362,7 +362,7 @@ def test_each_generation_has_a_reason_and_those_of_other_micro_batches_wait_for_
 
 def test_a_prompt_without_room_for_its_end_waits_for_memory() -> None:
     pool = pool_of(2, 40)
-    free = 2 * 63 + 39 + 63  # what the two may still say; the third has said as much by then
+    free = 2 * 63 + 39 + 63  # what the two may still decode; the third has decoded as much by then
     policy = MicroBatches(Stream(), Mode.CYCLE)
     policy.explain = True
     slow = time_of(link=(0.0, 0.5))  # an eviction costs more than it saves

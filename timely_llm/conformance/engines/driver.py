@@ -252,7 +252,7 @@ class InFlightDriver:
         return self._left[key] + (self._coming[key] if self.engine.async_scheduling else 0)
 
     def step(self, entries: dict[str, int], evictable: tuple[str, ...] = ()) -> None:
-        """Submit a step of the sequences that can take part; collect the oldest if none more fits."""
+        """Submit a step of all that can take part; collect the oldest one if there is no room."""
         wanted = {key: min(n, self.can_compute(key)) for key, n in entries.items()}
         wanted = {key: tokens for key, tokens in wanted.items() if tokens}
         if wanted:

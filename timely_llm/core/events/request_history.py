@@ -363,7 +363,7 @@ class StreamHistory(RequestHistory):
         return self.chunks[-1].credit_s - (now_s - self.chunks[-1].t)
 
     def keeps_slo(self, now_s: float) -> bool:
-        """Whether its service level is kept; as far as can be said while it goes on."""
+        """Whether its service level is kept; while it goes on, by what was generated so far."""
         if self.outcome is not None:
             return self.outcome.slo_met
         begin_s = self.asked_s if math.isnan(self.arrived_s) else self.arrived_s

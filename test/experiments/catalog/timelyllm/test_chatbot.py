@@ -65,7 +65,7 @@ def test_the_papers_best_case_stands_beside_a_setting_that_is_run(run: RunDocume
     assert {key for row in paper.rows for key in row} <= run.rows[0].keys()
 
 
-def test_all_that_was_assumed_is_said(run: RunDocument) -> None:
+def test_all_assumptions_are_listed(run: RunDocument) -> None:
     assert "Phi-3 mini" in str(run.setup["step times"])
     assert run.setup["prompt tokens, shared and computed once"] == 30
     assert "5 words a second" in str(run.setup["execution times"])
