@@ -41,7 +41,7 @@ demo: install
 AT_ONCE := --numprocesses 2 --max-worker-restart 0
 
 # Two at a time, of which one runs all that has real processes: these need a core of their own.
-# All but what the targets below run; about 11 minutes on two cores.
+# All but what the targets below run.
 test: install
 	python -m pytest $(AT_ONCE)
 
@@ -107,7 +107,7 @@ test-long: install
 	python -m pytest -m long $(AT_ONCE)
 
 test-launch: install
-	python -m pytest test/launch || test $$? -eq 5  # 5: all skipped, and pytest said why
+	python -m pytest test/launch || test $$? -eq 5  # 5: all skipped; pytest printed the reason
 
 test-colcon: install
 	python -m pytest -m colcon test/system

@@ -23,7 +23,8 @@ def test_no_file_has_words_that_a_stranger_stumbles_over() -> None:
     "whose KV is given up", "Nobody needs the room.", "it is told so",
     "blocks of so\n  many tokens",
     "of these, tokens of a prefix", "outside words", "rows are dear", "struck it out",
-    "an engine's books",
+    "an engine's books", "What a server said of itself.", "the engine has said so",
+    "It is said in a sentence.", "what was said on its topics",
 ])  # fmt: skip
 def test_words_that_a_stranger_stumbles_over_are_found(text: str) -> None:
     assert any(list(rule.find(text)) for rule in words.rules())
@@ -73,8 +74,8 @@ def test_other_files_are_read_in_comments(tmp_path: Path) -> None:
     assert places(tmp_path / "A.msg", "string who  # who asked\n") == [(1, "who")]
     text = "# Nobody\n- text: Who is there?\n  description: for nobody\n"
     assert places(tmp_path / "a.yaml", text) == [(1, "Nobody"), (3, "nobody")]
-    assert places(tmp_path / "a.cpp", "int who; // whose\n/* so\n many */\n") == [
-        (1, "whose"), (2, "so many"),
+    assert places(tmp_path / "a.cpp", "int who; // whose\nint nobody;\n/* so\n many */\n") == [
+        (1, "whose"), (3, "so many"),
     ]  # fmt: skip
     assert places(tmp_path / "page.j2", "<p class='who'>{{ who }} {% if who %}nobody</p>") == [
         (1, "nobody")

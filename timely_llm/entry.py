@@ -46,7 +46,7 @@ def node(name: str) -> int:
 
 
 def _checked(name: str, module: str, table: str) -> ModuleType | None:
-    """Import a module; None: a package is missing or too old, and a sentence has said so.
+    """Import a module; None: a package is missing or too old, and a sentence was printed.
 
     Args:
         name: what the process is called in the sentence.

@@ -28,7 +28,7 @@ MADE = {
 }
 """What builds and runs write into the source tree."""
 _HASHES = re.compile(r"(?:^|\s)#(?P<text>.*)$|^\s*(?:-\s+)?description:(?P<said>.*)$", re.MULTILINE)
-_SLASHES = re.compile(r"(?:^|\s)//(?P<text>.*)$|/\*(?P<said>.*?)\*/", re.MULTILINE | re.DOTALL)
+_SLASHES = re.compile(r"(?:^|\s)//(?P<text>[^\n]*)$|/\*(?P<said>.*?)\*/", re.MULTILINE | re.DOTALL)
 _COMMENTS = {
     **dict.fromkeys((".yaml", ".yml", ".msg", ".srv", ".action", ".cmake", ".toml", ""), _HASHES),
     **dict.fromkeys((".cpp", ".hpp", ".js", ".css"), _SLASHES),

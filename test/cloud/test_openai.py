@@ -108,7 +108,7 @@ def test_words_are_counted_where_the_cloud_does_not() -> None:
         ("503 Service Unavailable", True),
     ],
 )
-def test_a_refusal_is_said_in_the_cloud_s_words(line: str, retried: bool) -> None:
+def test_a_refusal_has_the_cloud_s_words(line: str, retried: bool) -> None:
     def behaviour(visit: Visit) -> None:
         visit.status(line, '{"error": {"message": "no\\nsuch \\u202e thing"}}')
 

@@ -97,7 +97,7 @@ def test_it_is_a_cloud(url: str) -> None:
                    if event.key == end.key)  # fmt: skip
 
 
-def test_what_it_does_not_take_is_said(url: str) -> None:
+def test_what_it_does_not_take_is_named(url: str) -> None:
     with Asking(url, model="no/such-model", first_token_s=30.0) as asking:
         said, end = asking.answer()
         assert isinstance(end, CloudEnd) and not said

@@ -23,8 +23,8 @@ from timely_llm.cluster.messages import (
     Failed,
     Ping,
     Pong,
-    Question,
     Ready,
+    ReplicaQuestion,
     ReplicaTask,
     Reply,
     Stop,
@@ -60,7 +60,7 @@ class Scripted:
             pass
         return message
 
-    def answer(self, question: Question, about: str) -> Any:
+    def answer(self, question: ReplicaQuestion, about: str) -> Any:
         self._number += 1
         self.connection.send(Ask(self._number, question, about))
         answer = self.next(Reply)

@@ -67,7 +67,7 @@ def outlive(front: Front, cluster: Any, node: Any) -> str:
     ended = sum(one.error_code is ErrorCode.NONE for one in front.results.values())
     executed = [(key, one.epoch, one.index) for key in KEYS for one in front.segments[key]]
     assert len({*executed}) == len(executed), "a segment came twice"
-    assert any(front.segments[key][-1].epoch == 1 for key in moved), "all had been said before"
+    assert any(front.segments[key][-1].epoch == 1 for key in moved), "all segments had come before"
     return f"{ended} of {len(KEYS)} plans ended well, those of the dead node elsewhere"
 
 

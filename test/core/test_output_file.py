@@ -113,7 +113,7 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
     assert Path("/dev/null").is_char_device()
 
 
-def test_what_cannot_be_written_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_an_error_of_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(OutputFileError, match="it is a folder"):
         write_text(tmp_path, JSON, "{}")
     with pytest.raises(OutputFileError, match="no is not a folder"):

@@ -58,7 +58,7 @@ def test_the_tables_are_those_of_pyproject() -> None:
     assert "timely_llm[all]" in extras["test"]
 
 
-def test_nothing_is_said_where_nothing_is_missing(installed: dict[str, str]) -> None:
+def test_nothing_is_printed_where_nothing_is_missing(installed: dict[str, str]) -> None:
     check()
     check(NODES)
     need("all of it", *EXTRAS)

@@ -127,7 +127,7 @@ def remote_letters(**limits: int) -> RemoteEngine:
 
 KINDS: tuple[str, ...] = (
     "simulated",
-    "simulated-flights",
+    "simulated-in-flight",
     "simulated-ahead",
     "pipelined",
     "pipelined-overlapping",
@@ -156,7 +156,7 @@ INTERPRETED = bool(os.environ.get("TRITON_INTERPRET"))
 """Whether Triton's interpreter runs the kernels: tests of a second model would only take longer."""
 if INTERPRETED:
     KINDS = tuple(kind for kind in KINDS if kind != "vllm-qwen3")
-FLIGHTS = {"simulated-flights": 2, "simulated-ahead": 3}
+IN_FLIGHT = {"simulated-in-flight": 2, "simulated-ahead": 3}
 """Steps in flight of the kinds that have more than one."""
 NGRAMS = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
 
@@ -178,7 +178,7 @@ def make(request: pytest.FixtureRequest) -> MakeEngine:
         return make_pipelined
     if request.param.startswith("simulated") or request.param == "paced":
         profile, words = step_time_profile("millisecond"), ScriptTokenizer()
-        in_flight = FLIGHTS.get(request.param, 1)
+        in_flight = IN_FLIGHT.get(request.param, 1)
         ahead = request.param.endswith("ahead")
 
         def make_simulated(**limits: int) -> Engine:

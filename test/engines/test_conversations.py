@@ -77,7 +77,7 @@ class Conversing:
         return str(seen)
 
     def written(self) -> str:
-        """Return what the template makes of all that was said before the last answer."""
+        """Return what the template makes of all messages before the last answer."""
         text = self.words.apply_chat_template(
             self.said[:-1], add_generation_prompt=True, tokenize=False
         )

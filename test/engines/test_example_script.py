@@ -119,7 +119,7 @@ def test_a_skill_set_does_not_answer_for_one_that_begins_with_its_text(reverse: 
     assert next(said(engine, first, "Park at A1.", ("x", "y"))) == "goto('B2');scan();"
 
 
-def test_what_follows_a_blocking_call_is_said_after_its_value(amr: SkillSet) -> None:
+def test_what_follows_a_blocking_call_comes_after_its_value(amr: SkillSet) -> None:
     parts = list(said(engine_of(amr), amr, "Fetch the pallet from B2", ("nothing", "=> x")))
     assert parts == ["goto('B2');scan();", "lift(20);scan();", "lift(40);"]
 
@@ -142,7 +142,7 @@ def test_a_value_that_is_read_inside_a_block_is_followed_by_the_rest_of_the_same
     ]  # fmt: skip
 
 
-def test_what_follows_a_blocking_call_in_a_block_is_said_after_its_value() -> None:
+def test_what_follows_a_blocking_call_in_a_block_comes_after_its_value() -> None:
     sensor = "{description: is it ready, returns: boolean, duration: {polynomial: [0.1]}}"
     skills = AMR.partition("examples:")[0].replace("  goto:", f"  ready: {sensor}\n  goto:")
     examples = """
@@ -189,7 +189,7 @@ def test_a_plan_that_calls_each_skill_is_a_plan(name: str) -> None:
     cut(skill_set, every_skill(skill_set))
 
 
-def test_an_example_that_is_no_plan_is_said_as_it_stands(amr: SkillSet) -> None:
+def test_an_example_that_is_no_plan_is_answered_as_it_stands(amr: SkillSet) -> None:
     assert parts_of(amr, "fly(1);") == ["fly(1);"]
 
 

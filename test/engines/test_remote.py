@@ -220,7 +220,7 @@ def test_the_embedded_engine_says_the_same_there(llama: Path, drive: type[Driver
     assert said[0] == said[1]
 
 
-def test_what_cannot_be_made_there_is_said_in_a_sentence(tmp_path: Path, llama: Path) -> None:
+def test_what_cannot_be_made_there_is_an_error_of_one_sentence(tmp_path: Path, llama: Path) -> None:
     with pytest.raises(ModelError):
         make_engine("transformers", model=tmp_path, process=True)
     with pytest.raises(EngineError, match="float3"):

@@ -91,7 +91,7 @@ def test_words_of_several_steps_in_flight_come_in_order(scripted: ScriptedEngine
     scripted.remove("a")
 
 
-def test_words_that_were_taken_back_are_said_again(
+def test_words_that_were_taken_back_come_again(
     scripted: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens = scripted.add("a", scripted.tokenizer.encode("find the apple")).to_compute

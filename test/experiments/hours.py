@@ -13,6 +13,7 @@ from timely_llm.core.documents.read import load_document
 from timely_llm.engines.simulated import Profile, SimulatedEngine
 from timely_llm.experiments.results import talks as answers
 from timely_llm.experiments.sources import shipped_skill_sets
+from timely_llm.experiments.virtual.clients import SimulatedClients, stream_request
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import (
     LIMITS,
@@ -23,8 +24,6 @@ from timely_llm.experiments.virtual.simulation import (
     true_seconds,
 )
 from timely_llm.experiments.virtual.slice_workload import Mix, talks
-from timely_llm.experiments.virtual.stage import SimulatedClients
-from timely_llm.experiments.virtual.stage import request_for as ask
 from timely_llm.experiments.virtual.workload import OneTask, skill_set, task_text, works
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
@@ -105,7 +104,7 @@ def an_hour(policy: Policy) -> Hour:
     for work in jobs:
         clients.enter(work, request_for(work, robot.name, task_text(), settings))
     for talk in people:
-        clients.enter_person(talk, ask(talk, MAX_TOKENS))
+        clients.enter_person(talk, stream_request(talk, MAX_TOKENS))
     held: list[Counter[str]] = []
     outside = [clients, step_time, engine.tokenizer]
 

@@ -12,7 +12,7 @@ from timely_llm.core.documents.read import load_document
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.results.lanes import talk_columns
-from timely_llm.experiments.results.metrics import Row, row
+from timely_llm.experiments.results.metrics import MeasuredRow, row
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.resources import resource
 from timely_llm.traces.files import read_jsonl
@@ -48,7 +48,7 @@ FLOORS = load_document(resource("config/traces/floors.yaml"), Floors, "floors", 
 
 
 @cache
-def measured(trace: Path, setting: Setting, policy: str) -> Row:
+def measured(trace: Path, setting: Setting, policy: str) -> MeasuredRow:
     """Return the columns of a policy: those of plans, and those of conversations."""
     workload = read_jsonl(trace)
     if not setting.conversations:

@@ -5,7 +5,13 @@ import pytest
 
 from test.experiments.bursts import bursts, bursts_file
 from timely_llm.core.errors import TimelyError
-from timely_llm.experiments.contract import Experiment, ExperimentError, Options, WorkloadOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    Options,
+    ReportProgress,
+    WorkloadOptions,
+)
 from timely_llm.experiments.results.document import RunDocument, read_run, write_run
 from timely_llm.experiments.results.metrics import plain, row, task_rows
 from timely_llm.experiments.sweep import (
@@ -19,7 +25,6 @@ from timely_llm.experiments.sweep import (
     workloads,
 )
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import make_policy
 
 
@@ -27,7 +32,7 @@ def quiet(done: int, total: int) -> None:
     pass
 
 
-def answer(options: WorkloadOptions, progress: Progress) -> RunDocument:
+def answer(options: WorkloadOptions, progress: ReportProgress) -> RunDocument:
     return document(DUMMY, options, sweep(options, (), progress))
 
 
@@ -138,7 +143,7 @@ def test_options_become_settings() -> None:
     assert settings(WorkloadOptions(), 1, 0) == SimulationSettings()
 
 
-def test_predictions_of_the_model_are_said_in_the_set_up(options: WorkloadOptions) -> None:
+def test_the_set_up_names_predictions_of_the_model(options: WorkloadOptions) -> None:
     modelled = replace(options, durations="model", trace=None)
     assert settings(modelled, 1, 0).durations == "model"
     assert "lower bounds of searches" in str(setup(modelled)["predicted execution times"])

@@ -151,7 +151,7 @@ def test_a_history_goes_on_when_its_journals_fail(kind: str) -> None:
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_a_client_may_give_up_only_what_no_server_had_said_that_it_serves(
+def test_a_client_may_give_up_only_what_no_server_had_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bool
 ) -> None:
     history = FaultHistory(3, [], tmp_path)

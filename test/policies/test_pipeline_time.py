@@ -139,16 +139,16 @@ def test_without_times_of_stages_a_step_that_waited_for_others_is_no_slower_for_
     engine = PipelinedEngine(profile, lambda key, _: "so " * 99, VirtualClock())
     known, learned = profile.step_time(), profile.step_time()
     before = known.latency_s(1)
-    flights: list[tuple[float, int]] = []
+    in_flight: list[tuple[float, int]] = []
     ended_s = 0.0
     for number, rows in enumerate(sizes):
         keys = [f"{number}-{row}" for row in range(rows)]
         for key in keys:
             engine.add(key, [1])
-        flights.append((engine._clock.now(), rows))
+        in_flight.append((engine._clock.now(), rows))
         engine.submit(StepPlan(tuple((key, 1) for key in keys)))
-        if len(flights) == engine.in_flight:
-            submitted_s, rows = flights.pop(0)
+        if len(in_flight) == engine.in_flight:
+            submitted_s, rows = in_flight.pop(0)
             engine.collect()
             begun_s, ended_s = max(submitted_s, ended_s), engine._clock.now()
             seconds, least_s = ended_s - submitted_s, ended_s - begun_s

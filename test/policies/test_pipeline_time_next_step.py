@@ -64,13 +64,13 @@ sizes = st.tuples(st.integers(1, 30), st.booleans())
 @given(shops(), st.lists(st.tuples(sizes, st.floats(0.0, 0.1)), max_size=6), sizes)
 @examples(100)
 def test_no_step_takes_longer_wherever_the_others_are(
-    shop: FlowShop, flights: list[tuple[tuple[int, bool], float]], last: tuple[int, bool]
+    shop: FlowShop, in_flight: list[tuple[tuple[int, bool], float]], last: tuple[int, bool]
 ) -> None:
-    engine = engine_of(shop, len(flights) + 1)
+    engine = engine_of(shop, len(in_flight) + 1)
     clock = engine._clock
     assert isinstance(clock, VirtualClock)
     contents = []
-    for number, ((tokens, prompt), rest_s) in enumerate([*flights, (last, 0.0)]):
+    for number, ((tokens, prompt), rest_s) in enumerate([*in_flight, (last, 0.0)]):
         keys = [f"{number}-{row}" for row in range(1 if prompt else tokens)]
         each = tokens + 1 if prompt else 1
         for key in keys:

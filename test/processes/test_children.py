@@ -159,7 +159,7 @@ def test_the_death_of_a_child_ends_the_demo(start: Start, option: str, name: str
     status, errors = demo.end()
     assert demo.children() == []
     assert status == 1
-    assert f"timely-llm: the {name} was ended by SIGKILL; it said nothing" in errors
+    assert f"timely-llm: the {name} was ended by SIGKILL; it printed nothing" in errors
     assert len(errors.splitlines()) == 1
 
 

@@ -37,7 +37,7 @@ def test_a_segment_and_its_report_are_one_execution(tmp_path: Path, storage: Sto
 def test_what_is_not_sure_is_left_out(tmp_path: Path) -> None:
     with BagWriter(tmp_path / "bag") as bag:
         bag.plan(DRONE, "one", "mf(100);", [2.7])
-        bag.finished("one", 0, 99.0)  # said twice
+        bag.finished("one", 0, 99.0)  # reported twice
         bag.plan(DRONE, "loop", "4{mf(100)}", [10.1])
         bag.plan(DRONE, "choice", "?s('a')|s('b'){mf(10);}", [1.6, 0.0])
         bag.plan(ARM, "arm", "pick('pen');", [3.1])

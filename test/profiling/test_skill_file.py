@@ -66,7 +66,7 @@ def test_other_ways_of_writing_are_kept() -> None:
 COMMENTED = """# A cart.
 # Durations: guesses, in seconds.
 name: cart
-prompt: Go.  # said in 2 s
+prompt: Go.  # spoken in 2 s
 skills:
   # about 2 s
   go:  # takes 2 s
@@ -82,7 +82,7 @@ skills:
       polynomial:
       - 3.0  # on wood
       # 4 s on stone
-    # said to be slow
+    # reported to be slow
   stop: &stop
     description: stop
     duration: &second {polynomial: [1.0]}  # one second
@@ -114,7 +114,14 @@ def test_comments_about_a_duration_that_was_fitted_are_marked_as_older() -> None
         "# before the fit: 3 s at most; on Monday; on wood",
         "# before the fit: 4 s on stone",
     ]
-    kept = ("said in 2 s", "on wheels", "not blocking", "said to be slow", "one second", "loud")
+    kept = (
+        "spoken in 2 s",
+        "on wheels",
+        "not blocking",
+        "reported to be slow",
+        "one second",
+        "loud",
+    )
     assert all(f"# {words}\n" in text for words in kept)
 
 

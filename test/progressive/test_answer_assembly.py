@@ -49,7 +49,7 @@ def test_nothing_follows_the_end_of_a_part() -> None:
         made.push(2, "a")
 
 
-def test_the_number_of_parts_is_said_once() -> None:
+def test_the_number_of_parts_is_set_once() -> None:
     made = Assembly()
     made.push(2, "c")
     with pytest.raises(RequestError, match="with 3 parts cannot have 2"):

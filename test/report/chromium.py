@@ -130,7 +130,7 @@ async def chromium(folder: Path) -> AsyncIterator[Page]:
 
 
 async def _port(file: Path) -> int:
-    """Return the port that the browser chose, once it has said so."""
+    """Return the port that the browser chose, once it has printed it."""
     while True:
         lines = file.read_text().splitlines() if file.exists() else []
         if len(lines) > 1:

@@ -57,7 +57,7 @@ def test_times_are_in_brackets_where_requests_were_not_served() -> None:
     assert cells(shown(RUN), "drops") == [["drops", "0.50 ±0.00", "(250)"]]
 
 
-def test_everything_that_is_needed_to_judge_the_numbers_is_said() -> None:
+def test_everything_that_is_needed_to_judge_the_numbers_is_shown() -> None:
     text = shown(RUN)
     for words in ("Which one?", "- utility: what it is worth", "- Be careful.", "Figure 1: A bar."):
         assert words in text

@@ -147,8 +147,8 @@ class PublishingLoop(Loop):
 class Scene:
     """A loop that answers requests with the given plans, by request id.
 
-    A plan with "..." is what is said at first; what follows the dots is said when the model is
-    asked again, after tool output or a failure.
+    Of a plan with "..." the part before the dots comes first; the part after them comes when the
+    model is asked again, after tool output or a failure.
     """
 
     def __init__(

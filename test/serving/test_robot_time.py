@@ -127,7 +127,7 @@ def test_while_the_simulator_stands_still_nothing_expires_and_others_are_served(
     scene.simulator.factor = 1.0
     scene.wait(0.1)
     assert "r" in {plan.key for plan in scene.plans}
-    # Robots that said nothing since are given up, as long after it went on as they would have been.
+    # Robots that sent nothing since are given up, as long after it went on as they would have been.
     scene.wait(3.0)
     assert scene.sink.results["r"].error_code is ErrorCode.CLIENT_SILENT
 

@@ -123,7 +123,7 @@ def test_a_later_turn_computes_only_what_is_new() -> None:
     talk(scene, "r", "s", "t")
     first, second, third = (scene.sink.answers[key] for key in "rst")
     assert first.kept_tokens == 0
-    # All but the newest token, which was said and not computed.
+    # All but the newest token, which was generated and not computed.
     assert second.kept_tokens == first.prompt_tokens + first.generated_tokens - 1
     assert third.kept_tokens == second.prompt_tokens + second.generated_tokens - 1
     computed = sum(step.computed.get("s", 0) for step in scene.sink.steps)
@@ -136,7 +136,7 @@ def test_a_later_turn_computes_only_what_is_new() -> None:
     assert second.recomputed_tokens == 0
 
 
-def test_a_canceled_answer_is_part_of_what_was_said() -> None:
+def test_a_canceled_answer_is_part_of_the_conversation() -> None:
     scene = Scene({"r": WORDS, "s": "Yes."}, Stream())
     scene.loop.admit(ask("r", "first", conversation="c"))
     while len(scene.sink.chunks) < 3:

@@ -67,7 +67,7 @@ def test_rules_from_which_no_calls_come_are_a_problem(
     assert "\n" not in problem
 
 
-def test_a_blocking_skill_that_is_never_called_is_said_to_never_block() -> None:
+def test_a_blocking_skill_that_is_never_called_is_reported_to_never_block() -> None:
     found = uncalled(ruled(r"(?P<skill>go) (?P<arguments>\w+);"))
     assert found == {
         "scan": "scan is never called, so it never blocks: no rule's group skill matches its name"
@@ -90,7 +90,7 @@ names = st.sampled_from(["go", "scan", "GO", "s(an", "x"])
 
 
 @given(st.lists(st.tuples(names, st.booleans()), min_size=1, max_size=3), names)
-def test_a_skill_that_is_called_in_a_plan_is_never_said_to_be_uncalled(
+def test_a_skill_that_is_called_in_a_plan_is_never_reported_as_uncalled(
     parts: list[tuple[str, bool]], name: str
 ) -> None:
 

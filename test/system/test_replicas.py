@@ -34,7 +34,7 @@ def test_plans_go_on_when_a_replica_is_killed_and_none_is_left(start: Start, dom
 
 
 def until_said(process: Process, words: str) -> None:
-    """Wait until a process that runs has said something."""
+    """Wait until a process that runs has printed some words."""
     end_s = time.monotonic() + WAIT_S
     while words not in process.output:
         assert process.popen.poll() is None and time.monotonic() < end_s, process.output

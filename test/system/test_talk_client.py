@@ -59,7 +59,7 @@ def test_an_answer_can_be_stopped(client: TalkClient, server: Talker) -> None:
     assert answer.cancel(WAIT_S)
     assert answer.result().text.startswith(came)
     assert server.listed() == {}
-    # What came of it was said.
+    # The text so far is part of the conversation.
     later = client.converse("Go on.", conversation="stopped", turn=1, max_tokens=1)
     assert later.result(WAIT_S).kept_tokens > 0
 

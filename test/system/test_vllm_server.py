@@ -37,7 +37,7 @@ def test_a_goal_is_answered_in_segments(client: Client) -> None:
     assert client.listed() == {}
 
 
-def test_what_vllm_does_not_take_is_said_in_a_line(start: Start) -> None:
+def test_what_vllm_does_not_take_is_an_error_of_one_line(start: Start) -> None:
     options = {"engine": "vllm", "engine_args": "[no_such_option=1]"}
     name = "__node:=misfit"  # the first server has the usual name in this domain
     server = start("plan_server", "-r", name, environment=ENVIRONMENT, **options)

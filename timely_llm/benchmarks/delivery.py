@@ -34,7 +34,7 @@ PATHS: dict[type[TopicEvent | FeedbackEvent | DirectEvent], str] = {
 }  # fmt: skip
 Delivered = SegmentEvent | TopicEvent | DirectEvent | FeedbackEvent
 """A segment that was published, or received."""
-Place = tuple[str, int]
+SegmentOfRequest = tuple[str, int]
 """Request id and index of a segment."""
 
 
@@ -156,16 +156,19 @@ def _in_real_time(child: Child, priority: int) -> None:
         ) from error
 
 
-def _first(received: Sequence[Delivered], time: str = "t") -> dict[Place, float]:
+def _first(received: Sequence[Delivered], time: str = "t") -> dict[SegmentOfRequest, float]:
     """Return the times of segments; a final one may arrive twice, and its first arrival counts."""
-    first: dict[Place, float] = {}
+    first: dict[SegmentOfRequest, float] = {}
     for event in received:
         first.setdefault(_place(event), getattr(event, time))
     return first
 
 
 def _row(
-    path: str, about: dict[str, Any], published: dict[Place, float], first: dict[Place, float]
+    path: str,
+    about: dict[str, Any],
+    published: dict[SegmentOfRequest, float],
+    first: dict[SegmentOfRequest, float],
 ) -> dict[str, Any]:
     delays_ms = [1e3 * (at_s - published[p]) for p, at_s in first.items() if p in published]
     p50, p99 = np.percentile(delays_ms, [50, 99]) if delays_ms else (np.nan, np.nan)
@@ -189,5 +192,5 @@ def _counted(event: Delivered) -> bool:
     return event.id.startswith(COUNTED)
 
 
-def _place(event: Delivered) -> Place:
+def _place(event: Delivered) -> SegmentOfRequest:
     return event.id, event.index

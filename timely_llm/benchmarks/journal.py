@@ -109,9 +109,9 @@ def rows(
     """Return the cost of each way to write a journal.
 
     A loop with a simulated engine serves plans on the virtual clock. A new plan replaces each one
-    that ends. Robots execute segments as long as they are predicted to take, and report the
-    beginning and the end of each; or in no time, so that all plans are rows of each step, and no
-    policy makes more segments. The records are those of a server.
+    that ends. Robots report the beginning and the end of each segment. In some rows a
+    robot executes a segment in its predicted time. In the others it needs no time: all plans are
+    rows of each step, and no policy makes more segments. The records are those of a server.
 
     Args:
         number: plans in service.
@@ -275,7 +275,7 @@ class _Robots:
         """Do nothing."""
 
     def segment(self, segment: Segment) -> None:
-        """Take a segment."""
+        """Count a segment; the next call of `due` begins to execute it."""
         self.segments += 1
         self._new.append(segment)
 

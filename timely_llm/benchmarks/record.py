@@ -19,7 +19,7 @@ from timely_llm.processes.nodes import (
     ros_command,
 )
 from timely_llm.traces.recordings.bags import bag_messages
-from timely_llm.traces.recordings.mcap import Message
+from timely_llm.traces.recordings.mcap import BagMessage
 
 START_LIMIT_S = 60.0
 COUNTED = "counted"
@@ -88,7 +88,7 @@ def _row(folder: Path, rate: float, messages: int) -> dict[str, Any]:
     }
 
 
-def _messages(bag: Path) -> Iterator[Message]:
+def _messages(bag: Path) -> Iterator[BagMessage]:
     """Yield the messages that the bag has by now."""
     if list(bag.glob("*.mcap")):
         yield from bag_messages(bag, lambda warning: None)

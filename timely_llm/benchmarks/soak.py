@@ -55,8 +55,9 @@ class Sample:
     handles: int
 
 
-Progress = Callable[[float, float], None]
-Place = tuple[str, int, int]
+ReportSeconds = Callable[[float, float], None]
+"""Called with the seconds that have passed and all seconds of a run."""
+SegmentPlace = tuple[str, int, int]
 """Request id, epoch and index of a segment."""
 
 
@@ -86,7 +87,9 @@ class Soak:
         return max(self.robots / 64, 0.1)
 
 
-def rows(soak: Soak, progress: Progress = lambda done_s, total_s: None) -> list[dict[str, Any]]:
+def rows(
+    soak: Soak, progress: ReportSeconds = lambda done_s, total_s: None
+) -> list[dict[str, Any]]:
     """Run a server with the embedded model and a fleet, and return one row about them.
 
     Args:
@@ -105,7 +108,7 @@ def rows(soak: Soak, progress: Progress = lambda done_s, total_s: None) -> list[
     return [settings | became | usage]
 
 
-def _run(soak: Soak, folder: Path, progress: Progress) -> dict[str, float]:
+def _run(soak: Soak, folder: Path, progress: ReportSeconds) -> dict[str, float]:
     """Run both processes to their end; return what the server used."""
     environment = local_environment(random_domain())
     log = folder / "fleet.jsonl"
@@ -241,13 +244,13 @@ def outcomes(folder: Path) -> dict[str, float]:
     }
 
 
-def _newest_epochs(places: set[Place]) -> dict[str, int]:
+def _newest_epochs(places: set[SegmentPlace]) -> dict[str, int]:
     newest: dict[str, int] = {}
     for name, epoch, _ in places:
         newest[name] = max(epoch, newest.get(name, 0))
     return newest
 
 
-def _places(events: list[RunEvent], kind: type[SegmentEvent | ReceiveEvent]) -> set[Place]:
+def _places(events: list[RunEvent], kind: type[SegmentEvent | ReceiveEvent]) -> set[SegmentPlace]:
     """Return request, epoch and index of each segment that events of a kind are about."""
     return {(e.id, e.epoch, e.index) for e in events if isinstance(e, kind)}

@@ -41,7 +41,7 @@ from timely_llm.serving.publisher import EventPublisher
 from timely_llm.skills.skill_set import load_skill_set
 
 KV_TOKENS = 1_000
-"""Little, so that KV is evicted."""
+"""KV tokens of the engine; small, to force evictions."""
 PEOPLE_SHARE = 0.25
 """People for each robot."""
 CONVERSATIONS, FORGOTTEN_S = 8, 300.0

@@ -73,7 +73,7 @@ class Cloud(Protocol):
     """
 
     def ask(self, question: CloudQuestion, now: float) -> None:
-        """Begin a question; returns at once. What goes wrong is said by its `CloudEnd`.
+        """Begin a question; returns at once. Its `CloudEnd` has the error.
 
         Args:
             question: to be answered.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from timely_llm.dispatch.contract import ServerView
 
-Question = Literal["withdraw", "inquire", "skill_set", "register", "unregister"]
+ReplicaQuestion = Literal["withdraw", "inquire", "skill_set", "register", "unregister"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ReplicaTask:
 
 @dataclass(frozen=True)
 class EndRequest:
-    """End a request."""
+    """The front cancels a request at the replica."""
 
     request_id: str
 
@@ -46,7 +46,7 @@ class Ask:
     """
 
     number: int
-    question: Question
+    question: ReplicaQuestion
     about: str
 
 

@@ -21,8 +21,8 @@ from timely_llm.cluster.messages import (
     Failed,
     Ping,
     Pong,
-    Question,
     Ready,
+    ReplicaQuestion,
     ReplicaTask,
     Reply,
     Stop,
@@ -127,7 +127,7 @@ class ReplicaLink:
         """Forget all questions."""
         self._asked.clear()
 
-    def _ask(self, question: Question, about: str, take: Callable[[Any], None]) -> None:
+    def _ask(self, question: ReplicaQuestion, about: str, take: Callable[[Any], None]) -> None:
         number = next(self._numbers)
         self._asked[number] = take
         self._connection.send(Ask(number, question, about))
@@ -140,8 +140,8 @@ class _Life:
         name: the replica's, the same in each of its lives.
         life: a text of this life alone.
         began_s: when it was started.
-        heard_s: when it said something last.
-        ready: what it said when it began to serve; None: it has not.
+        heard_s: when its last message came.
+        ready: its message when it began to serve; None: it has not.
         lost: the relay does not use it, as it is silent.
         statistics: the newest ones.
         problem: why it ended, in its own words.
@@ -253,7 +253,7 @@ class Replicas:
 
     @property
     def statistics(self) -> list[Mapping[str, Any]]:
-        """The newest statistics of each replica that has said some."""
+        """The newest statistics of each replica that has sent some."""
         return [one.statistics for one in self._lives.values() if one.statistics]
 
     @property
@@ -265,7 +265,7 @@ class Replicas:
     def view(self, name: str) -> ServerView:
         """Return what the replicas say of themselves, as one server of a name.
 
-        While none is there, it is what they said last.
+        While none is there, the newest views are used.
         """
         self._views = self.relay.views() or self._views
         served = self.relay.statuses().result()

@@ -19,7 +19,7 @@ Error = type[TimelyError]
 
 
 def text(what: str, value: object, error: Error = RequestError) -> str:
-    """Return a text."""
+    """Return a value that must be a text."""
     if not isinstance(value, str):
         raise error(f"{what} must be a text, not {quoted(value)}")
     return value

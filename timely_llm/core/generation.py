@@ -65,21 +65,17 @@ class Generation:
         request: a plan request or a stream request.
         arrival_s: arrival of the request, on the loop's clock.
         prompt_tokens: tokens of the prompt, shared prefix included.
-        to_compute: tokens that the next step can compute: 1 to decode, more to prefill, 0 while the
-            sequence waits for a step in flight.
-        context_tokens: tokens with KV.
-        shared_tokens: context tokens of a pinned prefix, with KV that other sequences share.
+        to_compute, context_tokens, shared_tokens, pending_tokens, loading: progress of the
+            sequence, as its engine has returned it last; see `SequenceProgress`. Policies do not
+            see a generation that is loading.
         state: where it is between arrival and end.
         token_ids: tokens that were generated so far.
-        pending_tokens: new tokens expected from steps in flight.
         deferred_ids: tokens that were generated past a boundary; they are read when the generation
             goes on.
         segment_tokens: tokens since the last boundary; 0 for a stream.
         max_tokens: most tokens to generate.
         tally: tokens and times of the request so far.
         complete: whether the text came to its own end, or an answer to its most tokens.
-        loading: whether KV of the sequence is being loaded; policies do not see the generation
-            until the load is complete.
     """
 
     key: str
@@ -101,17 +97,20 @@ class Generation:
 
     @property
     def given(self) -> bool:
-        """Whether the text came with the request; engine and policies never see such a one."""
+        """Whether the text came with the request.
+
+        Engine and policies never see a given generation.
+        """
         return False
 
     @property
     def kv_tokens(self) -> int:
-        """Tokens with KV that no other sequence shares: an eviction frees them."""
+        """KV tokens of its own; see `SequenceProgress.kv_tokens`."""
         return self.context_tokens - self.shared_tokens
 
     @property
     def progress(self) -> SequenceProgress:
-        """Progress of the sequence, as its engine has returned it last."""
+        """Progress of the sequence, in one value."""
         return SequenceProgress(
             self.to_compute,
             self.context_tokens,

@@ -56,7 +56,7 @@ _STATUS = {
 """HTTP's status by error code; the others are 500."""
 _KINDS = {400: "invalid_request_error", 404: "not_found_error", 429: "rate_limit_error"}
 
-Answer = queue.SimpleQueue[StreamChunk | StreamResult]
+AnswerQueue = queue.SimpleQueue[StreamChunk | StreamResult]
 """The chunks of an answer and, as the last item, its result."""
 
 
@@ -106,7 +106,8 @@ class CloudStandIn(ThreadingHTTPServer):
         most: most answers at a time.
         heeds_system: False: messages of the role system are left out. Small models cannot follow
             instructions.
-        answers: makes what answers, of `make_engine` and `most`; None: `Answers`.
+        answers: factory of the answering object, called with `make_engine` and `most`; None:
+            `Answers`.
 
     Raises:
         OSError: the address cannot be used.
@@ -343,7 +344,7 @@ class Answers:
     """
 
     def __init__(self, make_engine: Callable[[], Engine], most: int = 64) -> None:
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, AnswerQueue] = {}
         self._lock = threading.Lock()
         clock = WallClock()
         self._server = Server(
@@ -354,13 +355,13 @@ class Answers:
         )
         self._server.wait_ready()
 
-    def begin(self, request: StreamRequest) -> Answer:
+    def begin(self, request: StreamRequest) -> AnswerQueue:
         """Begin an answer.
 
         Raises:
             Rejected: it is refused, and why.
         """
-        answer: Answer = queue.SimpleQueue()
+        answer: AnswerQueue = queue.SimpleQueue()
         with self._lock:
             self._answers[request.request_id] = answer
         try:
@@ -378,7 +379,7 @@ class Answers:
         """End all answers and free the engine."""
         self._server.close()
 
-    def _forget(self, request_id: str) -> Answer | None:
+    def _forget(self, request_id: str) -> AnswerQueue | None:
         with self._lock:
             return self._answers.pop(request_id, None)
 

@@ -10,7 +10,12 @@ from dataclasses import replace
 import numpy as np
 
 from timely_llm.core.events.history import History
-from timely_llm.core.events.request_history import PlanHistory, RequestHistory, Span, StreamHistory
+from timely_llm.core.events.request_history import (
+    PlanHistory,
+    RequestHistory,
+    StreamHistory,
+    TimeSpan,
+)
 from timely_llm.demo.help_rows import source_of
 from timely_llm.report.palette import Tone
 from timely_llm.report.timeline import (
@@ -73,7 +78,7 @@ def timeline(history: History, title: str) -> Timeline:
     return Timeline(title, tuple(lanes), steps, window, outages=outages)
 
 
-def busiest(history: History, length_s: float = BURST_S) -> Span:
+def busiest(history: History, length_s: float = BURST_S) -> TimeSpan:
     """Return the window with the most work on the engine, in seconds from the first request."""
     if not history.steps or not history.asked:
         return 0.0, length_s

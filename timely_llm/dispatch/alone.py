@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Owner = TypeVar("Owner", bound="Alone")
 Arguments = ParamSpec("Arguments")
-Returned = TypeVar("Returned")
+AnyReturn = TypeVar("AnyReturn")
 
 
 class Alone:
@@ -20,12 +20,12 @@ class Alone:
 
 
 def alone(
-    method: Callable[Concatenate[Owner, Arguments], Returned],
-) -> Callable[Concatenate[Owner, Arguments], Returned]:
+    method: Callable[Concatenate[Owner, Arguments], AnyReturn],
+) -> Callable[Concatenate[Owner, Arguments], AnyReturn]:
     """Return a method that waits while another thread runs such a method of its object."""
 
     @wraps(method)
-    def waiting(self: Owner, /, *arguments: Any, **options: Any) -> Returned:
+    def waiting(self: Owner, /, *arguments: Any, **options: Any) -> AnyReturn:
         with self._running:
             return method(self, *arguments, **options)
 

@@ -61,7 +61,7 @@ class Due(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerView:
-    """What a server said of itself, and what was sent to it since.
+    """What a server published of itself, and what was sent to it since.
 
     Attributes:
         name: unique among the servers.

@@ -1,4 +1,4 @@
-"""Conversations: what was said, and which server keeps the KV of it."""
+"""Conversations: their messages, and which server keeps their KV."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from timely_llm.core.text import quoted
 
 @dataclass(eq=False)
 class _Conversation:
-    """What was said, and where its KV is.
+    """The messages of a conversation, and where its KV is.
 
     Attributes:
-        messages: all that was said.
+        messages: all so far.
         turns: number of turns so far.
         server: where its KV is; empty: nowhere.
         turns_there: turns that this server knows of.

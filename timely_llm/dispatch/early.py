@@ -12,7 +12,7 @@ OVERTAKEN_S = 5.0
 """Seconds in which a result waits for segments and tokens that it has overtaken. DDS repeats a lost
 message after the next heartbeat of its writer, by default up to 3 s later."""
 
-Delivery = Segment | StreamChunk
+EarlyDelivery = Segment | StreamChunk
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Meanwhile:
         ended: ids of requests that have ended.
     """
 
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[EarlyDelivery] = field(default_factory=list)
     ended: set[str] = field(default_factory=set)
 
 
@@ -86,7 +86,7 @@ class Unclaimed:
         """Record from now on: a server is asked for its requests."""
         self._asked[server] = Meanwhile()
 
-    def keep(self, server: str, delivery: Delivery) -> bool:
+    def keep(self, server: str, delivery: EarlyDelivery) -> bool:
         """Keep a delivery of an unknown request; return whether the server's answer is awaited."""
         asked = self._asked.get(server)
         if asked is None:
@@ -99,7 +99,7 @@ class Unclaimed:
         for asked in self._asked.values():
             asked.ended.add(request_id)
 
-    def end(self, server: str) -> tuple[Sequence[Delivery], Set[str]]:
+    def end(self, server: str) -> tuple[Sequence[EarlyDelivery], Set[str]]:
         """Return the deliveries and the ended requests: the server has answered, or is gone."""
         asked = self._asked.pop(server, Meanwhile())
         return asked.deliveries, asked.ended

@@ -65,7 +65,7 @@ unknown."""
 
 @dataclass(eq=False)
 class _ServerState:
-    """A server as the relay knows it: its link, its life, and when it said something last."""
+    """A server as the relay knows it: its link, its life, and when its last view came."""
 
     link: Link
     life: str = ""
@@ -266,7 +266,7 @@ class Relay(RelayQuestions):
         self._look_s = now + LOOK_S
         for name, server in list(self._servers.items()):
             if server.shown and now - server.heard_s > self._settings.silence_s:
-                self.lost(name, f"it has not said anything for {now - server.heard_s:.0f} s")
+                self.lost(name, f"it has published no load for {now - server.heard_s:.0f} s")
         self._end_waiting(now)
         for early in self._early.due(now):
             self.ended(early.server, early.result)
@@ -302,7 +302,7 @@ class Relay(RelayQuestions):
         """Take what a server says of itself.
 
         Args:
-            view: as it said; `age_s` and `rtt_s` say when.
+            view: as it published it; `age_s` and `rtt_s` say when.
             life: a text for each start of the server.
         """
         server, name, now = self._servers.get(view.name), view.name, self._clock.now()

@@ -14,10 +14,8 @@ from timely_llm.core.text import quoted
 from timely_llm.dispatch.link import Link
 from timely_llm.serving.limits import RequestGate
 from timely_llm.serving.server.inbox import Promises, settle
-from timely_llm.serving.server.registration import Read, Reading
+from timely_llm.serving.server.registration import Read, Reading, Registered
 from timely_llm.skills.skill_set import SkillSet
-
-Registered = Future[tuple[str, int]]
 
 
 @dataclass(eq=False)

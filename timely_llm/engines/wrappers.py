@@ -138,7 +138,7 @@ def _context_before(result: StepResult) -> int:
     )
 
 
-Words = Callable[[str], Sequence[str]]
+AnswerByKey = Callable[[str], Sequence[str]]
 """key -> the whole answer; each text is one token."""
 
 
@@ -163,7 +163,7 @@ class ScriptedEngine(ForwardingEngine):
     tokenizer: ScriptTokenizer
 
     def __init__(
-        self, engine: Engine, vocabulary: int, script: Words, tokenizer: ScriptTokenizer
+        self, engine: Engine, vocabulary: int, script: AnswerByKey, tokenizer: ScriptTokenizer
     ) -> None:
         if vocabulary < 1:
             raise EngineError(f"a model needs at least one token, not {vocabulary}")

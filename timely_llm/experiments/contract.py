@@ -10,10 +10,12 @@ from typing import Any, Generic, TypeVar
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.text import quoted
 from timely_llm.engines.simulated import DEFAULT_PROFILE
-from timely_llm.experiments.results.document import RunDocument, Value
+from timely_llm.experiments.results.document import RowValue, RunDocument
 from timely_llm.experiments.virtual.durations import DURATIONS, MODEL, NOISY
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.resources import EMBEDDED_MODEL, resource
+
+ReportProgress = Callable[[int, int], None]
+"""Called with the done and with all of what an experiment counts."""
 
 
 class ExperimentError(TimelyError):
@@ -83,7 +85,7 @@ class SeedOptions(Options):
 
     @property
     def each_seed(self) -> range:
-        """The seeds."""
+        """One seed for each run, ascending."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
@@ -195,7 +197,7 @@ class EngineOptions(ModelOptions):
             raise ExperimentError("a simulated engine takes no time: name vllm or transformers")
 
     @property
-    def setup(self) -> dict[str, Value]:
+    def setup(self) -> dict[str, RowValue]:
         """The engine and its model, for a run document."""
         return {"engine": self.engine, "model": self.model_name}
 
@@ -234,12 +236,12 @@ class Experiment(Generic[AnyOptions]):
 
     name: str
     question: str
-    run: Callable[[AnyOptions, Progress], RunDocument]
+    run: Callable[[AnyOptions, ReportProgress], RunDocument]
     defaults: AnyOptions
     real_time: AnyOptions | None = None
     reasons: Mapping[str, str] = field(default_factory=dict)
 
-    def document(self, profile: str, setup: Mapping[str, Value], **parts: Any) -> RunDocument:
+    def document(self, profile: str, setup: Mapping[str, RowValue], **parts: Any) -> RunDocument:
         """Return a run document with the experiment's name and question.
 
         Args:

@@ -11,20 +11,19 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.resource_tracker import ensure_running
 from typing import Any, TypeVar
 
-from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.virtual.stage import Progress
+from timely_llm.experiments.contract import ExperimentError, ReportProgress
 from timely_llm.processes.tied import tie_to_parent
 
-Part = TypeVar("Part")
-Result = TypeVar("Result")
+WorkPart = TypeVar("WorkPart")
+PartResult = TypeVar("PartResult")
 
 
 def run_all(
-    work: Callable[[Part], Result],
-    parts: Sequence[Part],
+    work: Callable[[WorkPart], PartResult],
+    parts: Sequence[WorkPart],
     jobs: int,
-    progress: Progress = lambda done, total: None,
-) -> list[Result]:
+    progress: ReportProgress = lambda done, total: None,
+) -> list[PartResult]:
     """Return the result of each part, in their order.
 
     Args:
@@ -36,7 +35,7 @@ def run_all(
     Raises:
         ExperimentError: a worker process was killed.
     """
-    results: dict[int, Result] = {}
+    results: dict[int, PartResult] = {}
     progress(0, len(parts))
     for number, result in run_each(work, parts, min(jobs, len(parts))):
         results[number] = result
@@ -45,8 +44,8 @@ def run_all(
 
 
 def run_each(
-    work: Callable[[Part], Result], parts: Iterable[Part], jobs: int
-) -> Iterator[tuple[int, Result]]:
+    work: Callable[[WorkPart], PartResult], parts: Iterable[WorkPart], jobs: int
+) -> Iterator[tuple[int, PartResult]]:
     """Yield the number and the result of each part as soon as its work is done.
 
     A part is taken out of `parts` when there is a process for it, so that `parts` may end with a
@@ -60,8 +59,8 @@ def run_each(
 
 
 def _share(
-    work: Callable[[Part], Result], parts: Iterable[Part], jobs: int
-) -> Iterator[tuple[int, Result]]:
+    work: Callable[[WorkPart], PartResult], parts: Iterable[WorkPart], jobs: int
+) -> Iterator[tuple[int, PartResult]]:
     """Send each process its next part when it has returned the previous one."""
     left = iter(enumerate(parts))
     with _workers(work, jobs) as workers:

@@ -12,11 +12,18 @@ from timely_llm.experiments.contract import (
     Experiment,
     ExperimentError,
     PlanOptions,
+    ReportProgress,
     WorkloadOptions,
 )
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PAPERS, WORDS, PolicySpec, chosen
-from timely_llm.experiments.results.document import Paper, Row, RunDocument, TimelineDocument, Value
+from timely_llm.experiments.results.document import (
+    Paper,
+    Row,
+    RowValue,
+    RunDocument,
+    TimelineDocument,
+)
 from timely_llm.experiments.results.lanes import TALK_DEFINITIONS, TALK_MEASURES, run_row
 from timely_llm.experiments.results.metrics import (
     DEFINITIONS,
@@ -30,7 +37,6 @@ from timely_llm.experiments.sources import composed, given, robots, shipped_skil
 from timely_llm.experiments.virtual.durations import MODEL, NOISY
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.lines import MAX_REQUESTS
 from timely_llm.traces.model import Trace
 
@@ -51,7 +57,7 @@ class RunSpec:
     trace: Trace
     spec: PolicySpec
     settings: SimulationSettings
-    names: Mapping[str, Value]
+    names: Mapping[str, RowValue]
     timeline_s: float = 0.0
     explain: bool = False
 
@@ -73,7 +79,7 @@ def simulate_run(spec: RunSpec, event_log: EventLog | None = None) -> Run:
         raise ExperimentError(f"{text}: an option has an impossible value: {error}") from error
 
 
-def title(names: Mapping[str, Value]) -> str:
+def title(names: Mapping[str, RowValue]) -> str:
     """Return the title of a run from the key columns of its row."""
     return ", ".join(
         [str(names["policy"]), *(f"{k} {v}" for k, v in names.items() if k != "policy")]
@@ -123,7 +129,7 @@ class Scored:
 
     @classmethod
     def of(
-        cls, run: Run, names: Mapping[str, Value], timeline: TimelineDocument | None = None
+        cls, run: Run, names: Mapping[str, RowValue], timeline: TimelineDocument | None = None
     ) -> Scored:
         """Return the results of a run; `names` are the key columns of its rows."""
         rows = tuple(plain(one) for one in task_rows(run, **names))
@@ -144,7 +150,9 @@ def score(case: RunSpec) -> Scored:
     return Scored.of(run, case.names, timeline(title(case.names), run, event_log.events, window))
 
 
-def sweep(options: WorkloadOptions, presets: Sequence[str], progress: Progress) -> list[Scored]:
+def sweep(
+    options: WorkloadOptions, presets: Sequence[str], progress: ReportProgress
+) -> list[Scored]:
     """Return the results of each run of `cases`, in their order.
 
     Raises:
@@ -275,7 +283,7 @@ _MODELLED = (
 )
 
 
-def setup(options: PlanOptions) -> dict[str, Value]:
+def setup(options: PlanOptions) -> dict[str, RowValue]:
     """Return the conditions of runs in virtual time, for the reader of their numbers."""
     one = settings(options, 1, 0)
     error = f"true times multiplied by an error, log-normal, sigma {one.prediction_error:g}"

@@ -270,7 +270,7 @@ class Checks:
         if story is None or story.result is not None:
             return
         if not (story.orphaned or story.lost):
-            self._unwanted.add(result.request_id)  # the dispatcher serves it, as a server said
+            self._unwanted.add(result.request_id)  # the dispatcher serves it, as a server reported
         story.result, story.orphaned = result, False
 
     def lost(self, request: Request, served_by: Sequence[str]) -> None:

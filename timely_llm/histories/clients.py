@@ -58,7 +58,7 @@ class RequestFate:
         served: it is being served.
         segments: of its newest epoch, if it is one for a plan.
         result: how it ended; None: it is served, or not known.
-        lives: of servers that had said which requests they serve, when it said so.
+        lives: of servers that had reported their requests when this was reported.
     """
 
     served: bool
@@ -243,7 +243,7 @@ class HistoryRobot(Client):
         self._pause()
 
     def take(self, segment: Segment) -> None:
-        """Take a segment."""
+        """Execute a segment of the plan that it follows; ignore any other."""
         if self.waits_for(segment.request_id) and self._follower is not None:
             self._follower.offer(segment, self._schedule.now)
             self._after()

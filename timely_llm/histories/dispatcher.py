@@ -340,9 +340,9 @@ class DispatcherMachine:
     # Servers.
 
     def asked(self, server: str, life: str) -> None:
-        """Record that a life of a server has said which requests it serves."""
+        """Record that a life of a server has reported its requests."""
         self._asked[server] = life
 
     def knows(self, server: str, life: str) -> bool:
-        """Return whether a life of a server has said which requests it serves."""
+        """Return whether a life of a server has reported its requests."""
         return self.alive and self._asked.get(server) == life

@@ -12,7 +12,7 @@ from pathlib import Path
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import ErrorCode, Rejected
 from timely_llm.core.text import quoted
-from timely_llm.identity.canonical import Value
+from timely_llm.identity.canonical import SignedValue
 from timely_llm.identity.keys import AgentKey, read_keys
 from timely_llm.identity.signature import Signature, answer_code_of, code_of
 
@@ -111,7 +111,7 @@ class Authenticator:
         """Return whether messages that speak for an agent must be signed."""
         return self._required or agent in self._keys
 
-    def sign(self, agent: str, kind: str, fields: Mapping[str, Value]) -> bytes:
+    def sign(self, agent: str, kind: str, fields: Mapping[str, SignedValue]) -> bytes:
         """Return the signature of a message to an agent; empty: the agent has no key.
 
         Args:
@@ -125,7 +125,7 @@ class Authenticator:
         return answer_code_of(key.secret, self.challenge, kind, fields)
 
     def check(
-        self, agent: str, kind: str, fields: Mapping[str, Value], signature: Signature
+        self, agent: str, kind: str, fields: Mapping[str, SignedValue], signature: Signature
     ) -> None:
         """Check that a message is its agent's, and did not come before.
 

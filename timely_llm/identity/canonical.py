@@ -6,10 +6,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value]"
+SignedValue: TypeAlias = (
+    "bool | int | float | str | bytes | Sequence[SignedValue] | Mapping[str, SignedValue]"
+)
 
 
-def canonical(value: Value) -> bytes:
+def canonical(value: SignedValue) -> bytes:
     """Return the bytes of a value: its type, its length and its content.
 
     Args:
@@ -23,7 +25,7 @@ def canonical(value: Value) -> bytes:
     return b"".join(parts)
 
 
-def _append(parts: list[bytes], value: Value) -> None:
+def _append(parts: list[bytes], value: SignedValue) -> None:
     if isinstance(value, bool):
         parts.append(b"t" if value else b"f")
     elif isinstance(value, int):

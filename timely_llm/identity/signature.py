@@ -13,7 +13,7 @@ from pathlib import Path
 
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.text import quoted
-from timely_llm.identity.canonical import Value, canonical
+from timely_llm.identity.canonical import SignedValue, canonical
 from timely_llm.identity.keys import AgentKey, read_key
 
 PURPOSE = "timely_llm signature 1"
@@ -42,7 +42,12 @@ class Signature:
 
 
 def code_of(
-    key: bytes, challenge: str, kind: str, fields: Mapping[str, Value], session: int, counter: int
+    key: bytes,
+    challenge: str,
+    kind: str,
+    fields: Mapping[str, SignedValue],
+    session: int,
+    counter: int,
 ) -> bytes:
     """Return the code of a message.
 
@@ -58,7 +63,9 @@ def code_of(
     return hmac.new(key, signed, hashlib.sha256).digest()
 
 
-def answer_code_of(key: bytes, challenge: str, kind: str, fields: Mapping[str, Value]) -> bytes:
+def answer_code_of(
+    key: bytes, challenge: str, kind: str, fields: Mapping[str, SignedValue]
+) -> bytes:
     """Return the code of a message of a server to an agent.
 
     Args:
@@ -95,7 +102,7 @@ class Signer:
         self._counter = 0
         self._lock = threading.Lock()
 
-    def sign(self, challenge: str, kind: str, fields: Mapping[str, Value]) -> Signature:
+    def sign(self, challenge: str, kind: str, fields: Mapping[str, SignedValue]) -> Signature:
         """Return the signature of a message; arguments as in `code_of`."""
         with self._lock:
             self._counter += 1
@@ -103,7 +110,9 @@ class Signer:
         code = code_of(self._key, challenge, kind, fields, self._session, counter)
         return Signature(self._session, counter, code)
 
-    def verifies(self, challenge: str, kind: str, fields: Mapping[str, Value], code: bytes) -> bool:
+    def verifies(
+        self, challenge: str, kind: str, fields: Mapping[str, SignedValue], code: bytes
+    ) -> bool:
         """Return whether a server that has this key signed a message to this agent.
 
         Args:

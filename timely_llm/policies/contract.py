@@ -17,11 +17,12 @@ class Policy(Protocol):
     serve are passed; while the server drains, `stream` decides. A policy may keep state between
     calls. It must not change a generation.
 
-    Three attributes are optional. With `sees_flights` true, `plan` also gets generations that wait
-    for a step in flight (`to_compute` 0). With `counts_steps` true, each call is one step to the
-    policy, as a column of a cycle is; `MicroBatches` then does not ask it again before all entries
-    of its last plan were in a step. With `bounds_batches` true, it bounds the batch of a step by a
-    rule of its own, so that its steps are not cut into micro-batches unless that is asked for.
+    Three attributes are optional. With `sees_in_flight` true, `plan` also gets generations that
+    wait for a step in flight (`to_compute` 0). With `counts_steps` true, the policy advances one
+    step per call, such as a column of a cycle; `MicroBatches` then calls it again only after all
+    entries of its last plan were in a step. With `bounds_batches` true, it bounds the batch of a
+    step by a rule of its own, so that its steps are not cut into micro-batches unless that is asked
+    for.
     """
 
     whole_plans: bool

@@ -27,7 +27,7 @@ CYCLE_S = 1.0
 
 _MOST_COLUMNS = 1000  # bounds the mask of a task with an impossible rate
 
-StepSeconds = Callable[[int], float]
+SecondsByRows = Callable[[int], float]
 """Seconds of a decode step by its rows, l(b) of the paper."""
 
 
@@ -97,12 +97,12 @@ def tpot_of_deadline(deadline_s: float, tokens: float, ttft_s: float = 0.0) -> f
     return (deadline_s - ttft_s) / tokens
 
 
-def period_s(tasks_by_columns: Mapping[int, int], step_s: StepSeconds) -> float:
+def period_s(tasks_by_columns: Mapping[int, int], step_s: SecondsByRows) -> float:
     """Return the seconds of a cycle (Eq. 7).
 
     Args:
         tasks_by_columns: number of tasks by number of columns.
-        step_s: see `StepSeconds`.
+        step_s: see `SecondsByRows`.
     """
     ordered = sorted(tasks_by_columns, reverse=True)
     rows, total_s = 0, 0.0
@@ -114,7 +114,7 @@ def period_s(tasks_by_columns: Mapping[int, int], step_s: StepSeconds) -> float:
 
 def select(
     tasks: Iterable[SliceTask],
-    step_s: StepSeconds,
+    step_s: SecondsByRows,
     cycle_s: float = CYCLE_S,
     *,
     rows: int | None = None,
@@ -130,7 +130,7 @@ def select(
 
     Args:
         tasks: in order of arrival, which decides among equals.
-        step_s: see `StepSeconds`.
+        step_s: see `SecondsByRows`.
         cycle_s: limit of a cycle, seconds.
         rows: most tasks; None: no limit.
         room: KV tokens for all tasks; a task that does not fit is skipped. The paper's engine has
@@ -171,7 +171,7 @@ def select(
 def filling(
     chosen: Sequence[SliceTask],
     left: Iterable[SliceTask],
-    step_s: StepSeconds,
+    step_s: SecondsByRows,
     cycle_s: float,
     room: int,
 ) -> list[SliceTask]:
@@ -180,7 +180,7 @@ def filling(
     Args:
         chosen: the selected tasks.
         left: the other tasks, the best one first.
-        step_s: see `StepSeconds`.
+        step_s: see `SecondsByRows`.
         cycle_s: limit of the cycle, seconds.
         room: KV tokens for the other tasks.
     """

@@ -113,7 +113,7 @@ class Child:
         how = f"ended with status {status}" if status >= 0 else f"was ended by {_name(-status)}"
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        words = f"its last words: {last}" if last else "it said nothing"
+        words = f"its last words: {last}" if last else "it printed nothing"
         return f"the {self.name} {how}; {words} (all of them: {self.log})"
 
 

@@ -30,7 +30,7 @@ _GROWTH = 512
 
 _TEXT = "The robot looks at the table, takes the red cup, and brings it to the kitchen. "
 
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def measure(
     engine: Engine,
     repeats: int = REPEATS,
     seed: int = 0,
-    progress: Progress = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
 ) -> list[MeasuredStep]:
     """Measure the engine's steps.
 

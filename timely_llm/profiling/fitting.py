@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timely_llm.profiling.measurements import Measurement
-from timely_llm.profiling.step_profile import four_digits
+from timely_llm.profiling.step_profile import Array, four_digits
 from timely_llm.skills.skill import Duration, Skill
 
-Array = NDArray[np.float64]
 Model = Callable[[Array], Array]
 
 MIN_SAMPLES = 3

@@ -372,10 +372,10 @@ class Assembly:
         return self._release()
 
     def expect(self, parts: int) -> None:
-        """Say how many parts there are.
+        """Set the number of parts.
 
         Raises:
-            RequestError: text of a part beyond came before, or another number was said.
+            RequestError: text of a part beyond came before, or another number was set.
         """
         most = max((*self._held, *self._ended, self._next - 1), default=-1)
         if parts <= most or self._parts not in (None, parts):

@@ -28,7 +28,7 @@ RECENT = 64
 FIRST_TOKENS = 500.0
 """Tokens of an answer until one of any kind has come."""
 
-Job = TypeVar("Job")
+AnyJob = TypeVar("AnyJob")
 
 
 class SmallModel(NamedTuple):
@@ -234,7 +234,7 @@ def power_of_two(tokens: float) -> int:
     return math.frexp(max(tokens, 1.0))[1] - 1
 
 
-class JobLists(Generic[Job]):
+class JobLists(Generic[AnyJob]):
     """Jobs that wait for an edge, in lists by expected length.
 
     Args:
@@ -243,19 +243,19 @@ class JobLists(Generic[Job]):
 
     def __init__(self, list_of: Callable[[float], int] = power_of_two) -> None:
         self._list_of = list_of
-        self._lists: dict[int, deque[tuple[int, Job]]] = {}
+        self._lists: dict[int, deque[tuple[int, AnyJob]]] = {}
         self._put = 0
 
     def __len__(self) -> int:
         """Return the number of waiting jobs."""
         return sum(map(len, self._lists.values()))
 
-    def put(self, job: Job, tokens: float) -> None:
+    def put(self, job: AnyJob, tokens: float) -> None:
         """Let a job wait in the list of its expected length, tokens (lines 3 to 6)."""
         self._lists.setdefault(self._list_of(tokens), deque()).append((self._put, job))
         self._put += 1
 
-    def take(self, most: int) -> list[Job]:
+    def take(self, most: int) -> list[AnyJob]:
         """Return the next batch for an idle edge, oldest first (lines 9 and 10).
 
         It comes from the list with the most jobs; of equal ones, from that with the oldest job.
@@ -272,7 +272,7 @@ class JobLists(Generic[Job]):
             del self._lists[number]
         return batch
 
-    def remove(self, job: Job) -> bool:
+    def remove(self, job: AnyJob) -> bool:
         """Drop a job that is not wanted any more; return whether it waited."""
         for number, waiting in self._lists.items():
             for entry in waiting:

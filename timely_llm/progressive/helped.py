@@ -38,7 +38,7 @@ ENDS = frozenset(
 """Ends of a part that end its request: no other part would fare better."""
 Asked = TypeVar("Asked", bound=Request)
 Made = TypeVar("Made", StreamChunk, Segment)
-Ended = TypeVar("Ended", StreamResult, PlanResult)
+PieceResult = TypeVar("PieceResult", StreamResult, PlanResult)
 
 
 class Outlets(Protocol):
@@ -73,7 +73,7 @@ class Outlets(Protocol):
         ...
 
 
-class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
+class HelpedRequest(ABC, Generic[Asked, Made, PieceResult]):
     """One request of a client, served by several requests to the edge.
 
     The edge begins at once with the *opening*, which has the id of the request and is what it would
@@ -159,7 +159,7 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
         """Take what the edge has made for one of the requests."""
 
     @abstractmethod
-    def piece_ended(self, result: Ended, now: float) -> None:
+    def piece_ended(self, result: PieceResult, now: float) -> None:
         """Take the end of one of the requests to the edge."""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class HelpedRequest(ABC, Generic[Asked, Made, Ended]):
         """End all that is open, and the request."""
 
     def cloud_words(self, text: str, now: float) -> None:
-        """Take words of the cloud."""
+        """Read the next piece of the sketch."""
         if self.result is not None or not self._cloud_open:
             return
         self._cloud_tokens += 1  # a stream has about a token a piece

@@ -423,7 +423,7 @@ class ProgressiveServer:
             self._sink.accepted(helped.request)
 
     def segment(self, segment: Segment) -> None:
-        """Take a segment."""
+        """Publish a segment, or pass it to the request with help that it is a part of."""
         if segment.request_id not in self._parents:
             self._sink.segment(segment)
             return

@@ -9,7 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.text import Text
 
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.metrics import summary
 from timely_llm.report.document_timeline import document_timeline
 from timely_llm.report.fitted_table import FittedTable
@@ -61,7 +61,7 @@ def show(run: RunDocument, page: Console) -> None:
         _line(page, f"- {note}")
 
 
-def _is_of(row: Row, setting: Mapping[str, Value]) -> bool:
+def _is_of(row: Row, setting: Mapping[str, RowValue]) -> bool:
     return all(row[key] == value for key, value in setting.items())
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from timely_llm.core.text import count_of, joined
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row as Average
+from timely_llm.experiments.results.metrics import MeasuredRow as Average
 from timely_llm.report.series import ANSWERED, SHARE, averages, results, subject, varying
 from timely_llm.report.tables import Table, direction, number, summary_table
 from timely_llm.report.timeline import Bar, Lane, Mark, Timeline

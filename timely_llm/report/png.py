@@ -63,7 +63,7 @@ MARKERS = {
 MODEL, KEPT, AGENT, DELIVERED, DUE = (0.06, 0.23), (0.13, 0.16), (-0.42, 0.02), (0.25, 0.34), 0.42
 STAGE_HALF = {False: 0.36, True: 0.1}
 """Half of the height of what a stage computes, and of what it sends, in its row of height 1."""
-Span = tuple[float, float]
+Extent = tuple[float, float]
 
 
 def write_pictures(runs: Sequence[LoadedRun], folder: Path, names: Sequence[str]) -> list[Path]:
@@ -217,7 +217,7 @@ def server_hue(timeline: Timeline, server: str, scheme: Scheme) -> Hue | None:
     return scheme.servers[timeline.servers.index(server) % len(scheme.servers)]
 
 
-def filled(steps: Sequence[EngineStep]) -> list[Span]:
+def filled(steps: Sequence[EngineStep]) -> list[Extent]:
     """Return the times of steps, extended over short gaps between them.
 
     A picture would show the gaps as white hairlines.
@@ -309,7 +309,7 @@ class _Lanes:
                 return
 
 
-def band(kind: BarKind) -> Span:
+def band(kind: BarKind) -> Extent:
     """Return the lower and the upper edge of the bars of a kind in a lane."""
     if kind == "suspended":
         return KEPT
@@ -459,7 +459,7 @@ def _draw_chart(axes: Axes, chart: Chart, scheme: Scheme) -> None:
         axes.errorbar(x, y, halves, fmt="none", ecolor=scheme.ink, elinewidth=1, capsize=2.5)
 
 
-def _boxes(across: Iterable[Span], up: Iterable[Span]) -> list[list[Span]]:
+def _boxes(across: Iterable[Extent], up: Iterable[Extent]) -> list[list[Extent]]:
     """Return the corners of rectangles."""
     return [
         [(left, low), (right, low), (right, high), (left, high)]

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from timely_llm.core.arguments import is_number
-from timely_llm.experiments.results.document import Row, RunDocument, Value
-from timely_llm.experiments.results.metrics import Row as Average
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
+from timely_llm.experiments.results.metrics import MeasuredRow as Average
 from timely_llm.experiments.results.metrics import summary
 from timely_llm.report.words import heading, text
 
@@ -252,7 +252,7 @@ def _chart(
     )
 
 
-def _order(values: Sequence[Value]) -> dict[str, int]:
+def _order(values: Sequence[RowValue]) -> dict[str, int]:
     """Return the place of each value: numbers and numerals by size, others in order of rows."""
     named = {text(value): value for value in values}
     if all(is_number(value) or str(value).isdecimal() for value in named.values()):

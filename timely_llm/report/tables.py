@@ -10,9 +10,9 @@ from typing import Literal
 
 from timely_llm.core.events.decisions import DecisionSpan, Waits, waits
 from timely_llm.core.reason import Outcome
-from timely_llm.experiments.results.document import Paper, Row, RunDocument, Value
+from timely_llm.experiments.results.document import Paper, Row, RowValue, RunDocument
 from timely_llm.experiments.results.lanes import TALK_COLUMNS
-from timely_llm.experiments.results.metrics import Row as Average
+from timely_llm.experiments.results.metrics import MeasuredRow as Average
 from timely_llm.report.series import (
     ANSWERED,
     SHARE,
@@ -27,7 +27,7 @@ from timely_llm.report.series import (
 )
 from timely_llm.report.words import heading, text
 
-Mark = Literal["", "best", "near"]
+CellMark = Literal["", "best", "near"]
 
 SHARE_TOLERANCE = 0.01
 MOST_TURNED = 12
@@ -55,7 +55,7 @@ class Cell:
     text: str
     half: str = ""
     value: float | None = None
-    mark: Mark = ""
+    mark: CellMark = ""
     partial: bool = False
     is_name: bool = False
     about: str = ""
@@ -238,7 +238,7 @@ def columns_of(run: RunDocument, rows: Sequence[Row]) -> list[str]:
     return [*(key for key in run.keys if key in named), *(n for n in named if n not in run.keys)]
 
 
-def cell(value: Value) -> Cell:
+def cell(value: RowValue) -> Cell:
     """Return a cell with a value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Cell(text(value))
@@ -246,7 +246,7 @@ def cell(value: Value) -> Cell:
     return Cell(shown, value=value)
 
 
-def _key(value: Value) -> Cell:
+def _key(value: RowValue) -> Cell:
     """Return a cell with a value that names a setting, as short as possible."""
     return replace(cell(value), text=text(value), is_name=True)
 
@@ -282,7 +282,7 @@ def _same_setting(run: RunDocument, row: Row) -> Average:
     return averages(found, ())[0]
 
 
-def _average(row: Average, name: str, mark: Mark = "") -> Cell:
+def _average(row: Average, name: str, mark: CellMark = "") -> Cell:
     mean, half = row.get(name, math.nan), row.get(name + "_ci", math.nan)
     if not math.isfinite(mean):
         return Cell(text(None))
@@ -317,13 +317,13 @@ def _decimals(value: float) -> int:
 
 def _settings(rows: Iterable[Average], keys: Sequence[str]) -> list[list[Average]]:
     """Return groups of rows that differ only in the compared value."""
-    groups: dict[tuple[Value, ...], list[Average]] = defaultdict(list)
+    groups: dict[tuple[RowValue, ...], list[Average]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in keys if key != subject(keys))].append(row)
     return list(groups.values())
 
 
-def _marks(setting: Sequence[Average], name: str) -> list[Mark]:
+def _marks(setting: Sequence[Average], name: str) -> list[CellMark]:
     """Return the mark of each row of a setting; no marks if all are equal.
 
     Times are compared only between rows that served the same share. Otherwise a policy that drops
@@ -341,7 +341,7 @@ def _marks(setting: Sequence[Average], name: str) -> list[Mark]:
     return [_mark(known[p], best, name) if p in known else "" for p in range(len(setting))]
 
 
-def _mark(row: Average, best: Average, name: str) -> Mark:
+def _mark(row: Average, best: Average, name: str) -> CellMark:
     apart = abs(row[name] - best[name])
     width = row[name + "_ci"] + best[name + "_ci"]
     if apart == 0:

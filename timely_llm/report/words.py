@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.results.document import RowValue
 from timely_llm.traces.model import printable
 
 LEVEL_CHARACTERS = 48
 
 
-def text(value: Value) -> str:
+def text(value: RowValue) -> str:
     """Return a value as text."""
     if value is None:
         return "–"  # noqa: RUF001

@@ -12,11 +12,11 @@ from timely_llm.core.segment import Segment, Value
 from timely_llm.robots.epoch_run import EpochRun, ExecutionEvent
 from timely_llm.robots.plan_epochs import PlanEpochs
 
-Run = TypeVar("Run", bound=EpochRun)
-Ending = Literal["", "finished", "failed", "error"]
+AnyRun = TypeVar("AnyRun", bound=EpochRun)
+RunEnding = Literal["", "finished", "failed", "error"]
 
 
-class PlanFollower(Generic[Run]):
+class PlanFollower(Generic[AnyRun]):
     """Executes the segments of a plan's newest epoch, each (epoch, index) once.
 
     Segments of void epochs are ignored (see `PlanEpochs`). A segment that comes again changes
@@ -36,7 +36,7 @@ class PlanFollower(Generic[Run]):
 
     def __init__(
         self,
-        new_run: Callable[[], Run],
+        new_run: Callable[[], AnyRun],
         failure: Callable[[ExecutionEvent], str] = lambda event: "",
         overtaken_s: float = 0.0,
         replaces: Callable[[], bool] = lambda: False,
@@ -58,7 +58,7 @@ class PlanFollower(Generic[Run]):
         return self._epochs.newest
 
     @property
-    def run(self) -> Run:
+    def run(self) -> AnyRun:
         """The execution of that epoch."""
         return self.runs[-1]
 
@@ -73,7 +73,7 @@ class PlanFollower(Generic[Run]):
         return math.inf if self.failed else min(self.run.wake_s, self._make_up_s)
 
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> RunEnding:
         """How the plan ended for its robot; empty while it has not.
 
         "error": the server ended the request with an error. "failed": a segment failed after the

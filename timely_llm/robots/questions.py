@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from timely_llm.core.documents.read import load_document
 from timely_llm.core.errors import TimelyError
-from timely_llm.robots.tasks import Words, check_words, choose_words
+from timely_llm.robots.tasks import WordChoices, check_words, choose_words
 
 
 class QuestionSetError(TimelyError):
@@ -28,7 +28,7 @@ class QuestionSet(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     system: str = ""
-    words: Words = {}
+    words: WordChoices = {}
     first: list[str] = Field(min_length=1)
     later: list[str] = Field(min_length=1)
 

@@ -17,7 +17,7 @@ from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.robots.world import World
 
 MOST_LOOSE = 3
-Words = dict[str, list[str | int]]
+WordChoices = dict[str, list[str | int]]
 """What may fill each placeholder of some texts."""
 
 
@@ -51,7 +51,7 @@ class TaskSet(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     skill_set: str
-    words: Words
+    words: WordChoices
     normal: list[str] = Field(min_length=1)
     urgent: list[str] = Field(min_length=1)
     loose: list[str] = []
@@ -90,7 +90,7 @@ def placeholders(text: str) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(text) if name]
 
 
-def check_words(texts: Iterable[str], words: Words) -> None:
+def check_words(texts: Iterable[str], words: WordChoices) -> None:
     """Find out whether texts say something and every placeholder of theirs can be filled.
 
     Raises:
@@ -110,7 +110,7 @@ def check_words(texts: Iterable[str], words: Words) -> None:
                 raise ValueError(f"{quoted(text)}: there are no words for {{{echoed(name)}}}")
 
 
-def choose_words(text: str, words: Words, rng: np.random.Generator) -> dict[str, str | int]:
+def choose_words(text: str, words: WordChoices, rng: np.random.Generator) -> dict[str, str | int]:
     """Return a word for each placeholder of a text."""
     return {name: words[name][int(rng.integers(len(words[name])))] for name in placeholders(text)}
 

@@ -43,11 +43,11 @@ from timely_llm.core.text import listed, quoted
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.serving.server.face import RequestStatus, RunningRequest
 
-Kind = TypeVar("Kind")
+Converted = TypeVar("Converted")
 Converters = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
-class MessageTable(Generic[Kind]):
+class MessageTable(Generic[Converted]):
     """Converts between a dataclass and the messages with its fields.
 
     Every attribute of the dataclass is a field, unless it is left out. A field has the attribute's
@@ -64,7 +64,7 @@ class MessageTable(Generic[Kind]):
 
     def __init__(
         self,
-        kind: type[Kind],
+        kind: type[Converted],
         message: Any,
         renamed: Mapping[str, str] | None = None,
         converted: Mapping[str, Converters] | None = None,
@@ -89,7 +89,7 @@ class MessageTable(Generic[Kind]):
         self._to_field |= {name: to_field for name, (to_field, _) in both.items()}
         self._to_attribute = {name: to_attribute for name, (_, to_attribute) in both.items()}
 
-    def fields(self, value: Kind) -> dict[str, Any]:
+    def fields(self, value: Converted) -> dict[str, Any]:
         """Return the fields of a message by name."""
         made = {}
         for attribute, name in self.names.items():
@@ -99,7 +99,7 @@ class MessageTable(Generic[Kind]):
             made[name] = field
         return made
 
-    def message(self, value: Kind, kind: Any = None) -> Any:
+    def message(self, value: Converted, kind: Any = None) -> Any:
         """Return the message, or one of another type with some of its fields."""
         made = self.fields(value)
         if kind is None:
@@ -107,7 +107,7 @@ class MessageTable(Generic[Kind]):
         known = kind.get_fields_and_field_types()
         return kind(**{name: field for name, field in made.items() if name in known})
 
-    def read(self, message: Any, **given: Any) -> Kind:
+    def read(self, message: Any, **given: Any) -> Converted:
         """Return the dataclass in a message; given attributes replace the message's."""
         made = dict(given)
         for attribute, name in self.names.items():
@@ -120,10 +120,10 @@ class MessageTable(Generic[Kind]):
         return self._kind(**made)
 
 
-Message = TypeVar("Message")
+AnyMessage = TypeVar("AnyMessage")
 
 
-def stamped(node: Node, message: Message) -> Message:
+def stamped(node: Node, message: AnyMessage) -> AnyMessage:
     """Return a message, stamped with the present time of the node's clock."""
     message.stamp = node.get_clock().now().to_msg()  # type: ignore[attr-defined]
     return message

@@ -27,7 +27,7 @@ REPEAT_S = 5.0
 MAX_SENTENCE = 300
 MAX_TRACEBACK = 4000
 Callback = Callable[..., Any]
-Logger = Callable[[], Any]
+GetLogger = Callable[[], Any]
 
 
 class Guard:
@@ -38,7 +38,7 @@ class Guard:
         logger: returns the node's logger.
     """
 
-    def __init__(self, what: str, logger: Logger) -> None:
+    def __init__(self, what: str, logger: GetLogger) -> None:
         self._what = what
         self._logger = logger
         self._logged_s = -REPEAT_S

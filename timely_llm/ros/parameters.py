@@ -27,7 +27,7 @@ from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.object_reference import is_reference
 from timely_llm.core.text import listed, quoted
 
-Value = bool | int | float | str | list[str]
+NodeParameterValue = bool | int | float | str | list[str]
 _KINDS = {
     bool: "true or false",
     int: "a whole number",
@@ -51,7 +51,7 @@ class NodeParameter:
     """
 
     name: str
-    default: Value
+    default: NodeParameterValue
     description: str
     low: float | None = None
     high: float = math.inf
@@ -154,7 +154,7 @@ def _number(number: float | None) -> str:
     return f"{number:f}".rstrip("0").rstrip(".")
 
 
-def checked(parameter: NodeParameter, value: Any, at_start: bool = True) -> Value:
+def checked(parameter: NodeParameter, value: Any, at_start: bool = True) -> NodeParameterValue:
     """Return a value in the parameter's type; a whole number is allowed for a decimal one.
 
     Args:
@@ -186,7 +186,7 @@ def checked(parameter: NodeParameter, value: Any, at_start: bool = True) -> Valu
         raise ConfigurationError(
             f"parameter {parameter.name} must be {parameter.range}, not {quoted(value)}"
         )
-    good: Value = value
+    good: NodeParameterValue = value
     return good
 
 

@@ -48,7 +48,7 @@ class _RetainedConversation:
     Attributes:
         key: of its sequence in the engine.
         name: its agent and its own.
-        messages: all that was said.
+        messages: all so far.
         turns: number of turns so far; the next request must have it as its `turn`.
         progress: of its sequence.
         last_id: the newest token of its sequence; -1: the engine has no sequence of it, since an
@@ -210,7 +210,7 @@ class Conversations:
         return StreamDelivery(generation, self._engine.tokenizer)
 
     def end(self, generation: StreamGeneration, code: ErrorCode) -> None:
-        """Keep what was said for the next turn, or free it."""
+        """Keep the sequence for the next turn, or free it."""
         request, (name, said) = generation.request, self._open.pop(generation.key)
         prompt = self._parts.pop(generation.key, None)
         usable = code in (ErrorCode.NONE, ErrorCode.CANCELED) and generation.token_ids
@@ -350,7 +350,7 @@ class Conversations:
         prompt = self._encode(before)
         if chats[0][: len(prompt)] != prompt or len(prompt) + answer + len(words) != len(chats[0]):
             return None
-        # The end of a turn, which the model has said itself.
+        # The end of a turn, which the model has made itself.
         if words[0] == kept.last_id and kept.last_id in tokenizer.eos_ids:
             words = words[1:]
         return words

@@ -118,7 +118,7 @@ class PlanDelivery:
     def answer(self, text: str) -> tuple[list[int], int]:
         """Return the token ids of a skill's value, and how many of the newest tokens they replace.
 
-        A token may have said more than the blocking call; what it said after it is taken back.
+        A token may have text beyond the blocking call; that text is taken back.
 
         Args:
             text: the tool output.

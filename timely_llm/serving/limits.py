@@ -326,8 +326,8 @@ class Timeouts:
 
     Attributes:
         client_timeout_s: silence of an agent that has been heard of, seconds; of a robot, seconds
-            that have passed for both. An agent that never said a word, such as a replayed bag, is
-            not held to it.
+            that have passed for both. An agent that never sent a sign of life, such as a replayed
+            bag, is not held to it.
         answer_timeout_s: from the predicted end of a segment to the report that is waited for, a
             blocking skill's value or the end of the plan, robots' seconds.
         queue_timeout_s: from arrival to the first segment or token, and from when each next one is

@@ -120,7 +120,7 @@ class Loop:
         self._engine = engine
         self._busy = busy
         self._policy = policy
-        self._cycles = engine.in_flight > 1 and getattr(policy, "sees_flights", False)
+        self._cycles = engine.in_flight > 1 and getattr(policy, "sees_in_flight", False)
         self._beside = engine.capacity.stages > 1 and not self._cycles
         self._clock = clock
         self._robot_clock = robot_clock
@@ -470,7 +470,7 @@ class Loop:
             policy = Stream()
             policy.explain = self._explain
             ready = [generation for generation in ready if generation.to_compute > 0]
-        capacity = self._stepper.with_flights(self._engine.capacity)
+        capacity = self._stepper.with_in_flight(self._engine.capacity)
         step_time = of_next_step(self.step_time, capacity) if self._beside else self.step_time
         if not (blocked or self.conversations.kept):
             return policy.plan(now, ready, step_time, capacity)

@@ -61,7 +61,7 @@ class Removals:
         """Try again what failed before, from time to time.
 
         Raises:
-            EngineLost: it failed too often, or the engine said that it has ended.
+            EngineLost: it failed too often, or the engine reported that it has ended.
         """
         if self._lost is not None:
             raise self._lost

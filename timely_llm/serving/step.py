@@ -132,7 +132,7 @@ class Stepper:
         """Steps in flight."""
         return len(self._in_flight)
 
-    def with_flights(self, capacity: Capacity) -> Capacity:
+    def with_in_flight(self, capacity: Capacity) -> Capacity:
         """Return limits of the next step with what is in flight."""
         if not self._in_flight:
             return capacity

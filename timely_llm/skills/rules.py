@@ -196,7 +196,7 @@ _PROBLEMS = (
     ("lookaround", "a condition must be a group's name or number"),
     ("unknown extension", "what follows (? is unknown"),
 )
-"""What is said for errors of the package `regex`, by a part of its own words."""
+"""This package's words for errors of the package `regex`, by a part of its own words."""
 
 
 _GROUP = re.compile(

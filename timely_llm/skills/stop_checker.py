@@ -91,7 +91,7 @@ class StopChecker(Protocol):
     def rest(self) -> str:
         """What the last `feed` did not read: the words after a blocking call.
 
-        The model said them before it knew what the call returns, so they are worth nothing. Empty
+        The model made them before it knew what the call returns, so they are worth nothing. Empty
         if nothing is left but white space.
         """
         ...

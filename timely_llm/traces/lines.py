@@ -23,7 +23,7 @@ MAX_REQUESTS = 200_000
 MAX_DETAILS = 2_000_000
 """Most skill times and segments of all jobs together."""
 
-Request = Job | Conversation
+TracedRequest = Job | Conversation
 
 
 class _Line(BaseModel):
@@ -94,7 +94,7 @@ _AnyLine = Annotated[_Header | _JobLine | _ConversationLine, Field(discriminator
 _ADAPTER: TypeAdapter[_Header | _JobLine | _ConversationLine] = TypeAdapter(_AnyLine)
 
 
-def in_order(trace: Trace) -> list[Request]:
+def in_order(trace: Trace) -> list[TracedRequest]:
     """Return a trace's jobs and conversations in order of arrival."""
     return sorted((*trace.jobs, *trace.conversations), key=lambda request: request.arrival_s)
 
@@ -113,7 +113,7 @@ def header_line(trace: Trace) -> str:
     )
 
 
-def request_line(request: Request) -> str:
+def request_line(request: TracedRequest) -> str:
     """Return the line of a request.
 
     Raises:
@@ -146,7 +146,7 @@ def read_lines(lines: Iterable[str | bytes], source: str) -> Trace:
     """
     numbered = enumerate(lines, start=1)
     header = _header(numbered, source)
-    requests: list[Request] = []
+    requests: list[TracedRequest] = []
     details = 0
     for number, line in numbered:
         place = f"{source}, line {number}"
@@ -190,7 +190,7 @@ def _header(numbered: Iterator[tuple[int, str | bytes]], source: str) -> _Header
     return header
 
 
-def _request(line: str | bytes, place: str) -> Request:
+def _request(line: str | bytes, place: str) -> TracedRequest:
     parsed = _parsed(line, place)
     if isinstance(parsed, _Header):
         raise TraceError(f"{place}: a second header, where a job or a conversation was expected")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.results.document import RowValue
 
 PUBLISHED = "{published}"
 """In the line of a command: the folder of published data."""
 
-Where = Mapping[str, Value | tuple[Value, ...]]
+Where = Mapping[str, RowValue | tuple[RowValue, ...]]
 """Values that key columns of shown rows have: one, or one of several."""
 
 

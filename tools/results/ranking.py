@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.metrics import interval
 from timely_llm.report.series import varying
 from timely_llm.report.tables import number
@@ -28,7 +28,7 @@ WORTH = {
 }
 """Columns that add up to what the requests' own weights say a policy earned."""
 
-Setting = tuple[tuple[str, Value], ...]
+Setting = tuple[tuple[str, RowValue], ...]
 
 
 @dataclass(frozen=True)

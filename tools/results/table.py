@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.report.series import averages, meaning
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
@@ -127,7 +127,7 @@ def _of_papers(
             yield _line((*names, *(_said(said.get(column)) for column in columns)))
 
 
-def _said(value: Value) -> str:
+def _said(value: RowValue) -> str:
     return f"{value:.4g}" if isinstance(value, float) else text(value)
 
 

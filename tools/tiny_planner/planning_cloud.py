@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from timely_llm.core.request import ChatMessage, Result, StreamChunk, StreamRequest, StreamResult
-from timely_llm.demo.stand_in import Answer, Answers, CloudStandIn
+from timely_llm.demo.stand_in import AnswerQueue, Answers, CloudStandIn
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import make_engine
 from timely_llm.experiments.virtual.sketches.recorded_plans import tokens_of
@@ -48,7 +48,7 @@ class PlanningAnswers(Answers):
         self._plans: dict[str, str] = {}
         super().__init__(make_engine, most)
 
-    def begin(self, request: StreamRequest) -> Answer:
+    def begin(self, request: StreamRequest) -> AnswerQueue:
         """Begin a plan of the task for which a sketch is asked."""
         system, user = request.messages[0], request.messages[-1]
         messages = (ChatMessage("system", self._robots[system.content]), user)

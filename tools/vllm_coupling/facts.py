@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Facts:
-    """What is said about objects of vLLM's.
+    """What is declared of vLLM's objects.
 
     Attributes:
         classes: short name -> "module:class".

@@ -1,7 +1,7 @@
 """What this package's modules use of vLLM, read from their syntax trees.
 
-Which objects are vLLM's is said by `facts.py`; what is used of them, and how it is called, is found
-here. An object that neither is ours nor is said to be vLLM's is reported: nothing is overlooked
+`facts.py` declares which objects are vLLM's; what is used of them, and how it is called, is found
+here. An object that neither is ours nor is declared as vLLM's is reported: nothing is overlooked
 in silence.
 """
 

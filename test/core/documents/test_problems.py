@@ -1,4 +1,4 @@
-"""What is wrong with a document is said in this package's words, never in a library's."""
+"""Errors of a document are in this package's words, never in a library's."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Cart(BaseModel):
         ("a: &a {load: x}\n<<: *a", "line 1: load: must be a whole number, not 'x' (and 1 more)"),
     ],
 )  # fmt: skip
-def test_the_place_the_line_and_the_nearest_name_are_said(text: str, said: str) -> None:
+def test_the_place_the_line_and_the_nearest_name_are_named(text: str, said: str) -> None:
     with pytest.raises(TimelyError) as error:
         read_document(text, Cart, "cart.yaml", TimelyError)
     assert str(error.value).startswith(f"cart.yaml: {said}")

@@ -39,7 +39,7 @@ def test_a_generation_is_queued_running_suspended_done() -> None:
     assert request.generation(2.1) == "done"
 
 
-def test_a_segment_is_due_when_the_one_before_it_said() -> None:
+def test_a_segment_is_due_when_the_one_before_it_predicted() -> None:
     run = history(
         ask(0.0, "a1", False),
         {"event": "request", "t": 0.1, "id": "a1", "agent": "a", "task": "Go.", "ert_s": 1.0},

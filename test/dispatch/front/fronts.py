@@ -34,7 +34,7 @@ SCAN = (SkillCall("scan", blocking=True),)
 
 
 class Words:
-    """Words the rest of requests: plans as a skill set does, answers with what was said."""
+    """Words the rest of requests: plans as a skill set does, answers with the text so far."""
 
     def task(self, request: PlanRequest, plan: str, reason: str, done: str) -> str:
         return DRONE.recovery_text(request.task, plan, reason, done)
@@ -110,7 +110,7 @@ def other(name: str) -> str:
 
 
 def kept(made: Front) -> dict[str, int]:
-    """Return how many elements a front's containers hold, but for what servers said last."""
+    """Return how many elements a front's containers hold, but for the servers' last views."""
     held = sizes(made, leave_out=[made._dispatcher, ErrorCode])
     views = ("ServerView.", "Due.", "Ledger._servers")
     return {place: count for place, count in held.items() if count and not place.startswith(views)}

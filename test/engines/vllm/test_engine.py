@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from timely_llm.conformance.engines.driver import Flights
+from timely_llm.conformance.engines.driver import InFlightDriver
 from timely_llm.core.errors import EngineError, EngineLost, ModelError
 from timely_llm.core.step import StepPlan
 from timely_llm.engines.contract import Decoding
@@ -456,22 +456,22 @@ def test_two_stages_say_the_same(llama: Path, drive: type[Driver], ahead: bool) 
         with asynchronous():
             engine = VllmEngine(llama, limits=EngineLimits(max_model_len=256), engine_args=args)
         assert engine.in_flight == stages + ahead
-        flights = Flights(drive(engine))
-        said += [in_turns(flights), {} if ahead else step_by_step(flights.driver, stages > 1)]
+        in_flight = InFlightDriver(drive(engine))
+        said += [in_turns(in_flight), {} if ahead else step_by_step(in_flight.driver, stages > 1)]
         engine.close()
     assert said[:2] == said[2:]
 
 
-def in_turns(flights: Flights) -> dict[str, list[int]]:
-    """Serve two halves of the sequences in turns; return what each has said."""
+def in_turns(in_flight: InFlightDriver) -> dict[str, list[int]]:
+    """Serve two halves of the sequences in turns; return the token ids of each."""
     for key in "abcd":
-        flights.add(key)
-    while any(len(words) < 8 for words in flights.driver.said.values()):
+        in_flight.add(key)
+    while any(len(words) < 8 for words in in_flight.driver.said.values()):
         for keys in ("ab", "cd"):
-            flights.step(dict.fromkeys(keys, 40))
-    flights.collect_all()
-    said = {key: words[:8] for key, words in flights.driver.said.items()}
-    flights.driver.remove_all()
+            in_flight.step(dict.fromkeys(keys, 40))
+    in_flight.collect_all()
+    said = {key: words[:8] for key, words in in_flight.driver.said.items()}
+    in_flight.driver.remove_all()
     return said
 
 
@@ -520,6 +520,6 @@ def test_stages_in_a_process_of_its_own(llama: Path, drive: type[Driver]) -> Non
             engine_args={"pipeline_parallel_size": 2},
         )  # fmt: skip
         assert (engine.in_flight, engine.capacity.stages) == (2, 2)
-        said.append(in_turns(Flights(drive(engine))))
+        said.append(in_turns(InFlightDriver(drive(engine))))
         engine.close()
     assert said[0] == said[1]

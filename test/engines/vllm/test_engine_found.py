@@ -63,7 +63,7 @@ def test_what_was_asked_before_is_found(make: Make, drive: type[Driver]) -> None
     assert engine.blocks("a")[:3] == engine.blocks("b")[:3]
     assert driver.answer("b", 40) == answer
     driver.remove_all()
-    driver.add_ids("c", [*PROMPT, *answer[:30]])  # also what was said
+    driver.add_ids("c", [*PROMPT, *answer[:30]])  # its answer, too
     result = driver.step({"c": 100})
     assert (result.loaded, result.computed) == ({"c": 128}, {"c": 2})
     assert driver.answer("c", 10) == answer[30:]

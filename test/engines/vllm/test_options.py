@@ -105,7 +105,7 @@ def test_steps_with_prompts_are_cuda_graphs_too(
          "speculative decoding and pipeline stages exclude each other"),
     ],
 )  # fmt: skip
-def test_flights_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) -> None:
+def test_steps_in_flight_that_cannot_be(llama: Path, args: dict[str, Any], reason: str) -> None:
     with pytest.raises(EngineError, match=reason):
         VllmEngine(llama, engine_args=args)
 

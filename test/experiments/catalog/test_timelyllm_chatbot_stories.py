@@ -12,7 +12,7 @@ from timely_llm.experiments.catalog.timelyllm.chatbot import (
     READING_WORDS_PER_S,
     RULES,
     WORDS_PER_TOKEN,
-    Rule,
+    SplitRule,
     segment_tokens,
     stories,
     story,
@@ -22,7 +22,7 @@ from timely_llm.skills.skill_set import SkillSet
 from timely_llm.skills.stop_checker import Piece
 
 
-def pieces_of(text: str, rule: Rule) -> list[Piece]:
+def pieces_of(text: str, rule: SplitRule) -> list[Piece]:
     reader = SkillSet(name="reader", prompt="Tell.", language=rule, words_per_s=5.0)
     return [piece for piece in cut(reader, text) if isinstance(piece, Piece)]
 
@@ -57,7 +57,7 @@ def test_all_tokens_of_a_story_are_in_its_segments(words: list[int], late: int) 
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_people_read_what_they_asked_for(rule: Rule) -> None:
+def test_people_read_what_they_asked_for(rule: SplitRule) -> None:
     trace = stories(rule, 0)
     assert len(trace.jobs) > 100
     for job in trace.jobs:

@@ -68,7 +68,7 @@ def test_robots_get_what_the_model_says_in_real_time(engine: Engine) -> None:
     assert output.shared_tokens > 300 > output.own_tokens > 5
 
 
-def test_the_same_words_are_said_again_in_virtual_time(engine: Engine) -> None:
+def test_the_same_words_come_again_in_virtual_time(engine: Engine) -> None:
     output = serve(asked(3), DRONE, engine, Fcfs(), OPEN)
     virtual = again(output, Fcfs(), OPEN)
     assert [o.work for o in virtual.outcomes] == [o.work for o in output.run.outcomes]

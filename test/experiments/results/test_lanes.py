@@ -40,7 +40,7 @@ def test_every_column_of_people_has_a_name_beside_those_of_robots() -> None:
     assert set(TALK_MEASURES) <= set(TALK_DEFINITIONS) == both.keys() - of_plans.keys()
 
 
-def test_without_people_nothing_is_said_of_them() -> None:
+def test_without_people_no_column_is_about_them() -> None:
     run = simulate(Trace("robots", "", JOBS), Stream(), SimulationSettings(skip=0))
     assert run_row(run, load=1) == row(run, load=1)
 

@@ -6,7 +6,7 @@ from test.experiments.workloads import job
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.experiments.results.metrics import (
     DEFINITIONS,
-    Row,
+    MeasuredRow,
     interval,
     plain,
     relative,
@@ -127,7 +127,7 @@ def test_the_longest_response_is_that_of_one_request() -> None:
 
 def test_a_measure_is_compared_with_a_policy_of_the_same_setting_and_seed() -> None:
     known = (("a", 1, 2.0), ("b", 1, 3.0), ("a", 2, 0.0), ("b", 2, 1.0), ("b", 4, 1.0))
-    rows: list[Row] = [{"policy": p, "load": n, "seed": 0, "x": x} for p, n, x in known]
+    rows: list[MeasuredRow] = [{"policy": p, "load": n, "seed": 0, "x": x} for p, n, x in known]
     rows.append({"policy": "c", "load": 1, "seed": 0, "x": None})
     found = [plain(one)["x_vs_a"] for one in relative(rows, ("load", "policy"), "x", "a")]
     assert found == [1.0, 1.5, None, None, None, None]

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from timely_llm.experiments.results.metrics import Row, definition, gains, relative_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, definition, gains, relative_gains
 
 
-def row(policy: str, seed: int, utility: float, waiting_s: float | None, load: int = 1) -> Row:
+def row(
+    policy: str, seed: int, utility: float, waiting_s: float | None, load: int = 1
+) -> MeasuredRow:
     return {"policy": policy, "load": load, "seed": seed, "utility_unclamped": utility,
             "waiting_s": waiting_s}  # fmt: skip
 

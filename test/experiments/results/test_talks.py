@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from timely_llm.core.request import ErrorCode, StreamResult
 from timely_llm.core.slo import REAL_TIME, VOICE, SloClass
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.results.talks import (
     DEFINITIONS,
     gaps_until,
@@ -15,9 +15,9 @@ from timely_llm.experiments.results.talks import (
     qoe,
     talk_row,
 )
+from timely_llm.experiments.virtual.clients import SimulatedPerson
 from timely_llm.experiments.virtual.outcome import ConversationOutcome
 from timely_llm.experiments.virtual.slice_workload import talk
-from timely_llm.experiments.virtual.stage import SimulatedPerson
 
 REQUIRED = (
     *("attainment", "rt_attainment", "nrt_attainment", "ttft_attainment", "tpot_attainment"),
@@ -37,7 +37,7 @@ def heard(
     )
 
 
-def only(*talks: ConversationOutcome) -> Row:
+def only(*talks: ConversationOutcome) -> MeasuredRow:
     return talk_row(talks)
 
 

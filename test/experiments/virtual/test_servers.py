@@ -16,11 +16,11 @@ from timely_llm.dispatch.front.front import Front
 from timely_llm.experiments.catalog.mixed import with_talks
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.virtual import workload
+from timely_llm.experiments.virtual.clients import SimulationError
 from timely_llm.experiments.virtual.crowd import crowd, groups, servers_of
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.servers import SILENT_S, simulate_servers
 from timely_llm.experiments.virtual.simulation import simulate
-from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.policies.registry import make_policy
 from timely_llm.traces.model import Trace
 

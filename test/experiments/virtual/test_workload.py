@@ -81,7 +81,7 @@ def test_a_job_without_tokens_is_cut_by_its_skill_set() -> None:
         works(asked)
 
 
-def test_prompts_have_as_many_tokens_as_is_said() -> None:
+def test_prompts_have_as_many_tokens_as_asked() -> None:
     encode = ScriptTokenizer().encode_chat
     texts = [
         encode([{"role": "system", "content": ROBOT.prompt_text()}, {"role": "user", "content": t}])

@@ -36,7 +36,7 @@ def asked(
 
 def test_a_prompt_begins_where_its_whole_text_has_room_beside_the_others() -> None:
     pool = [bounded(talking("r")), bounded(stream("p", to_compute=40))]
-    # One of 100 tokens is out. The prompt has said as many as the other when that one ends.
+    # One of 100 tokens is out. The prompt has decoded as many as the other when that one ends.
     enough = 99 + 39 + 99
     promises = MemoryPromises()
     assert asked(promises, pool, enough) == {"r", "p"}
@@ -159,7 +159,7 @@ def test_promises_are_never_more_than_the_memory(
 
 
 def test_what_ends_soon_leaves_its_room() -> None:
-    """When the prompt has said all, the other has long ended: both never need all of their KV."""
+    """The prompt ends long after the other: both never need all of their KV."""
     prompt = bounded(stream("p", to_compute=100), 50)
     ending = bounded(talking("r", tokens=49), 50)
     beginning = bounded(talking("r", tokens=1), 50)

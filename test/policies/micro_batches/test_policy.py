@@ -31,7 +31,7 @@ from timely_llm.policies.step_time import StepTime
 DUE = [Mode.CYCLE_DUE, Mode.CYCLE_OWN]
 MODES = [mode for mode in Mode if mode not in (Mode.AUTO, Mode.OFF, *DUE)]
 ROOMY = Capacity(1_000_000, 256, 2048, stages=4, micro_batches=8)
-FLIGHTS = (StepContent(rows=1),) * 8
+IN_FLIGHT = (StepContent(rows=1),) * 8
 DECISIONS = [
     check
     for check in POLICY_CHECKS
@@ -89,10 +89,10 @@ class Pipe:
     ) -> None:
         self.policy, self.pool, self.capacity = policy, pool, capacity
         self.time = time or time_of()
-        self.flights: list[StepPlan] = []
+        self.in_flight: list[StepPlan] = []
 
     def plan(self) -> StepPlan:
-        capacity = replace(self.capacity, in_flight=FLIGHTS[: len(self.flights)])
+        capacity = replace(self.capacity, in_flight=IN_FLIGHT[: len(self.in_flight)])
         return self.policy.plan(0.0, self.pool, self.time, capacity)
 
     def step(self) -> StepPlan:
@@ -106,18 +106,18 @@ class Pipe:
             one.context_tokens += tokens
             one.to_compute -= tokens
             one.pending_tokens += one.to_compute == 0
-        self.flights.append(step)
+        self.in_flight.append(step)
         return step
 
     def fill(self) -> list[StepPlan]:
         """Submit steps until the policy plans none."""
         while self.step():
-            assert len(self.flights) <= self.capacity.micro_batches
-        return self.flights
+            assert len(self.in_flight) <= self.capacity.micro_batches
+        return self.in_flight
 
     def collect(self) -> None:
         """Let the oldest step end."""
-        for key, _ in self.flights.pop(0).entries:
+        for key, _ in self.in_flight.pop(0).entries:
             one = next(g for g in self.pool if g.key == key)
             if one.pending_tokens:
                 one.pending_tokens, one.to_compute = 0, 1
@@ -161,7 +161,7 @@ def test_an_engine_of_one_stage_gets_the_plans_of_the_policy(mode: Mode) -> None
 def test_in_one_stage_the_policy_sees_none_that_waits_for_a_step(mode: Mode) -> None:
     pool = pool_of(3)
     pool[1].to_compute, pool[1].pending_tokens = 0, 1
-    one_stage = replace(ROOMY, stages=1, micro_batches=3, in_flight=FLIGHTS[:1])
+    one_stage = replace(ROOMY, stages=1, micro_batches=3, in_flight=IN_FLIGHT[:1])
     plan = MicroBatches(Stream(), mode).plan(0.0, pool, StepTime(), one_stage)
     assert plan.keys == {"r0", "r2"}
 
@@ -208,9 +208,9 @@ def test_the_number_of_micro_batches_is_that_of_the_mode(
 @pytest.mark.parametrize("mode", MODES)
 def test_without_known_times_of_stages_there_are_as_many_as_stages(mode: Mode) -> None:
     policy = MicroBatches(Stream(), mode)
-    capacity = replace(ROOMY, in_flight=FLIGHTS[:3])
+    capacity = replace(ROOMY, in_flight=IN_FLIGHT[:3])
     assert policy.plan(0.0, pool_of(8), StepTime(), capacity)
-    assert not policy.plan(0.0, pool_of(8), StepTime(), replace(capacity, in_flight=FLIGHTS[:4]))
+    assert not policy.plan(0.0, pool_of(8), StepTime(), replace(capacity, in_flight=IN_FLIGHT[:4]))
 
 
 def prompts_in(steps: Sequence[StepPlan]) -> list[list[int]]:
@@ -256,7 +256,7 @@ def prompts_beside(due_s: float, mode: Mode) -> list[int]:
     found = []
     for _ in range(4):
         pipe.fill()
-        found.append(sum(n for key, n in pipe.flights[0].entries if key.startswith("p")))
+        found.append(sum(n for key, n in pipe.in_flight[0].entries if key.startswith("p")))
         pipe.collect()
     return found
 
@@ -362,7 +362,7 @@ def test_each_generation_has_a_reason_and_those_of_other_micro_batches_wait_for_
 
 def test_a_prompt_without_room_for_its_end_waits_for_memory() -> None:
     pool = pool_of(2, 40)
-    free = 2 * 63 + 39 + 63  # what the two may still say; the third has said as much by then
+    free = 2 * 63 + 39 + 63  # what the two may still decode; the third has decoded as much by then
     policy = MicroBatches(Stream(), Mode.CYCLE)
     policy.explain = True
     slow = time_of(link=(0.0, 0.5))  # an eviction costs more than it saves

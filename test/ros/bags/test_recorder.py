@@ -41,7 +41,7 @@ def test_gaps_do_not_count_without_names_where_there_are_several() -> None:
     assert (made.lost, made.unnumbered) == (1, 2)
 
 
-def test_messages_without_numbers_are_said_to_be_unchecked() -> None:
+def test_messages_without_numbers_are_reported_as_unchecked() -> None:
     made = source()
     made.count(message(None), lambda: 1)
     assert (made.lost, made.unnumbered) == (0, 1)

@@ -69,7 +69,7 @@ def test_a_plan_of_one_segment_takes_the_measured_time() -> None:
     assert robot.durations_s == [2.0]
 
 
-def test_it_is_done_when_the_server_said_so_and_all_is_executed() -> None:
+def test_it_is_done_when_the_result_has_come_and_all_is_executed() -> None:
     robot = Robot(2.0)
     robot.offer(0, "mf(50);")
     robot.finish("mf(50);->True;")  # the rest got lost on the way

@@ -88,7 +88,7 @@ def test_a_new_conversation_knows_nothing_of_the_old_one(
     assert len(server.kept) == 2
 
 
-def test_what_came_of_a_canceled_answer_was_said(server: Server, dialogue: Dialogue) -> None:
+def test_the_text_of_a_canceled_answer_is_kept(server: Server, dialogue: Dialogue) -> None:
     server.begins = True
     reading = dialogue.say("One", SOON_S)
     assert next(reading) == "O"
@@ -100,8 +100,8 @@ def test_what_came_of_a_canceled_answer_was_said(server: Server, dialogue: Dialo
     assert server.asked[-1] == (["Be kind.", "One", "O", "Two", "Two!", "Three"], 0)
 
 
-def test_before_anything_is_said_there_is_nothing_to_finish(dialogue: Dialogue) -> None:
-    with pytest.raises(PlanClientError, match="nothing was said"):
+def test_before_the_first_message_there_is_nothing_to_finish(dialogue: Dialogue) -> None:
+    with pytest.raises(PlanClientError, match="no message was sent"):
         dialogue.finish(SOON_S)
 
 
@@ -127,7 +127,7 @@ def test_an_answer_that_failed_is_not_that_of_words_that_were_never_sent(
     monkeypatch.setattr(dialogue, "_ask", interrupt)
     with pytest.raises(KeyboardInterrupt):
         list(dialogue.say("Two", SOON_S))
-    with pytest.raises(PlanClientError, match="nothing was said"):
+    with pytest.raises(PlanClientError, match="no message was sent"):
         dialogue.finish(SOON_S)
 
 

@@ -233,7 +233,7 @@ def test_a_file_that_cannot_be_written_is_refused(path: str, tmp_path: Path) -> 
         JournalFile(tmp_path / path, "model")
 
 
-def test_a_full_disk_is_said_once_and_leaves_no_incomplete_journal(
+def test_a_full_disk_is_logged_once_and_leaves_no_incomplete_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "journal"

@@ -311,7 +311,7 @@ def test_a_conversation_goes_on_at_the_next_server(tmp_path: Path) -> None:
     assert isinstance(third, StreamResult)
     assert isinstance(second, StreamResult)
     assert (third.error_code, third.kept_tokens) == (ErrorCode.NONE, 0)
-    assert third.prompt_tokens > second.prompt_tokens, "with all that was said before"
+    assert third.prompt_tokens > second.prompt_tokens, "with all messages before"
     conversation = life.loop.conversations.saved("plain-2")
     assert conversation is not None
     said = [message.content for message in conversation.messages]

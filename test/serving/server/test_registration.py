@@ -41,7 +41,7 @@ def test_it_is_the_same_skill_set() -> None:
         ("name: cart", r"cart.yaml: line 1: the field .prompt. is missing"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(text: str, words: str) -> None:
+def test_what_is_wrong_is_one_sentence(text: str, words: str) -> None:
     with pytest.raises(SkillSetError, match=words):
         read_apart(text, "cart.yaml")
 

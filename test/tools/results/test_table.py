@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from test.tools.results.tiny import PAGE, document, rows, run
-from timely_llm.experiments.results.document import Paper, Row, Value
+from timely_llm.experiments.results.document import Paper, Row, RowValue
 from tools.results.page import Comparison, PageTable, ResultsError
 from tools.results.table import comparison_table, definitions, markdown_table
 
@@ -82,7 +82,7 @@ COMPARISON = Comparison(
 )  # fmt: skip
 
 
-def compared(own: float, other: float, third: float, **setting: Value) -> list[Row]:
+def compared(own: float, other: float, third: float, **setting: RowValue) -> list[Row]:
     """Return a row of each policy, with one seed."""
     found = {"own": own, "other": other, "third": third, "unknown": 0.1}
     made = [rows(policy, [(utility, 0.0)], **setting) for policy, utility in found.items()]

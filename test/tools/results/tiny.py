@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 from tools.results.write import BEGIN, END
 
@@ -60,7 +60,7 @@ def marked(name: str) -> str:
     return f"{BEGIN.format(name)}\n{END.format(name)}\n"
 
 
-def rows(policy: str, seeds: list[tuple[float, float]], **setting: Value) -> list[Row]:
+def rows(policy: str, seeds: list[tuple[float, float]], **setting: RowValue) -> list[Row]:
     """Return rows of a policy: its utility and its starvation frequency with each seed."""
     return [
         {"policy": policy, "seed": seed, "utility": utility, "starvation_frequency": starved,

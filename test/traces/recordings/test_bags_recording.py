@@ -37,7 +37,7 @@ from timely_llm.traces.recordings.bags import (
     bag_messages,
     write_bag,
 )
-from timely_llm.traces.recordings.mcap import Message
+from timely_llm.traces.recordings.mcap import BagMessage
 from timely_llm.traces.recordings.messages import stamp, type_store
 
 SEGMENTS, SEGMENT = "/plan_server/segments", "timely_llm/msg/Segment"
@@ -78,7 +78,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def left_behind(folder: Path, copy: Path) -> list[Message]:
+def left_behind(folder: Path, copy: Path) -> list[BagMessage]:
     """Return what could be read if the process were killed now."""
     shutil.copytree(folder, copy)
     warnings: list[str] = []

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from timely_llm.traces.model import TraceError
 from timely_llm.traces.recordings.mcap import (
     MAX_RECORD_BYTES,
+    BagMessage,
     Channel,
     CutOff,
-    Message,
     read_messages,
 )
 
@@ -40,7 +40,7 @@ CHANNEL = record(0x04, struct.pack("<HH", 1, 1) + text("/b") + text("cdr") + str
 MESSAGE = record(0x05, struct.pack("<HIQQ", 1, 0, 5, 5) + b"data")
 HEAD = MAGIC + record(0x01, text("ros2") + text("test"))
 DATA_END = record(0x0F, struct.pack("<I", 0))
-FOUND = [Message(Channel("/b", "a/msg/B", "int8 x"), 5, b"data")]
+FOUND = [BagMessage(Channel("/b", "a/msg/B", "int8 x"), 5, b"data")]
 
 
 def chunk(
@@ -54,7 +54,7 @@ def chunk(
     return record(0x06, head + struct.pack("<Q", len(packed)) + packed)
 
 
-def read(folder: Path, content: bytes) -> list[Message]:
+def read(folder: Path, content: bytes) -> list[BagMessage]:
     (folder / "a.mcap").write_bytes(content)
     return list(read_messages(folder / "a.mcap"))
 

@@ -29,7 +29,8 @@ from timely_llm.processes.nodes import (
     ros_command,
 )
 
-Progress = Callable[[float, float], None]
+ReportSeconds = Callable[[float, float], None]
+"""Called with the seconds that have passed and all seconds of a run."""
 FOLLOWERS = 4
 """One robot of this number follows its plan by topics, also after the dispatcher has died."""
 WARM_S = 60.0
@@ -65,7 +66,7 @@ class KillsOutcome:
 def run(
     kills: Kills,
     folder: Path,
-    progress: Progress = lambda done_s, all_s: None,
+    progress: ReportSeconds = lambda done_s, all_s: None,
     domain: int | None = None,
 ) -> KillsOutcome:
     """Run servers, robots and people, and kill the former at random moments.
@@ -96,7 +97,7 @@ def run(
 def _work(
     kills: Kills, site: Site, children: Children, interrupts: Interrupts,
     environment: dict[str, str], folder: Path, event_log: FileEventLog, machine: Machine,
-    progress: Progress,
+    progress: ReportSeconds,
 ) -> None:  # fmt: skip
     """Start all, do what is scheduled, and wait for the end of the clients and the probe."""
     plan = schedule(kills, site.servers)

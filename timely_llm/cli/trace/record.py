@@ -1,4 +1,4 @@
-"""`timely-llm trace record`: what is said on a running server's topics, to a bag."""
+"""`timely-llm trace record`: the messages on a running server's topics, to a bag."""
 
 from __future__ import annotations
 

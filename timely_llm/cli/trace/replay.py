@@ -27,7 +27,7 @@ from timely_llm.traces.files import read_trace
 from timely_llm.traces.lines import MAX_REQUESTS
 
 if TYPE_CHECKING:
-    from timely_llm.experiments.recorded.replay_script import Script
+    from timely_llm.experiments.recorded.replay_script import ReplayScript
     from timely_llm.experiments.results.document import RunDocument
     from timely_llm.ros.bags.replay import Replayed
 
@@ -111,7 +111,7 @@ def replay(
         )
 
 
-def scored(what: Script, replayed: Replayed, by: str, load: int, speed: float) -> RunDocument:
+def scored(what: ReplayScript, replayed: Replayed, by: str, load: int, speed: float) -> RunDocument:
     """Return what came of a replay in the form of an experiment's document."""
     from timely_llm.experiments.recorded.score import LIVE_DEFINITIONS
     from timely_llm.experiments.results.document import RunDocument
@@ -151,7 +151,7 @@ def scored(what: Script, replayed: Replayed, by: str, load: int, speed: float) -
     )
 
 
-def notes(what: Script, replayed: Replayed) -> Iterator[str]:
+def notes(what: ReplayScript, replayed: Replayed) -> Iterator[str]:
     """Yield what is not in the rows, a sentence each."""
     for reason, count in what.left_out.items():
         yield f"{count} were left out: {reason}"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from timely_llm.conformance.cases import for_all
 from timely_llm.conformance.check import NotApplicable, expect, expect_same
 from timely_llm.conformance.engines.bench import ENGINE_CHECKS, EngineBench
-from timely_llm.conformance.engines.driver import ANSWER, FIXED, PROMPTS, TASKS, Flights
+from timely_llm.conformance.engines.driver import ANSWER, FIXED, PROMPTS, TASKS, InFlightDriver
 from timely_llm.core.step import StepPlan
 from timely_llm.engines.contract import GREEDY, Decoding
 
@@ -340,24 +340,24 @@ def too_many_steps(bench: EngineBench) -> None:
 @check
 def any_schedule_in_flight(bench: EngineBench) -> None:
     """With several steps in flight the tokens are the same, and none is computed twice."""
-    bench.need_flights()
+    bench.need_in_flight()
     answers = bench.answers
 
     def serve(schedule: list[dict[str, int]]) -> None:
-        with bench.flights() as flights:
+        with bench.in_flight_driver() as in_flight:
             for key in TASKS:
-                flights.add(key)
+                in_flight.add(key)
             for entries in schedule:
-                flights.step(entries, tuple(key for key in TASKS if key not in entries))
-            flights.collect_all()
-            said = flights.driver.said
+                in_flight.step(entries, tuple(key for key in TASKS if key not in entries))
+            in_flight.collect_all()
+            said = in_flight.driver.said
             for key, prompt in PROMPTS.items():
                 both = min(len(said[key]), len(answers[key]))
                 expect_same(f"the answer to {key}", said[key][:both], answers[key][:both])
                 expect_same(
                     f"tokens of {key} computed and left to compute",
-                    flights.computed[key] + flights.can_compute(key),
-                    len(flights.engine.tokenizer.encode(prompt)) + len(said[key]),
+                    in_flight.computed[key] + in_flight.can_compute(key),
+                    len(in_flight.engine.tokenizer.encode(prompt)) + len(said[key]),
                 )
 
     for_all(serve, bench.seed, 40, schedule=schedules)
@@ -366,10 +366,10 @@ def any_schedule_in_flight(bench: EngineBench) -> None:
 @check
 def a_token_still_to_come(bench: EngineBench) -> None:
     """A sequence that waits for a token takes part only if the engine has `async_scheduling`."""
-    with bench.flights() as flights:
-        engine = flights.engine
-        flights.add("a")
-        left = flights.can_compute("a")
+    with bench.in_flight_driver() as in_flight:
+        engine = in_flight.engine
+        in_flight.add("a")
+        left = in_flight.can_compute("a")
         engine.submit(StepPlan((("a", left),)))
         again = StepPlan((("a", 1),))
         if engine.async_scheduling:
@@ -385,20 +385,20 @@ def a_token_still_to_come(bench: EngineBench) -> None:
 @check
 def invalidated_in_flight(bench: EngineBench) -> None:
     """A sequence that is changed or removed gets nothing of steps in flight."""
-    bench.need_flights()
+    bench.need_in_flight()
     answers = bench.answers
     for way in ("take_back", "append", "resume", "remove"):
-        with bench.flights() as flights:
-            _change(flights, way, answers)
+        with bench.in_flight_driver() as in_flight:
+            _change(in_flight, way, answers)
 
 
-def _change(flights: Flights, way: str, answers: dict[str, list[int]]) -> None:
-    engine, driver = flights.engine, flights.driver
+def _change(in_flight: InFlightDriver, way: str, answers: dict[str, list[int]]) -> None:
+    engine, driver = in_flight.engine, in_flight.driver
     for key in "ac":
-        flights.add(key)
+        in_flight.add(key)
     while len(driver.said["a"]) < 3:
-        flights.step({"a": 512, "c": 512})
-    flights.collect_all()
+        in_flight.step({"a": 512, "c": 512})
+    in_flight.collect_all()
     said = len(driver.said["a"])
     engine.submit(StepPlan((("a", 1), ("c", 1))))
     words = engine.tokenizer.encode(" Yes.")
@@ -432,11 +432,11 @@ def _change(flights: Flights, way: str, answers: dict[str, list[int]]) -> None:
 @check
 def no_eviction_in_flight(bench: EngineBench) -> None:
     """A sequence that takes part in a step in flight is not evicted."""
-    bench.need_flights()
+    bench.need_in_flight()
     with bench.engine_with(max_rows=4, kv_tokens=256) as driver:
-        engine, flights = driver.engine, Flights(driver)
-        flights.add("a")
-        flights.step({"a": flights.can_compute("a") - 1})
+        engine, in_flight = driver.engine, InFlightDriver(driver)
+        in_flight.add("a")
+        in_flight.step({"a": in_flight.can_compute("a") - 1})
         driver.add_ids("x", [5] * 250)
         engine.submit(StepPlan((("x", 250),), ("a",)))
         first, second = engine.collect(), engine.collect()
@@ -448,17 +448,17 @@ def no_eviction_in_flight(bench: EngineBench) -> None:
 @check
 def all_take_turns(bench: EngineBench) -> None:
     """Sequences that take turns with several steps in flight get their answers."""
-    bench.need_flights()
+    bench.need_in_flight()
     answers = bench.answers
-    with bench.flights() as flights:
+    with bench.in_flight_driver() as in_flight:
         for key in answers:
-            flights.add(key)
-        said = flights.driver.said
+            in_flight.add(key)
+        said = in_flight.driver.said
         while any(len(said[key]) < ANSWER for key in said):
             for keys in ("ab", "cd"):
-                flights.step(dict.fromkeys(keys, 512))
+                in_flight.step(dict.fromkeys(keys, 512))
         expect_same("the answers", {key: said[key][:ANSWER] for key in said}, answers)
-        flights.collect_all()
+        in_flight.collect_all()
 
 
 @check

@@ -13,7 +13,7 @@ from timely_llm.conformance.engines.driver import (
     PROMPTS,
     TASKS,
     Driver,
-    Flights,
+    InFlightDriver,
 )
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Decoding, Engine
@@ -134,17 +134,17 @@ class EngineBench:
         return self._driving(self.small)
 
     @contextmanager
-    def flights(self) -> Iterator[Flights]:
+    def in_flight_driver(self) -> Iterator[InFlightDriver]:
         """Drive the shared engine with as many steps in flight as it has.
 
         Raises:
             NotApplicable: it has only one.
         """
-        self.need_flights()
+        self.need_in_flight()
         with self.driver() as driver:
-            yield Flights(driver)
+            yield InFlightDriver(driver)
 
-    def need_flights(self) -> None:
+    def need_in_flight(self) -> None:
         """Raise `NotApplicable` if an engine has one step in flight at most."""
         if self.engine.in_flight == 1:
             raise NotApplicable("the engine has one step in flight at most")

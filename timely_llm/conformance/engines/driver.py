@@ -232,7 +232,7 @@ class Driver:
             self.engine.remove(key)
 
 
-class Flights:
+class InFlightDriver:
     """Keeps as many steps in flight as an engine can, each with all that may take part in it."""
 
     def __init__(self, driver: Driver) -> None:
@@ -252,7 +252,7 @@ class Flights:
         return self._left[key] + (self._coming[key] if self.engine.async_scheduling else 0)
 
     def step(self, entries: dict[str, int], evictable: tuple[str, ...] = ()) -> None:
-        """Submit a step of the sequences that can take part; collect one if no more can fly."""
+        """Submit a step of all that can take part; collect the oldest one if there is no room."""
         wanted = {key: min(n, self.can_compute(key)) for key, n in entries.items()}
         wanted = {key: tokens for key, tokens in wanted.items() if tokens}
         if wanted:

@@ -304,7 +304,7 @@ def _inner(detail: ErrorDetails) -> tuple[str | int, ...]:
 
 
 def _unknown(path: tuple[Any, ...], model: type[BaseModel]) -> tuple[str, str | None]:
-    """Return what is said about an unknown field, and which one it stands for, if one is near."""
+    """Return the problem of an unknown field, and the known field with a near name, if any."""
     name = path[-1] if path else ""
     hint, near = did_you_mean(name, fields_at(model, path[:-1]))
     return f"unknown field {quoted(name)}{hint}", near
@@ -336,7 +336,7 @@ def fields_at(model: Any, path: Iterable[Any]) -> list[str]:
 
 
 def _kinds(annotation: Any) -> list[Any]:
-    """Return what an annotation stands for, without what is said about it."""
+    """Return the types of an annotation, without its metadata."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _kinds(get_args(annotation)[0])

@@ -286,7 +286,7 @@ class PlanHistory(RequestHistory):
         self.delivered.append(DeliveredSegment(event.index, event.t, due_s, event.text))
 
 
-Span = tuple[float, float]
+TimeSpan = tuple[float, float]
 """Start and end, seconds."""
 _ROUNDING_S = 1e-5
 
@@ -315,8 +315,8 @@ class StreamHistory(RequestHistory):
     words_per_s: float = READING_WORDS_PER_S
     arrived_s: float = math.nan
     chunks: list[ChunkEvent] = field(default_factory=list)
-    heard: list[Span] = field(default_factory=list)
-    stalled: list[Span] = field(default_factory=list)
+    heard: list[TimeSpan] = field(default_factory=list)
+    stalled: list[TimeSpan] = field(default_factory=list)
     outcome: AnsweredEvent | None = None
     asks_help: bool = False
     sources: list[tuple[float, int]] = field(default_factory=list)
@@ -363,7 +363,7 @@ class StreamHistory(RequestHistory):
         return self.chunks[-1].credit_s - (now_s - self.chunks[-1].t)
 
     def keeps_slo(self, now_s: float) -> bool:
-        """Whether its service level is kept; as far as can be said while it goes on."""
+        """Whether its service level is kept; while it goes on, by what was generated so far."""
         if self.outcome is not None:
             return self.outcome.slo_met
         begin_s = self.asked_s if math.isnan(self.arrived_s) else self.arrived_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from timely_llm.core.events.request_history import Span, StepRecord
+from timely_llm.core.events.request_history import StepRecord, TimeSpan
 from timely_llm.core.events.run_event import RunEvent
 from timely_llm.core.events.schema import OpenedEvent, ReadyEvent
 
@@ -22,7 +22,7 @@ class ServerHistory:
     """
 
     steps: list[StepRecord] = field(default_factory=list)
-    outages: list[Span] = field(default_factory=list)
+    outages: list[TimeSpan] = field(default_factory=list)
     newest_s: float = -math.inf
     opened_s: float = -math.inf
 

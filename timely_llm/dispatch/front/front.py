@@ -203,7 +203,7 @@ class Front:
         return actions
 
     def heard(self, view: ServerView, made_s: float, now: float) -> list[Action]:
-        """Take what a server said of itself at `made_s`; a server that was lost is back."""
+        """Take the view that a server made at `made_s`; a server that was lost is back."""
         name = view.name
         self._ledger.heard(view, made_s)
         wrong = self._leftovers.heard(view, made_s, partial(self.serves, name))

@@ -46,7 +46,7 @@ class _Record:
 
 
 class Ledger:
-    """What was sent to each server and has not ended, and what each server said of itself last.
+    """The requests that were sent to each server and have not ended, and each server's last view.
 
     A server learns of a request only when its message comes, and a view is as old as its message.
     So the requests that a view cannot have are added to it.
@@ -57,7 +57,7 @@ class Ledger:
         self._sent: dict[str, Sent] = {}
 
     def heard(self, view: ServerView, made_s: float) -> None:
-        """Record what a server said of itself, and when it did."""
+        """Record a server's view, and when it was made."""
         if view.name in self._servers:
             known = self._servers[view.name]
             known.view, known.made_s = view, made_s
@@ -71,7 +71,7 @@ class Ledger:
         known.view = replace(known.view, skill_sets=left)
 
     def reaches(self, server: str) -> bool:
-        """Return whether a server said something of itself and was not lost since."""
+        """Return whether a view of a server has come and the server was not lost since."""
         return server in self._servers
 
     def send(self, waiting: Waiting, server: str, now: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from timely_llm.experiments.catalog.mixed import people_beside
-from timely_llm.experiments.contract import Experiment, WorkloadOptions
+from timely_llm.experiments.contract import Experiment, ReportProgress, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.sweep import (
@@ -18,7 +18,6 @@ from timely_llm.experiments.sweep import (
     score,
 )
 from timely_llm.experiments.virtual import slice_sweep
-from timely_llm.experiments.virtual.stage import Progress
 
 CHANGED: Mapping[str, str] = {
     "deadline:kappa=0": "an idle robot costs nothing, so requests may starve",
@@ -56,7 +55,7 @@ class AblationOptions(WorkloadOptions):
     seeds: int = 2
 
 
-def run(options: AblationOptions, progress: Progress) -> RunDocument:
+def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of the policy with each option at other values."""
     chosen = [_named(case) for case in cases(options, (DRONES,))]
     if options.trace is None:

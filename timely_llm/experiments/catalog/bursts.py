@@ -6,13 +6,17 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from timely_llm.experiments.catalog.mixed import MEASURES, POLICIES, PRESET, TALKS_ARE, score
-from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    ReportProgress,
+    WorkloadOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.sweep import RunSpec, Scored, cases
 from timely_llm.experiments.sweep import document as sweep_document
 from timely_llm.experiments.virtual.slice_workload import Mix, talks
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Conversation, Trace
 
 SIZES = (20, 40, 60)
@@ -35,7 +39,7 @@ class BurstsOptions(WorkloadOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: BurstsOptions, progress: Progress) -> RunDocument:
+def run(options: BurstsOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of plans and of bursts of conversations under each policy, by size."""
     alone = cases(options, (PRESET,))
     rows = run_all(

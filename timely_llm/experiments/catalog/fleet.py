@@ -10,13 +10,14 @@ from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import (
     Experiment,
     ExperimentError,
+    ReportProgress,
     SeedOptions,
     SimulationOptions,
 )
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import SERVED, PolicySpec, chosen, parse
 from timely_llm.experiments.results import metrics
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.fleet import DEFINITIONS, fleet_row
 from timely_llm.experiments.results.metrics import plain, relative
 from timely_llm.experiments.sources import given, shipped_skill_sets, shipped_tasks
@@ -29,7 +30,6 @@ from timely_llm.experiments.virtual.simulation import (
     robot_works,
     simulate_fleet,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.traces.model import Job, Trace
 from timely_llm.traces.recipes import presets
@@ -107,7 +107,7 @@ class FleetCase:
     jobs: tuple[Job, ...] = ()
 
 
-def run(options: FleetOptions, progress: Progress) -> RunDocument:
+def run(options: FleetOptions, progress: ReportProgress) -> RunDocument:
     """Return what fleets of each size get under each policy.
 
     Raises:
@@ -163,7 +163,7 @@ def run(options: FleetOptions, progress: Progress) -> RunDocument:
 
 def score(case: FleetCase) -> Row:
     """Run a case and return its row."""
-    names: dict[str, Value] = {
+    names: dict[str, RowValue] = {
         "policy": case.spec.text if case.spec else DEDICATED,
         "robots": case.robots,
         "seed": case.seed,
@@ -207,7 +207,7 @@ def _dedicated(fleet: list[Iterator[JobInstance]], case: FleetCase) -> Run:
 
 def _setup(
     options: FleetOptions, base: SimulationSettings, trace: Trace | None
-) -> dict[str, Value]:
+) -> dict[str, RowValue]:
     source = f"jobs of the trace {trace.name}" if trace else f"tasks of the preset {PRESET}"
     return {
         "engine": "simulated, in virtual time, with the serving loop itself",

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
-from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    ReportProgress,
+    WorkloadOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import SERVED
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -16,7 +21,6 @@ from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, simulate_run
 from timely_llm.experiments.sweep import document as sweep_document
 from timely_llm.experiments.virtual.slice_workload import PROMPT_TOKENS, Mix, talks
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Trace
 
 PRESET = "wid2"
@@ -71,7 +75,7 @@ class MixedOptions(WorkloadOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: MixedOptions, progress: Progress) -> RunDocument:
+def run(options: MixedOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of plans and conversations under each policy, by rate."""
     mixed = people_beside(cases(options, (PRESET,)), options.loads, options.rates)
     rows = run_all(score, mixed, options.jobs, progress)

@@ -12,13 +12,12 @@ from statistics import fmean
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
 from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.simulated import DEFAULT_PROFILE, Profile
-from timely_llm.experiments.contract import Experiment, SeedOptions
+from timely_llm.experiments.contract import Experiment, ReportProgress, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import SERVED, PolicySpec, chosen
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate_works
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import JobInstance, SegmentSpec
 from timely_llm.traces.model import Job
 
@@ -180,7 +179,7 @@ class OptimalOptions(SeedOptions):
     jobs: int = 2
 
 
-def run(options: OptimalOptions, progress: Progress) -> RunDocument:
+def run(options: OptimalOptions, progress: ReportProgress) -> RunDocument:
     """Return the share of the best utility that each policy reaches on small instances.
 
     An instance has five to seven requests in a burst. Half of them are urgent. A first segment has

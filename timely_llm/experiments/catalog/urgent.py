@@ -7,7 +7,12 @@ from itertools import cycle
 from statistics import fmean
 
 from timely_llm.experiments.catalog.bursts import EVERY_S
-from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    ReportProgress,
+    WorkloadOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.results import servers
@@ -16,7 +21,6 @@ from timely_llm.experiments.results.fleet import in_time
 from timely_llm.experiments.results.metrics import UNBOUNDED, plain
 from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, document, simulate_run
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Trace
 
 PRESET = "wid2"
@@ -55,7 +59,7 @@ class UrgentOptions(WorkloadOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: UrgentOptions, progress: Progress) -> RunDocument:
+def run(options: UrgentOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of bursts of urgent plans under each policy, by size."""
     alone = cases(options, (PRESET,))
     specs = [_at_once(case, size) for size in options.sizes for case in alone]

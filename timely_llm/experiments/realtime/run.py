@@ -22,7 +22,13 @@ from timely_llm.engines.registry import make_engine, parse_engine_args
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.version import import_core
 from timely_llm.engines.wrappers import PacedEngine
-from timely_llm.experiments.contract import STOCK, Experiment, ExperimentError, RealTimeOptions
+from timely_llm.experiments.contract import (
+    STOCK,
+    Experiment,
+    ExperimentError,
+    RealTimeOptions,
+    ReportProgress,
+)
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.realtime.serve import (
     MAX_MODEL_LEN,
@@ -33,14 +39,13 @@ from timely_llm.experiments.realtime.serve import (
     serve_scripted,
 )
 from timely_llm.experiments.recorded.score import LIVE_DEFINITIONS
-from timely_llm.experiments.results.document import RunDocument, Value
+from timely_llm.experiments.results.document import RowValue, RunDocument
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.sweep import MEASURES, Scored, document, settings, workloads
 from timely_llm.experiments.virtual import workload
 from timely_llm.experiments.virtual.durations import NOISY
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate_works
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
 from timely_llm.traces.lines import in_order
@@ -79,7 +84,7 @@ def run(
     experiment: Experiment[Any],
     options: RealTimeOptions,
     presets: Sequence[str],
-    progress: Progress,
+    progress: ReportProgress,
 ) -> RunDocument:
     """Run an experiment on a real engine, replay it in virtual time, and return both results.
 
@@ -142,7 +147,11 @@ def run(
 
 
 def _model_output(
-    part: Trace, settings: SimulationSettings, engine: Engine, policy: Policy, update: Progress
+    part: Trace,
+    settings: SimulationSettings,
+    engine: Engine,
+    policy: Policy,
+    update: ReportProgress,
 ) -> tuple[Run, Virtual]:
     """Serve a workload with the model's own plans; return the run and its replay."""
     known = shipped_skill_sets()
@@ -153,7 +162,11 @@ def _model_output(
 
 
 def _scripted(
-    part: Trace, settings: SimulationSettings, engine: Engine, policy: Policy, update: Progress
+    part: Trace,
+    settings: SimulationSettings,
+    engine: Engine,
+    policy: Policy,
+    update: ReportProgress,
 ) -> tuple[Run, Virtual]:
     """Serve a workload with its own segments; return the run and its replay."""
     works = workload.works(
@@ -181,7 +194,7 @@ def _arms(options: RealTimeOptions) -> list[PolicySpec | StockSpec]:
     return [*stock.values(), *known]
 
 
-def _update(progress: Progress, before: int, total: int, ended: int, _: int) -> None:
+def _update(progress: ReportProgress, before: int, total: int, ended: int, _: int) -> None:
     progress(before + ended, total)
 
 
@@ -189,13 +202,13 @@ def _names(workload: str, load: int, seed: int, policy: str) -> dict[str, Any]:
     return {"workload": workload, "policy": policy, "load": load, "seed": seed}
 
 
-def _scored(run: Run, names: dict[str, Value]) -> Scored:
+def _scored(run: Run, names: dict[str, RowValue]) -> Scored:
     scored = Scored.of(run, names)
     return replace(scored, row={**scored.row, "step_s": run.busy_s / max(run.steps, 1)})
 
 
-def _setup(options: RealTimeOptions) -> dict[str, Value]:
-    made: dict[str, Value] = {
+def _setup(options: RealTimeOptions) -> dict[str, RowValue]:
+    made: dict[str, RowValue] = {
         "engine": f"{options.engine} in real time, and simulated",
         "model": options.model_name,
         "options of vLLM's own": ", ".join(options.engine_args) or "none",

@@ -15,9 +15,14 @@ from timely_llm.core.segment import Segment
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.tokenizer import HubTokenizer
 from timely_llm.engines.wrappers import ScriptedEngine
-from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.virtual import stage as talkers
+from timely_llm.experiments.contract import ExperimentError, ReportProgress
 from timely_llm.experiments.virtual import workload
+from timely_llm.experiments.virtual.clients import (
+    SimulatedClients,
+    SimulatedPerson,
+    SimulatedRobot,
+    stream_request,
+)
 from timely_llm.experiments.virtual.outcome import ConversationOutcome, Run
 from timely_llm.experiments.virtual.simulation import (
     MAX_TOKENS,
@@ -26,12 +31,6 @@ from timely_llm.experiments.virtual.simulation import (
     script,
     simulate_works,
     true_seconds,
-)
-from timely_llm.experiments.virtual.stage import (
-    Progress,
-    SimulatedClients,
-    SimulatedPerson,
-    SimulatedRobot,
 )
 from timely_llm.experiments.virtual.workload import INSTANT_S, JobInstance, SegmentSpec
 from timely_llm.policies.contract import Policy
@@ -80,7 +79,7 @@ def serve_scripted(
     engine: Engine,
     policy: Policy,
     settings: SimulationSettings,
-    progress: Progress = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     conversations: Sequence[Conversation] = (),
 ) -> Run:
     """Serve jobs with known segments, and conversations, in real time.
@@ -97,7 +96,7 @@ def serve_scripted(
         SimulationError: requests are left that no policy serves.
     """
     clock = TraceClock()
-    stage = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports)
+    clients = SimulatedClients(clock, true_seconds, settings.network_s, settings.reports)
     answers = script(works, conversations)
     vocabulary = len(cast(HubTokenizer, engine.tokenizer))
     scripted = ScriptedEngine(engine, vocabulary, answers.__getitem__, workload.OneTask())
@@ -106,11 +105,11 @@ def serve_scripted(
     loop.register(skill_set)
     for work in works:
         task = workload.own_text(work, settings.own_tokens)
-        stage.enter(work, request_for(work, skill_set.name, task, settings))
+        clients.enter(work, request_for(work, skill_set.name, task, settings))
     for talk in conversations:
-        stage.enter_person(talk, talkers.request_for(talk, MAX_TOKENS))
+        clients.enter_person(talk, stream_request(talk, MAX_TOKENS))
     clock.start(works, conversations)
-    return stage.run(loop, clock.rest, progress)
+    return clients.run(loop, clock.rest, progress)
 
 
 PLAN_TOKENS = 128
@@ -185,7 +184,7 @@ def serve(
     engine: Engine,
     policy: Policy,
     settings: SimulationSettings,
-    progress: Progress = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     conversations: Sequence[Conversation] = (),
 ) -> ModelOutput:
     """Serve jobs and conversations in real time with the model's own answers.

@@ -19,12 +19,12 @@ from timely_llm.core.step import StageTimes
 from timely_llm.traces.lines import MAX_LINE_BYTES, VERSION, read_lines
 from timely_llm.traces.model import Conversation, Job, TraceError, printable
 from timely_llm.traces.recordings.bags import LINE_TOPIC, LINE_TYPE
-from timely_llm.traces.recordings.mcap import Message
+from timely_llm.traces.recordings.mcap import BagMessage
 from timely_llm.traces.recordings.messages import decoded
 from timely_llm.traces.recordings.recorded import ACCEPTED, REQUEST_TYPE
 from timely_llm.traces.streams import ACCEPTED_STREAMS, STREAM_TYPE
 
-Line = TypeVar("Line", Job, Conversation)
+RecordedLine = TypeVar("RecordedLine", Job, Conversation)
 M = TypeVar("M")
 _TIME_NS = attrgetter("time_ns")
 
@@ -94,7 +94,7 @@ class RecordedStep:
 
 
 @dataclass
-class RecordedId(Generic[Line]):
+class RecordedId(Generic[RecordedLine]):
     """All messages about one request id. Several requests may have used the id.
 
     Attributes:
@@ -108,14 +108,14 @@ class RecordedId(Generic[Line]):
     delivered: list[RecordedDelivery] = field(default_factory=list)
     reported: list[RecordedReport] = field(default_factory=list)
     ended: list[RecordedEnd] = field(default_factory=list)
-    line: Line | None = None
+    line: RecordedLine | None = None
 
     def sort(self) -> None:
         """Sort all messages by time."""
         for messages in (self.taken, self.sent, self.delivered, self.reported, self.ended):
             cast(list[Any], messages).sort(key=_TIME_NS)
 
-    def between(self, low_ns: int, high_ns: int) -> RecordedId[Line]:
+    def between(self, low_ns: int, high_ns: int) -> RecordedId[RecordedLine]:
         """Return the messages from `low_ns` on and before `high_ns`, if all are sorted."""
 
         def cut(messages: list[M]) -> list[M]:
@@ -127,7 +127,7 @@ class RecordedId(Generic[Line]):
 
 
 @dataclass(frozen=True)
-class RecordedRequest(Generic[Line]):
+class RecordedRequest(Generic[RecordedLine]):
     """One request of an id, and the messages about it.
 
     Attributes:
@@ -139,7 +139,7 @@ class RecordedRequest(Generic[Line]):
     request_id: str
     id: str
     message: RecordedMessage
-    messages: RecordedId[Line]
+    messages: RecordedId[RecordedLine]
 
     @property
     def ended(self) -> RecordedEnd | None:
@@ -150,10 +150,10 @@ class RecordedRequest(Generic[Line]):
 
 
 def recorded_requests(
-    abouts: Mapping[str, RecordedId[Line]], messages: RecordedMessages
-) -> tuple[list[RecordedRequest[Line]], int]:
+    abouts: Mapping[str, RecordedId[RecordedLine]], messages: RecordedMessages
+) -> tuple[list[RecordedRequest[RecordedLine]], int]:
     """Return requests in order of arrival, and the number of ids without a known request."""
-    made: list[RecordedRequest[Line]] = []
+    made: list[RecordedRequest[RecordedLine]] = []
     unknown = 0
     for name, about in abouts.items():
         mine = list(_uses(name, about, messages))
@@ -163,8 +163,8 @@ def recorded_requests(
 
 
 def _uses(
-    name: str, about: RecordedId[Line], messages: RecordedMessages
-) -> Iterator[RecordedRequest[Line]]:
+    name: str, about: RecordedId[RecordedLine], messages: RecordedMessages
+) -> Iterator[RecordedRequest[RecordedLine]]:
     """Yield the requests of one id, in order."""
     about.sort()
     arrivals: list[RecordedMessage] = about.taken or about.sent or _refused(about)
@@ -176,7 +176,7 @@ def _uses(
         yield RecordedRequest(name, unique, asked, about.between(*bounds))
 
 
-def _refused(about: RecordedId[Line]) -> list[RecordedMessage]:
+def _refused(about: RecordedId[RecordedLine]) -> list[RecordedMessage]:
     """Return a refused request, if a trace's line describes it."""
     known = about.line is not None and not about.delivered
     return [RecordedMessage(end.time_ns, None) for end in about.ended[:1] if known]
@@ -217,7 +217,7 @@ class RecordedMessages:
         TraceError: a message is damaged, or there are too many messages.
     """
 
-    def __init__(self, messages: Iterable[Message], path: Path) -> None:
+    def __init__(self, messages: Iterable[BagMessage], path: Path) -> None:
         self.requests: defaultdict[str, RecordedId[Job]] = defaultdict(RecordedId)
         self.streams: defaultdict[str, RecordedId[Conversation]] = defaultdict(RecordedId)
         self.steps: list[RecordedStep] = []
@@ -226,7 +226,7 @@ class RecordedMessages:
         self.impossible = self.nameless = 0
         self._path = path
         self._kept = self._bytes = 0
-        take: dict[str, Callable[[Message, Any], None]] = {
+        take: dict[str, Callable[[BagMessage, Any], None]] = {
             LINE_TYPE: self._line,
             REQUEST_TYPE: self._request,
             STREAM_TYPE: self._stream,
@@ -251,7 +251,7 @@ class RecordedMessages:
         """Return whether the bag has messages of one of our types, by its short name."""
         return self.kinds[f"timely_llm/msg/{kind}"] > 0
 
-    def _count(self, message: Message) -> None:
+    def _count(self, message: BagMessage) -> None:
         """Count a message that is kept.
 
         Raises:
@@ -266,7 +266,7 @@ class RecordedMessages:
                 f" messages, and {MAX_BYTES} bytes of requests and lines of traces"
             )
 
-    def _line(self, message: Message, text: Any) -> None:
+    def _line(self, message: BagMessage, text: Any) -> None:
         """Take a line of a trace; its header, and texts that are not lines, are ignored."""
         if len(text.data) > MAX_LINE_BYTES:
             self.impossible += 1
@@ -281,14 +281,18 @@ class RecordedMessages:
             for talk in trace.conversations:
                 self.streams[talk.id].line = talk
 
-    def _request(self, message: Message, request: Any) -> None:
+    def _request(self, message: BagMessage, request: Any) -> None:
         self._asked(self.requests, ACCEPTED, message, request)
 
-    def _stream(self, message: Message, request: Any) -> None:
+    def _stream(self, message: BagMessage, request: Any) -> None:
         self._asked(self.streams, ACCEPTED_STREAMS, message, request)
 
     def _asked(
-        self, abouts: Mapping[str, RecordedId[Line]], accepted: str, message: Message, request: Any
+        self,
+        abouts: Mapping[str, RecordedId[RecordedLine]],
+        accepted: str,
+        message: BagMessage,
+        request: Any,
     ) -> None:
         asked = RecordedMessage(message.time_ns, request)
         if message.channel.topic.endswith(accepted):
@@ -298,19 +302,19 @@ class RecordedMessages:
         else:  # the server made an id, which only the accepted request contains
             self.nameless += 1
 
-    def _segment(self, message: Message, segment: Any) -> None:
+    def _segment(self, message: BagMessage, segment: Any) -> None:
         text = printable(segment.text[:MAX_LABEL_CHARACTERS]).strip()
         self.requests[segment.request_id].delivered.append(
             RecordedDelivery(message.time_ns, segment.epoch, segment.index, text, segment.final)
         )
 
-    def _chunk(self, message: Message, chunk: Any) -> None:
+    def _chunk(self, message: BagMessage, chunk: Any) -> None:
         text = chunk.text[:MAX_LABEL_CHARACTERS]
         self.streams[chunk.request_id].delivered.append(
             RecordedDelivery(message.time_ns, 0, chunk.index, text, chunk.final)
         )
 
-    def _report(self, message: Message, report: Any) -> None:
+    def _report(self, message: BagMessage, report: Any) -> None:
         if report.state not in _STATES:
             self.impossible += 1
         elif report.state != ReportState.ALIVE:
@@ -322,7 +326,7 @@ class RecordedMessages:
                 )
             )  # fmt: skip
 
-    def _result(self, message: Message, result: Any) -> None:
+    def _result(self, message: BagMessage, result: Any) -> None:
         self.requests[result.request_id].ended.append(
             RecordedEnd(
                 message.time_ns, result.error_code, result.epoch, result.generated_tokens,
@@ -330,13 +334,13 @@ class RecordedMessages:
             )
         )  # fmt: skip
 
-    def _stream_result(self, message: Message, result: Any) -> None:
+    def _stream_result(self, message: BagMessage, result: Any) -> None:
         new_tokens = max(result.prompt_tokens - result.kept_tokens, 0)
         self.streams[result.request_id].ended.append(
             RecordedEnd(message.time_ns, result.error_code, 0, result.generated_tokens, new_tokens)
         )
 
-    def _step(self, message: Message, step: Any) -> None:
+    def _step(self, message: BagMessage, step: Any) -> None:
         possible = math.isfinite(step.duration) and 0.0 <= step.duration <= 86_400.0
         stages = _stages(step)
         if not possible or (stages is not None and not stages.fit):

@@ -38,7 +38,7 @@ ODD_TALKS = (
 
 
 @dataclass(frozen=True)
-class Script:
+class ReplayScript:
     """The requests of a replay.
 
     Attributes:
@@ -54,7 +54,7 @@ class Script:
 
 def script(
     trace: Trace, skill_sets: Mapping[str, SkillSet], load: int, speed: float, limit: int
-) -> Script:
+) -> ReplayScript:
     """Return the requests of a replay.
 
     Args:
@@ -98,7 +98,9 @@ def script(
             f"the trace {trace.name!r} has no request to replay: {why or 'it is empty'}"
         )
     jobs.sort(key=lambda job: job.arrival_s)
-    return Script(Trace(trace.name, trace.source, tuple(jobs), tuple(talks)), skill_sets, +left_out)
+    return ReplayScript(
+        Trace(trace.name, trace.source, tuple(jobs), tuple(talks)), skill_sets, +left_out
+    )
 
 
 def _copies(job: Job, name: str, load: int) -> Iterator[Job]:

@@ -155,7 +155,7 @@ def _words_per_s(recorded: RecordedRequest[Conversation]) -> float:
 MAX_WORTH = 1e9
 """Largest utility and steepest slope of a time utility that is accepted."""
 
-Place = tuple[int, int]
+EpochSegment = tuple[int, int]
 """Epoch and index of a segment."""
 
 
@@ -168,7 +168,7 @@ class RecordedExecution:
         executed, failed: its robot reported FINISHED or FAILED; both are false without a report.
     """
 
-    place: Place
+    place: EpochSegment
     start_ns: int
     end_ns: int | None
     executed: bool
@@ -313,11 +313,11 @@ def _executed(epoch: int, about: RecordedId[Job], spells: Sequence[RecordedExecu
 
 
 def _spells(
-    places: set[Place], reported: Sequence[RecordedReport]
+    places: set[EpochSegment], reported: Sequence[RecordedReport]
 ) -> tuple[RecordedExecution, ...]:
     """Return the reported executions of the delivered segments."""
-    starts_ns: dict[Place, int] = {}
-    ends: dict[Place, RecordedReport] = {}
+    starts_ns: dict[EpochSegment, int] = {}
+    ends: dict[EpochSegment, RecordedReport] = {}
     returned_ns: dict[int, int] = {}
     for report in reported:
         place = report.epoch, report.index

@@ -28,7 +28,7 @@ from timely_llm.experiments.recorded.requests import (
     RecordedRequests,
     read_requests,
 )
-from timely_llm.experiments.results.document import RunDocument, TimelineDocument, Value
+from timely_llm.experiments.results.document import RowValue, RunDocument, TimelineDocument
 from timely_llm.experiments.results.lanes import TALK_DEFINITIONS, TALK_MEASURES
 from timely_llm.experiments.results.metrics import DEFINITIONS
 from timely_llm.experiments.results.timeline import busiest_window, timeline
@@ -181,7 +181,7 @@ def recording_document(recording: RecordedRun, path: Path) -> RunDocument:
     """Return the run document of a recording that was read from `path`."""
     scored = Scored.of(recording.run, {"recording": path.stem}, recording.timeline)
     run = recording.run
-    setup: dict[str, Value] = {
+    setup: dict[str, RowValue] = {
         "bag": path.name,
         "span_s": round(recording.span_s, 3),
         "messages": recording.messages,

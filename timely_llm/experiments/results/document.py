@@ -24,12 +24,12 @@ from timely_llm.core.output_file import JSON, OutputFileError, write_text
 from timely_llm.core.reason import Cause
 from timely_llm.core.step import StageTimes
 
-Value = str | bool | int | float | None
+RowValue = str | bool | int | float | None
 """JSON has no infinite or missing numbers: both are null."""
 
-Row = dict[str, Value]
+Row = dict[str, RowValue]
 SpanKind = Literal["waiting", "generating", "executing", "listening", "computing", "sending"]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
 
 MAX_BYTES = 268_435_456
 
@@ -56,19 +56,19 @@ class Span(_DocumentModel):
     agent: str
     request: int
     kind: SpanKind
-    start_s: Finite
-    end_s: Finite
+    start_s: FiniteNumber
+    end_s: FiniteNumber
     label: str = ""
 
 
 class StepStages(_DocumentModel):
     """The times of a step in each stage of a pipeline; see `core.step.StageTimes`."""
 
-    begins_s: tuple[Finite, ...]
-    stage_s: tuple[Finite, ...]
-    link_s: tuple[Finite, ...]
-    blocked_s: tuple[Finite, ...]
-    idle_s: tuple[Finite, ...]
+    begins_s: tuple[FiniteNumber, ...]
+    stage_s: tuple[FiniteNumber, ...]
+    link_s: tuple[FiniteNumber, ...]
+    blocked_s: tuple[FiniteNumber, ...]
+    idle_s: tuple[FiniteNumber, ...]
 
     @model_validator(mode="after")
     def _is_of_stages(self) -> Self:
@@ -89,8 +89,8 @@ class TimelineStep(_DocumentModel):
         stages: its times in each stage of a pipeline; left out of the file if there are none.
     """
 
-    start_s: Finite
-    duration_s: Finite
+    start_s: FiniteNumber
+    duration_s: FiniteNumber
     requests: tuple[int, ...]
     stages: StepStages | None = None
 
@@ -115,11 +115,11 @@ class Decision(_DocumentModel):
 
     request: int
     cause: str
-    start_s: Finite
-    end_s: Finite
+    start_s: FiniteNumber
+    end_s: FiniteNumber
     plans: int
-    least: Finite | None = None
-    most: Finite | None = None
+    least: FiniteNumber | None = None
+    most: FiniteNumber | None = None
 
     @field_validator("cause")
     @classmethod
@@ -217,7 +217,7 @@ class RunDocument(_DocumentModel):
     question: str = ""
     command: str = ""
     profile: str = ""
-    setup: dict[str, Value] = {}
+    setup: dict[str, RowValue] = {}
     keys: tuple[str, ...] = ("policy", "load")
     measures: tuple[str, ...] = ("utility",)
     definitions: dict[str, str] = {}

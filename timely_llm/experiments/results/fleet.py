@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from timely_llm.experiments.results.metrics import Row, utility
+from timely_llm.experiments.results.metrics import MeasuredRow, utility
 from timely_llm.experiments.results.talks import percentile
 from timely_llm.experiments.virtual.outcome import JobOutcome
 
@@ -103,7 +103,7 @@ def in_time(outcome: JobOutcome) -> bool:
 
 def fleet_row(
     outcomes: Sequence[JobOutcome], until_s: float, servers: int = 1, **names: Any
-) -> Row:
+) -> MeasuredRow:
     """Return one flat row: the columns `names`, and those of `DEFINITIONS`.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from timely_llm.experiments.results import metrics, talks
-from timely_llm.experiments.results.metrics import Row
+from timely_llm.experiments.results.metrics import MeasuredRow
 from timely_llm.experiments.virtual.outcome import ConversationOutcome, Run
 
 TALK_COLUMNS: Mapping[str, str] = {
@@ -52,7 +52,7 @@ TALK_MEASURES = (
 )
 
 
-def run_row(run: Run, **names: Any) -> Row:
+def run_row(run: Run, **names: Any) -> MeasuredRow:
     """Return one flat row: the columns `names`, those of plans, and those of conversations.
 
     A run without conversations has no columns of them. A measure of no request is NaN.
@@ -61,7 +61,7 @@ def run_row(run: Run, **names: Any) -> Row:
     return made | talk_columns(run.conversations) if run.conversations else made
 
 
-def talk_columns(people: Sequence[ConversationOutcome]) -> Row:
+def talk_columns(people: Sequence[ConversationOutcome]) -> MeasuredRow:
     """Return the columns of conversations beside those of plans."""
     row = talks.talk_row(people)
     return {new: row[old] for old, new in TALK_COLUMNS.items()}

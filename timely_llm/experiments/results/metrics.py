@@ -25,7 +25,7 @@ UNBOUNDED = "timely:rows=256:admissions=8"
 of a larger batch."""
 
 
-def gains(rows: Iterable[Row], keys: Sequence[str], over: str) -> list[Row]:
+def gains(rows: Iterable[MeasuredRow], keys: Sequence[str], over: str) -> list[MeasuredRow]:
     """Return rows with the columns `utility_gain` and `waiting_s_vs_POLICY`.
 
     Args:
@@ -48,8 +48,8 @@ def definition(over: str) -> dict[str, str]:
 
 
 def relative_gains(
-    rows: Iterable[Row], keys: Sequence[str], measure: str, over: str, name: str
-) -> list[Row]:
+    rows: Iterable[MeasuredRow], keys: Sequence[str], measure: str, over: str, name: str
+) -> list[MeasuredRow]:
     """Return rows with one more column: (t - v) / |v|, of a measure's means over the seeds.
 
     The published script of Ling et al. 2024 compares means that may be below 0 in this way. A
@@ -63,7 +63,7 @@ def relative_gains(
         name: of the new column.
     """
     rows = [dict(row) for row in rows]
-    settings: dict[tuple[object, ...], list[Row]] = defaultdict(list)
+    settings: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
         settings[_of(row, keys)].append(row)
     means = {names: interval(_known(group, measure))[0] for names, group in settings.items()}
@@ -75,15 +75,15 @@ def relative_gains(
     return [plain(row) for row in rows]
 
 
-def _known(rows: Iterable[Row], measure: str) -> list[float]:
+def _known(rows: Iterable[MeasuredRow], measure: str) -> list[float]:
     return [row[measure] for row in rows if row[measure] is not None]
 
 
-def _of(row: Row, names: Sequence[str]) -> tuple[object, ...]:
+def _of(row: MeasuredRow, names: Sequence[str]) -> tuple[object, ...]:
     return tuple(row[name] for name in names)
 
 
-Row = dict[str, Any]
+MeasuredRow = dict[str, Any]
 Mean = Callable[[JobOutcome], float | None]
 """Of one request; None if it does not count."""
 
@@ -151,10 +151,10 @@ def waiting_s(outcome: JobOutcome) -> float | None:
     return outcome.waiting_s if outcome.finished else None
 
 
-def row(run: Run, **names: Any) -> Row:
+def row(run: Run, **names: Any) -> MeasuredRow:
     """Return one flat row of a run: the columns `names`, and those of `DEFINITIONS`."""
     counted = [o for o in run.outcomes if o.work.measured]
-    made: Row = {**names, "requests": len(counted), **_shares(counted)}
+    made: MeasuredRow = {**names, "requests": len(counted), **_shares(counted)}
     for name, measure in (("utility", utility), ("utility_unclamped", utility_unclamped)):
         for prefix, belongs in _CLASSES.items():
             made[prefix + name] = _mean_of_means(filter(belongs, counted), measure)
@@ -168,7 +168,7 @@ def row(run: Run, **names: Any) -> Row:
     return made
 
 
-def task_rows(run: Run, **names: Any) -> list[Row]:
+def task_rows(run: Run, **names: Any) -> list[MeasuredRow]:
     """Return one row for each kind of task, named by the column `task`."""
     made = []
     for task, outcomes in sorted(_by_task(o for o in run.outcomes if o.work.measured).items()):
@@ -221,18 +221,20 @@ def student_t(freedom: int, confidence: float) -> float:
     return high
 
 
-def summary(rows: Iterable[Row], keys: Sequence[str], confidence: float = 0.95) -> list[Row]:
+def summary(
+    rows: Iterable[MeasuredRow], keys: Sequence[str], confidence: float = 0.95
+) -> list[MeasuredRow]:
     """Return one row for each combination of `keys`, over the seeds.
 
     Every number becomes its mean, and `*_ci`, half the width of its confidence interval. Seeds
     that lack a value are left out of its mean.
     """
-    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[MeasuredRow]] = defaultdict(list)
     for one in rows:
         groups[tuple(one[key] for key in keys)].append(one)
     made = []
     for group, members in groups.items():
-        out: Row = {**dict(zip(keys, group, strict=True)), "seeds": len(members)}
+        out: MeasuredRow = {**dict(zip(keys, group, strict=True)), "seeds": len(members)}
         for name in members[0]:
             values = [m[name] for m in members if is_number(m[name])]
             if values and name != "seed" and name not in keys:
@@ -241,7 +243,9 @@ def summary(rows: Iterable[Row], keys: Sequence[str], confidence: float = 0.95) 
     return made
 
 
-def relative(rows: Iterable[Row], keys: Sequence[str], measure: str, to: str) -> list[Row]:
+def relative(
+    rows: Iterable[MeasuredRow], keys: Sequence[str], measure: str, to: str
+) -> list[MeasuredRow]:
     """Return rows with one more column, `MEASURE_vs_POLICY`: a measure as a share of a policy's.
 
     Args:
@@ -264,7 +268,7 @@ def relative(rows: Iterable[Row], keys: Sequence[str], measure: str, to: str) ->
     return made
 
 
-def plain(row: Row) -> Row:
+def plain(row: MeasuredRow) -> MeasuredRow:
     """Return a row for JSON: None replaces numbers that are not finite."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -289,7 +293,7 @@ def _within(t: float, freedom: int) -> float:
     return sin * total
 
 
-def _shares(outcomes: Sequence[JobOutcome]) -> Row:
+def _shares(outcomes: Sequence[JobOutcome]) -> MeasuredRow:
     finished = fmean(o.finished for o in outcomes) if outcomes else math.nan
     began = fmean(o.served for o in outcomes) if outcomes else math.nan
     return {"share_served": finished, "share_first": began, "share_finished": finished}

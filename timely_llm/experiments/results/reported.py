@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from timely_llm.experiments.policy_spec import FIXED
-from timely_llm.experiments.results.document import Paper, Row, Value
+from timely_llm.experiments.results.document import Paper, Row, RowValue
 
 # Bars and curves of figures are not read: only numbers that the text states.
 _SETTING = (
@@ -77,9 +77,9 @@ _LOW, _HIGH = (0.1, 0.5, 0.8, 1.0, 1.5), (2.0, 3.0, 5.0, 7.0)
 
 
 def _rows(
-    policy: str, rates: Sequence[float], ratios: Sequence[float], **said: Value
+    policy: str, rates: Sequence[float], ratios: Sequence[float], **said: RowValue
 ) -> Iterator[Row]:
-    """Yield what is said of a policy at each of some rates and ratios."""
+    """Yield a row of a policy with the reported values for each rate and ratio."""
     for rate in rates:
         for ratio in ratios:
             yield {"policy": policy, "rate": rate, "rt_ratio": ratio, **said}

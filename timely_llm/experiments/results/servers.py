@@ -9,7 +9,7 @@ from typing import Any
 
 from timely_llm.experiments.results.fleet import in_time
 from timely_llm.experiments.results.lanes import run_row
-from timely_llm.experiments.results.metrics import Row
+from timely_llm.experiments.results.metrics import MeasuredRow
 from timely_llm.experiments.virtual.outcome import JobOutcome, Run
 
 DEFINITIONS: Mapping[str, str] = {
@@ -22,7 +22,7 @@ DEFINITIONS: Mapping[str, str] = {
 }
 
 
-def servers_row(run: Run, **names: Any) -> Row:
+def servers_row(run: Run, **names: Any) -> MeasuredRow:
     """Return one flat row: the columns `names`, those of `run_row`, and those of `DEFINITIONS`."""
     counted = [outcome for outcome in run.outcomes if outcome.work.measured]
     seconds = math.fsum(_completion_s(outcome) for outcome in counted if outcome.segments)
@@ -34,7 +34,9 @@ def servers_row(run: Run, **names: Any) -> Row:
     }
 
 
-def beside(rows: Sequence[Row], keys: Sequence[str], measure: str, to: str) -> list[Row]:
+def beside(
+    rows: Sequence[MeasuredRow], keys: Sequence[str], measure: str, to: str
+) -> list[MeasuredRow]:
     """Return rows with the column `MEASURE_vs_DISPATCHER`: a measure over that of a dispatcher.
 
     Args:

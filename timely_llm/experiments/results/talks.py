@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from timely_llm.core.slo import Slo
-from timely_llm.experiments.results.metrics import Row
+from timely_llm.experiments.results.metrics import MeasuredRow
 from timely_llm.experiments.virtual.outcome import ConversationOutcome
 
 DEFINITIONS: Mapping[str, str] = {
@@ -92,7 +92,7 @@ def qoe(talk: ConversationOutcome) -> float:
     return max(1.0 - (math.fsum(lags_s) + missing) / whole, 0.0) if whole > 0.0 else 1.0
 
 
-def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> Row:
+def talk_row(talks: Sequence[ConversationOutcome], **names: Any) -> MeasuredRow:
     """Return one flat row: the columns `names`, and those of `DEFINITIONS`.
 
     A measure of no request is NaN.

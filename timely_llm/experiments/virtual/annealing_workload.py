@@ -11,8 +11,8 @@ from statistics import fmean
 from timely_llm.core.generation import Generation
 from timely_llm.core.slo import Slo
 from timely_llm.engines.simulated import Profile
-from timely_llm.experiments.results.document import Value
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.document import RowValue
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.results.talks import met, slo_of
 from timely_llm.experiments.virtual.annealing_testbeds import PREDICTORS
 from timely_llm.experiments.virtual.outcome import Run
@@ -136,7 +136,7 @@ def serve(trace: Trace, policy: Policy, profile: Profile, batch: int) -> Run:
     return simulate(trace, policy, settings)
 
 
-def g_row(run: Run, **names: Value) -> Row:
+def g_row(run: Run, **names: RowValue) -> MeasuredRow:
     """Return a row with G, its parts, and the columns `names` (Huang et al. 2025, Eq. 2)."""
     talks = run.conversations
     latency_s = math.fsum(talk.completion_s for talk in talks)

@@ -12,7 +12,7 @@ from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.simulated import Profile
 from timely_llm.experiments.contract import ExperimentError, SeedOptions, SimulationOptions
 from timely_llm.experiments.policy_spec import chosen, parse
-from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.results.document import RowValue
 from timely_llm.experiments.sources import given, recipe_of, shipped_skill_sets, shipped_tasks
 from timely_llm.experiments.virtual import workload
 from timely_llm.experiments.virtual.outcome import Run
@@ -132,7 +132,7 @@ class ServersCase:
     policy: str
     dispatcher: str
     seed: int
-    names: dict[str, Value] = field(default_factory=dict)
+    names: dict[str, RowValue] = field(default_factory=dict)
 
 
 def check(policies: Sequence[str], dispatchers: Sequence[str]) -> None:

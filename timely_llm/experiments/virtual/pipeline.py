@@ -16,8 +16,8 @@ from timely_llm.core.text import quoted
 from timely_llm.engines.pipelined import PipelineProfile
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import MOST_MICRO_BATCHES, PolicySpec
-from timely_llm.experiments.results.document import Span, SpanKind, TimelineDocument, Value
-from timely_llm.experiments.results.metrics import Row
+from timely_llm.experiments.results.document import RowValue, Span, SpanKind, TimelineDocument
+from timely_llm.experiments.results.metrics import MeasuredRow
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings, simulate
@@ -220,7 +220,7 @@ class PipelineCase:
     trace: Trace
     spec: PolicySpec
     profile: PipelineProfile
-    names: Mapping[str, Value]
+    names: Mapping[str, RowValue]
     budget: int = LIMITS.max_step_tokens
     window: tuple[float, float] | None = None
 
@@ -259,7 +259,7 @@ DEFINITIONS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def stage_columns(run: Run, meter: StageMeter) -> Row:
+def stage_columns(run: Run, meter: StageMeter) -> MeasuredRow:
     """Return the columns of `DEFINITIONS`; stages that are missing have none."""
     whole_s = run.span_s
     blocked_s = meter.blocked_s or [0.0] * len(meter.compute_s)

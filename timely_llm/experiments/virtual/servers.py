@@ -30,18 +30,20 @@ from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.front.actions import Action, Cancel, Deliver, Finish, Send, Tell, Withdraw
 from timely_llm.dispatch.front.front import Front
 from timely_llm.dispatch.load import Load
-from timely_llm.experiments.virtual import stage, workload
+from timely_llm.experiments.virtual import workload
+from timely_llm.experiments.virtual.clients import (
+    SimulatedClients,
+    SimulatedRobot,
+    SimulationError,
+    answer,
+    stream_request,
+)
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import (
     MAX_TOKENS,
     SimulationSettings,
     request_for,
     simulated_loop,
-)
-from timely_llm.experiments.virtual.stage import (
-    SimulatedClients,
-    SimulatedRobot,
-    SimulationError,
 )
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.policies.contract import Policy
@@ -188,7 +190,7 @@ class _Clients(SimulatedClients):
         """Return what the model says of a request from where its client stands, as tokens."""
         if key in self.people:
             person = self.people[key]
-            return stage.answer(max(person.conversation.output_tokens - len(person.times_s), 1))
+            return answer(max(person.conversation.output_tokens - len(person.times_s), 1))
         work = self.robots[key].work
         gone = self._gone.get(key, 0)
         return replace(work, parts=work.parts[gone:]).pieces if gone else work.pieces
@@ -209,7 +211,7 @@ class _Clients(SimulatedClients):
             prompt_tokens=talk.prompt_tokens + tokens,
             max_tokens=max(request.max_tokens - tokens, 1),
         )
-        return stage.request_for(goes_on, MAX_TOKENS)
+        return stream_request(goes_on, MAX_TOKENS)
 
     def _turn(self, server: _Server) -> None:
         """Let a server do what is next, and its clients take what it sent in its life."""
@@ -374,5 +376,5 @@ def simulate_servers(
     for work in works:
         clients.enter(work, request_for(work, name, task, settings))
     for talk in conversations:
-        clients.enter_person(talk, stage.request_for(talk, MAX_TOKENS))
+        clients.enter_person(talk, stream_request(talk, MAX_TOKENS))
     return clients.serve()

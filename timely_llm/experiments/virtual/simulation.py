@@ -17,10 +17,16 @@ from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, Profile, SimulatedEngine
 from timely_llm.engines.swapping import SwappingEngine
-from timely_llm.experiments.virtual import stage, workload
+from timely_llm.experiments.contract import ReportProgress
+from timely_llm.experiments.virtual import workload
+from timely_llm.experiments.virtual.clients import (
+    SimulatedClients,
+    SimulatedRobot,
+    answer,
+    stream_request,
+)
 from timely_llm.experiments.virtual.durations import NOISY
 from timely_llm.experiments.virtual.outcome import Run
-from timely_llm.experiments.virtual.stage import Progress, SimulatedClients, SimulatedRobot
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.step_time import StepTime
@@ -128,7 +134,7 @@ def simulate(
     *,
     skill_sets: Mapping[str, SkillSet] | None = None,
     event_log: EventLog | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     explain: bool = False,
 ) -> Run:
     """Return the outcomes of a trace's jobs under a policy; the same each time for a seed.
@@ -170,7 +176,7 @@ def simulate_works(
     conversations: Sequence[Conversation] = (),
     *,
     event_log: EventLog | None = None,
-    progress: Progress = lambda done, total: None,
+    progress: ReportProgress = lambda done, total: None,
     explain: bool = False,
 ) -> Run:
     """Return the outcomes of works with known segments, and of conversations.
@@ -191,7 +197,7 @@ def simulate_works(
     for work in works:
         clients.enter(work, request_for(work, skill_set, task, settings))
     for talk in conversations:
-        clients.enter_person(talk, stage.request_for(talk, MAX_TOKENS))
+        clients.enter_person(talk, stream_request(talk, MAX_TOKENS))
     return clients.run(
         loop, lambda until_s: clock.advance(max(until_s - clock.now(), 0.0)), progress
     )
@@ -254,7 +260,7 @@ def script(
 ) -> dict[str, list[str]]:
     """Return the model's output for works with known segments and for conversations, as tokens."""
     said = {work.id: work.pieces for work in works}
-    return said | {talk.id: stage.answer(talk.output_tokens) for talk in conversations}
+    return said | {talk.id: answer(talk.output_tokens) for talk in conversations}
 
 
 def request_for(

@@ -12,12 +12,13 @@ from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import (
     Experiment,
     ExperimentError,
+    ReportProgress,
     SeedOptions,
     SimulationOptions,
 )
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
-from timely_llm.experiments.results.document import Paper, Row, RunDocument, Value
+from timely_llm.experiments.results.document import Paper, Row, RowValue, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.talks import DEFINITIONS, talk_row
 from timely_llm.experiments.sources import given
@@ -30,7 +31,6 @@ from timely_llm.experiments.virtual.slice_workload import (
     Mix,
     tasks,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Trace
 
 PROFILE = "rtx4060ti-chatglm2-6b"
@@ -148,7 +148,7 @@ def mix_experiment(
     """
     keys = (*(key for key in KEY_DEFINITIONS if key != varied), "policy", varied)
 
-    def run(options: AnyTaskOptions, progress: Progress) -> RunDocument:
+    def run(options: AnyTaskOptions, progress: ReportProgress) -> RunDocument:
         return document(made, options, sweep(options, progress), keys=keys, papers=(paper,))
 
     made = Experiment(name, question, run, defaults)
@@ -164,7 +164,7 @@ def score(case: RunSpec) -> Row:
     return plain(talk_row(simulate_run(case).conversations, **case.names))
 
 
-def sweep(options: TaskOptions, progress: Progress) -> list[Row]:
+def sweep(options: TaskOptions, progress: ReportProgress) -> list[Row]:
     """Return the row of each case of `cases`, in their order.
 
     Raises:
@@ -208,7 +208,7 @@ def _mix(options: TaskOptions, rate: float, ratio: float, lengths: str, bound: f
     return Mix(rate, ratio, LengthRange.parse(lengths), bound, options.ttft_s)
 
 
-def _recorded(options: TaskOptions, file: Path) -> tuple[Trace, dict[str, Value]]:
+def _recorded(options: TaskOptions, file: Path) -> tuple[Trace, dict[str, RowValue]]:
     """Return the conversations of a trace, and the key columns of its rows.
 
     Raises:
@@ -225,7 +225,7 @@ def _recorded(options: TaskOptions, file: Path) -> tuple[Trace, dict[str, Value]
         raise ExperimentError(f"{file.name} has no conversations")
     seconds = asked[-1].arrival_s - asked[0].arrival_s
     machines = sum(one.deadline_s < math.inf for one in asked)
-    names: dict[str, Value] = {
+    names: dict[str, RowValue] = {
         "lengths": trace.name or file.stem,
         "bound": "the trace's",
         "rate": round(len(asked) / seconds, 3) if seconds else None,
@@ -256,7 +256,7 @@ def document(
     measures: Sequence[str] = MEASURES,
     definitions: Mapping[str, str] | None = None,
     papers: Sequence[Paper] = (),
-    facts: Mapping[str, Value] | None = None,
+    facts: Mapping[str, RowValue] | None = None,
 ) -> RunDocument:
     """Return the document of an experiment with conversations alone.
 
@@ -279,7 +279,7 @@ def document(
     )
 
 
-def setup(options: TalkOptions) -> dict[str, Value]:
+def setup(options: TalkOptions) -> dict[str, RowValue]:
     """Return what is needed to understand the numbers."""
     like, (fewest, most) = settings(options), PROMPT_TOKENS
     tasks_of = options if isinstance(options, TaskOptions) else None

@@ -103,7 +103,7 @@ class MicroBatches:
         whole_plans: as the policy's.
     """
 
-    sees_flights = True
+    sees_in_flight = True
 
     def __init__(self, policy: Policy, mode: Mode = Mode.CYCLE) -> None:
         self.policy = policy

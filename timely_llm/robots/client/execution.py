@@ -8,7 +8,7 @@ from typing import Literal
 from timely_llm.core.request import PlanResult
 from timely_llm.core.segment import SkillCall, Value
 
-Kind = Literal["started", "call", "returned", "finished", "skipped", "failed"]
+ProgressKind = Literal["started", "call", "returned", "finished", "skipped", "failed"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Progress:
         reason: why the segment failed, in one sentence.
     """
 
-    kind: Kind
+    kind: ProgressKind
     epoch: int
     index: int
     text: str

@@ -13,7 +13,7 @@ from timely_llm.core.request import PlanResult
 from timely_llm.core.segment import Segment, SkillCall, Value
 from timely_llm.core.text import quoted
 from timely_llm.robots.client.call_log import CallLog, LoggedCall
-from timely_llm.robots.client.execution import Executed, Kind, MadeCall, Progress
+from timely_llm.robots.client.execution import Executed, MadeCall, Progress, ProgressKind
 from timely_llm.robots.client.open_plan import Execution, OpenPlan, too_late
 from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.epoch_run import EpochRun, ExecutionEvent
@@ -22,7 +22,7 @@ from timely_llm.skills.callables import Callables
 from timely_llm.skills.minispec.interpreter import Do
 from timely_llm.skills.skill_set import SkillSet, load_skill_set, one_line
 
-KINDS: dict[tuple[str, bool], Kind] = {
+KINDS: dict[tuple[str, bool], ProgressKind] = {
     ("started", False): "started",
     ("finished", False): "finished",
     ("finished", True): "skipped",
@@ -286,7 +286,7 @@ class PlanRun:
 
     def _show(
         self,
-        kind: Kind,
+        kind: ProgressKind,
         index: int,
         *,
         call: SkillCall | None = None,

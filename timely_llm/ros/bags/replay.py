@@ -25,7 +25,7 @@ from timely_llm.core.request import (
     StreamRequest,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.experiments.recorded.replay_script import Script, request_of
+from timely_llm.experiments.recorded.replay_script import ReplayScript, request_of
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.workload import JobInstance
 from timely_llm.ros import conversions, qos
@@ -144,7 +144,7 @@ LEAD_S = 1.0
 CLOSE_S = 5.0
 
 GoOn = Callable[[], bool]
-Progress = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 Asking = ReplayedJob | ReplayedTalk
 
 
@@ -187,7 +187,10 @@ class Replayed:
 
 
 def replay(
-    what: Script, target: Target, go_on: GoOn = lambda: True, progress: Progress = lambda *_: None
+    what: ReplayScript,
+    target: Target,
+    go_on: GoOn = lambda: True,
+    progress: ReportProgress = lambda *_: None,
 ) -> Replayed:
     """Send the requests of a script to a server; simulated robots execute the plans.
 
@@ -223,7 +226,7 @@ class _Replay:
     """One replay."""
 
     def __init__(
-        self, what: Script, node: ReplayNode, active: dict[str, Asking], by_topic: bool
+        self, what: ReplayScript, node: ReplayNode, active: dict[str, Asking], by_topic: bool
     ) -> None:
         self._what = what
         self._node = node
@@ -244,7 +247,7 @@ class _Replay:
         self._missing: Counter[str] = Counter()
         self._problem = ""
 
-    def run(self, go_on: GoOn, progress: Progress) -> Replayed:
+    def run(self, go_on: GoOn, progress: ReportProgress) -> Replayed:
         """Replay to the end."""
         self._start_s = time.monotonic() + LEAD_S
         self._check_s = self._heard_s = self._start_s

@@ -53,12 +53,12 @@ MOST_HELD = 1024
 """Signed reports that wait for a server that may be another one."""
 LINGER_S = 0.5
 """Time that a node stays after its last report, seconds: readers lose what they have not taken."""
-Piece = TypeVar("Piece", contravariant=True)
-Message = TypeVar("Message")
+AnyPiece = TypeVar("AnyPiece", contravariant=True)
+AnyMessage = TypeVar("AnyMessage")
 AnyListener = TypeVar("AnyListener", bound="ResultListener[Any]")
 
 
-class ResultListener(Protocol[Piece]):
+class ResultListener(Protocol[AnyPiece]):
     """Takes the segments or chunks of a request, each at least once, and its result."""
 
     @property
@@ -66,7 +66,7 @@ class ResultListener(Protocol[Piece]):
         """The robot or person of the request."""
         ...
 
-    def offer(self, piece: Piece) -> None:
+    def offer(self, piece: AnyPiece) -> None:
         """Take a segment or chunk."""
         ...
 
@@ -329,7 +329,7 @@ class RequestNode(ABC, Generic[AnyListener]):
             asked.agent = self._signer.agent
         self._cancel.call_async(self._signed(asked))
 
-    def _signed(self, message: Message) -> Message:
+    def _signed(self, message: AnyMessage) -> AnyMessage:
         """Sign a message, if this client has a key; return it."""
         if self._signer is not None:
             sign(message, self._signer, self.watch.challenge)

@@ -46,7 +46,7 @@ from timely_llm.ros.client.taking_up import TakingUp
 
 T = TypeVar("T")
 AnyNode = TypeVar("AnyNode", bound=RequestNode[Any])
-Task = TypeVar("Task", bound=Pending[Any])
+AnyTask = TypeVar("AnyTask", bound=Pending[Any])
 POLL_S = 0.05
 AGAIN_S = 0.2
 SPIN_S = 0.2
@@ -56,7 +56,7 @@ SHORTEST_PERIOD_S = 0.01
 MAX_DOMAIN = 232
 
 
-class ServerClient(Generic[AnyNode, Task, AnyResult]):
+class ServerClient(Generic[AnyNode, AnyTask, AnyResult]):
     """Sends requests of one agent to one plan server.
 
     Args:
@@ -125,7 +125,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
         self._losses = 0
         self._loss = ""
         self._lock = threading.Lock()
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, AnyTask] = {}
         try:
             signer = None if key_file is None else signer_of(agent, Path(key_file))
             self._node: AnyNode = self.NODE(
@@ -300,7 +300,7 @@ class ServerClient(Generic[AnyNode, Task, AnyResult]):
             time.sleep(min(POLL_S, max(end_s - time.monotonic(), 0.0)))
         raise PlanTimeout(not_found(self._node.server, limit_s))
 
-    def _open(self, task: Task, send: Callable[[], None]) -> Task:
+    def _open(self, task: AnyTask, send: Callable[[], None]) -> AnyTask:
         """Wait for the server if need be, and send a request; return its task.
 
         Raises:

@@ -18,7 +18,7 @@ from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import RequestNode
 
-Task = TypeVar("Task", bound=Pending[Any])
+AnyTask = TypeVar("AnyTask", bound=Pending[Any])
 AGAIN_S = 0.5
 """Period of questions for a request, seconds."""
 PATIENCE_S = 2.0
@@ -28,7 +28,7 @@ TAKEN_S = 8.0
 
 
 @dataclass
-class Kept(Generic[Task]):
+class Kept(Generic[AnyTask]):
     """A request without a server.
 
     Attributes:
@@ -40,7 +40,7 @@ class Kept(Generic[Task]):
         answered: it answered the last question.
     """
 
-    task: Task
+    task: AnyTask
     reason: str
     end_s: float
     found_s: float = math.inf
@@ -48,7 +48,7 @@ class Kept(Generic[Task]):
     answered: bool = True
 
 
-class TakingUp(Generic[Task]):
+class TakingUp(Generic[AnyTask]):
     """Keeps open requests while there is no server, and takes them up at the next one.
 
     That one sends what it makes from then on, and the result. For the client's thread.
@@ -63,13 +63,13 @@ class TakingUp(Generic[Task]):
         self._node = node
         self._result = result
         self._recovery_s = recovery_s
-        self._kept: dict[str, Kept[Task]] = {}
+        self._kept: dict[str, Kept[AnyTask]] = {}
 
     def report(self, report: ExecutionReport) -> None:
         """Send a report."""
         self._node.report(report)
 
-    def keep(self, tasks: Sequence[Task], reason: str) -> None:
+    def keep(self, tasks: Sequence[AnyTask], reason: str) -> None:
         """Keep requests, or lose them if their server does not resume requests.
 
         Args:
@@ -110,13 +110,13 @@ class TakingUp(Generic[Task]):
                 kept.asked_s, kept.answered, kept.found_s = now, False, min(kept.found_s, now)
                 self._ask(kept)
 
-    def _ask(self, kept: Kept[Task]) -> None:
+    def _ask(self, kept: Kept[AnyTask]) -> None:
         """Ask the server for a request."""
         self._node.ask_result(
             kept.task.request_id, lambda response: self._on_result(kept, response)
         )
 
-    def _on_result(self, kept: Kept[Task], response: srv.GetResult.Response) -> None:
+    def _on_result(self, kept: Kept[AnyTask], response: srv.GetResult.Response) -> None:
         if not self._waits(kept):
             return
         kept.answered = True
@@ -135,25 +135,25 @@ class TakingUp(Generic[Task]):
                 f" {quoted(kept.task.request_id)} any more: it was started anew",
             )
 
-    def _on_served(self, kept: Kept[Task], response: srv.GetResult.Response) -> None:
+    def _on_served(self, kept: Kept[AnyTask], response: srv.GetResult.Response) -> None:
         """Act on a server that serves a request."""
         self._take_up(kept)
 
-    def _take_up(self, kept: Kept[Task]) -> None:
+    def _take_up(self, kept: Kept[AnyTask]) -> None:
         """Go on with a request at the present server, or cancel it if its client wanted that."""
         self._forget(kept)
         self._node.take_up(kept.task.request_id)
         if kept.task.canceling:
             self._node.cancel(kept.task.request_id)
 
-    def _waits(self, kept: Kept[Task]) -> bool:
+    def _waits(self, kept: Kept[AnyTask]) -> bool:
         """Return whether an answer is for a request that is still kept, and not lost once more."""
         return self._kept.get(kept.task.request_id) is kept
 
-    def _forget(self, kept: Kept[Task]) -> None:
+    def _forget(self, kept: Kept[AnyTask]) -> None:
         del self._kept[kept.task.request_id]
 
-    def _lose(self, kept: Kept[Task], reason: str) -> None:
+    def _lose(self, kept: Kept[AnyTask], reason: str) -> None:
         self._forget(kept)
         kept.task.lose(reason)
 

@@ -180,7 +180,7 @@ class Dialogue:
         """
         answer, self._answer = self._answer, None
         if answer is None:
-            raise PlanClientError("nothing was said")
+            raise PlanClientError("no message was sent")
         answer.cancel(timeout_s)
         result = answer.result(timeout_s)
         if result.text:

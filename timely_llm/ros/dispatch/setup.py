@@ -38,7 +38,7 @@ _OWN = (
                   "most conversations that are remembered, so that any server can go on with them",
                   0, 100_000),
     NodeParameter("silence_s", 10.0,
-                  "a server that has not said anything of its load for this time is lost though its"
+                  "a server that has published no load for this time is lost though its"
                   " process lives, seconds", 0.5, 3600.0),
     NodeParameter("move", True,
                   "requests that have not begun move to another server where they are worth more"),

@@ -11,13 +11,13 @@ from timely_llm import msg
 from timely_llm.core.request import ErrorCode, Rejected
 from timely_llm.core.text import quoted
 from timely_llm.identity.authenticator import Authenticator
-from timely_llm.identity.canonical import Value
+from timely_llm.identity.canonical import SignedValue
 from timely_llm.identity.signature import Signature, Signer
 
 CHALLENGE = "challenge"
 """The server's parameter with its challenge."""
 FIELD = "signature"
-Message = TypeVar("Message")
+AnyMessage = TypeVar("AnyMessage")
 
 
 def declare_challenge(node: Node, authenticator: Authenticator | None) -> None:
@@ -28,7 +28,7 @@ def declare_challenge(node: Node, authenticator: Authenticator | None) -> None:
     node.declare_parameter(CHALLENGE, value, descriptor, ignore_override=True)
 
 
-def sign(message: Message, signer: Signer, challenge: str) -> Message:
+def sign(message: AnyMessage, signer: Signer, challenge: str) -> AnyMessage:
     """Sign a message with all its fields as they are now; return it.
 
     Args:
@@ -42,7 +42,7 @@ def sign(message: Message, signer: Signer, challenge: str) -> Message:
     return message
 
 
-def sign_for(authenticator: Authenticator | None, agent: str, message: Message) -> Message:
+def sign_for(authenticator: Authenticator | None, agent: str, message: AnyMessage) -> AnyMessage:
     """Sign a message of a server with all its fields as they are now; return it.
 
     Args:
@@ -56,7 +56,9 @@ def sign_for(authenticator: Authenticator | None, agent: str, message: Message) 
     return message
 
 
-def sign_response(authenticator: Authenticator | None, request: Any, response: Message) -> Message:
+def sign_response(
+    authenticator: Authenticator | None, request: Any, response: AnyMessage
+) -> AnyMessage:
     """Sign the response of a service for the agent that asked; return it.
 
     Args:
@@ -71,7 +73,7 @@ def sign_response(authenticator: Authenticator | None, request: Any, response: M
     return response
 
 
-def exchange(request: Any, response: Any) -> dict[str, Value]:
+def exchange(request: Any, response: Any) -> dict[str, SignedValue]:
     """Return what the signature of a response covers: no response passes for another request's."""
     return {"request": fields_of(request), "response": fields_of(response)}
 
@@ -100,7 +102,7 @@ def check(authenticator: Authenticator | None, message: Any, owner: str | None =
     authenticator.check(agent, type(message).__name__, fields_of(message), signature)
 
 
-def fields_of(message: Any) -> dict[str, Value]:
+def fields_of(message: Any) -> dict[str, SignedValue]:
     """Return all fields of a message but its signature, by name."""
     kinds = message.get_fields_and_field_types()
     return {
@@ -108,7 +110,7 @@ def fields_of(message: Any) -> dict[str, Value]:
     }
 
 
-def _value(field: Any, kind: str) -> Value:
+def _value(field: Any, kind: str) -> SignedValue:
     if hasattr(field, "get_fields_and_field_types"):
         return fields_of(field)
     if isinstance(field, (bool, str, bytes)):

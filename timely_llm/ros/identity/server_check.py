@@ -9,7 +9,7 @@ from typing import Any
 
 from timely_llm import srv
 from timely_llm.core.text import quoted
-from timely_llm.identity.canonical import Value
+from timely_llm.identity.canonical import SignedValue
 from timely_llm.identity.signature import Signer
 from timely_llm.ros.identity.messages import FIELD, exchange, fields_of
 
@@ -98,7 +98,7 @@ class ServerCheck:
         return self._signer is not None and not (self._accept_unsigned and not challenge)
 
     def _takes(
-        self, message: Any, fields: Callable[[], Mapping[str, Value]], challenge: str
+        self, message: Any, fields: Callable[[], Mapping[str, SignedValue]], challenge: str
     ) -> bool:
         if self._signer is None or not self._counts_only_signed(challenge):
             return True

@@ -118,7 +118,7 @@ class TopicSender:
             self._cancel.call_async(srv.CancelRequest.Request(request_id=self._request_id))
 
     def away(self) -> None:
-        """Record that the server was lost: what it said meanwhile did not come."""
+        """Record that the server was lost: its messages meanwhile did not come."""
         self._away = True
         self._hope.away()
         self._withdraw()  # its answer may never come

@@ -16,11 +16,11 @@ from timely_llm import msg
 from timely_llm.core.request import ErrorCode, PlanResult, Result, StreamResult
 from timely_llm.ros.conversions import stats_message
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.publisher import Stats as LoopStats
+from timely_llm.serving.publisher import Stats
 from timely_llm.serving.server.statistics import statistics
 
 
-def stats(loop: Loop, counts: LoopStats, stamp: Time) -> msg.ServerStats:
+def stats(loop: Loop, counts: Stats, stamp: Time) -> msg.ServerStats:
     """Return a loop's state, and the counts and recent times of its events, as a message."""
     made = stats_message(statistics(loop, counts))
     made.stamp = stamp
@@ -196,8 +196,8 @@ def _late(result: Result) -> bool | None:
     return None
 
 
-Stats = Any
-Count = Callable[[Callable[[Stats], None]], None]
+StatsMessage = Any
+AskStats = Callable[[Callable[[StatsMessage], None]], None]
 
 
 class StatsFeed:
@@ -208,7 +208,7 @@ class StatsFeed:
         stamp: returns the stamp of a message that is published again.
     """
 
-    def __init__(self, publish: Callable[[Stats], None], stamp: Callable[[], Any]) -> None:
+    def __init__(self, publish: Callable[[StatsMessage], None], stamp: Callable[[], Any]) -> None:
         self._publish = publish
         self._stamp = stamp
         self._lock = threading.Lock()
@@ -217,7 +217,7 @@ class StatsFeed:
 
     def _begin(self, life: int) -> None:
         self._life = life
-        self._last: Stats | None = None
+        self._last: StatsMessage | None = None
         self._waits = self._wanted = False
 
     def restart(self) -> None:
@@ -229,7 +229,7 @@ class StatsFeed:
         """Return the seconds until a message is due."""
         return max(self._next_s - now, 0.0)
 
-    def tick(self, now: float, period_s: float, count: Count) -> None:
+    def tick(self, now: float, period_s: float, count: AskStats) -> None:
         """Publish if a message is due.
 
         Args:
@@ -254,7 +254,7 @@ class StatsFeed:
         if asks:
             count(lambda stats: self._counted(stats, life))
 
-    def _counted(self, stats: Stats, life: int) -> None:
+    def _counted(self, stats: StatsMessage, life: int) -> None:
         with self._lock:
             if life != self._life:
                 return

@@ -405,7 +405,7 @@ def check_plan(skill_set: SkillSet, text: str) -> tuple[Piece, ...]:
 def read_on(checker: StopChecker, text: str) -> list[Piece]:
     """Return the pieces that `text` completes, also those after blocking calls.
 
-    For words that were said knowing what the calls return: a robot's segments, a whole plan.
+    For text with calls that have returned: a robot's segments, a whole plan.
     """
     pieces = checker.feed(text)
     while checker.rest:

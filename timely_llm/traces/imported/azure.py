@@ -16,7 +16,7 @@ MAX_LINE_CHARACTERS = 1_000
 
 # 2023: 2023-11-16 18:15:46.6805900; 2024: 2024-05-10 00:00:00.009930+00:00, or without fraction.
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?\Z")
-_Row = tuple[int, int, int]
+_AzureRow = tuple[int, int, int]
 
 
 def read_azure(path: Path, limit: int = MAX_REQUESTS) -> Trace:
@@ -59,7 +59,7 @@ def read_azure(path: Path, limit: int = MAX_REQUESTS) -> Trace:
     return Trace(path.stem, source, (), conversations)
 
 
-def _rows(path: Path, limit: int) -> Iterator[_Row]:
+def _rows(path: Path, limit: int) -> Iterator[_AzureRow]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(_lines(file, path))
         header = [name.strip().lower() for name in next(reader, [])]

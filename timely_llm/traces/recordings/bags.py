@@ -41,7 +41,7 @@ from timely_llm.traces.lines import (
     request_line,
 )
 from timely_llm.traces.model import Conversation, Job, Trace, TraceError, printable
-from timely_llm.traces.recordings.mcap import MAX_RECORD_BYTES, CutOff, Message, read_messages
+from timely_llm.traces.recordings.mcap import MAX_RECORD_BYTES, BagMessage, CutOff, read_messages
 from timely_llm.traces.recordings.messages import (
     check_definition,
     decoded,
@@ -142,7 +142,7 @@ def read_bag(path: Path) -> Trace:
     )
 
 
-def bag_messages(path: Path, warn: Callable[[str], object]) -> Iterator[Message]:
+def bag_messages(path: Path, warn: Callable[[str], object]) -> Iterator[BagMessage]:
     """Yield the messages of a bag's folder, all its files together, or of one .mcap file.
 
     Args:

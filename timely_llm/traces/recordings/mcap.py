@@ -39,7 +39,7 @@ class Channel:
 
 
 @dataclass(frozen=True)
-class Message:
+class BagMessage:
     """A recorded message; `time_ns` is on the recorder's clock."""
 
     channel: Channel
@@ -59,7 +59,7 @@ class _Ended(Exception):
     """A file ends in the middle."""
 
 
-def read_messages(path: Path) -> Iterator[Message]:
+def read_messages(path: Path) -> Iterator[BagMessage]:
     """Yield the messages of an MCAP file, in the order of the file.
 
     Raises:
@@ -85,7 +85,7 @@ class _Reader:
         self._schemas: dict[int, tuple[str, str]] = {0: ("", "")}
         self._channels: dict[int, Channel] = {}
 
-    def messages(self, file: BinaryIO) -> Iterator[Message]:
+    def messages(self, file: BinaryIO) -> Iterator[BagMessage]:
         head = file.read(len(_MAGIC))
         if not _MAGIC.startswith(head):
             raise _Broken("it does not begin like an MCAP file")
@@ -101,7 +101,7 @@ class _Reader:
                 yield from self._take(kind, content)
         raise _Ended
 
-    def _take(self, kind: int, record: bytes) -> Iterator[Message]:
+    def _take(self, kind: int, record: bytes) -> Iterator[BagMessage]:
         fields = _Fields(record)
         if kind == _SCHEMA:
             number, name, encoding = fields.number("<H"), fields.text(), fields.text()
@@ -115,7 +115,7 @@ class _Reader:
             number, _, time_ns, _ = struct.unpack_from("<HIQQ", record)
             if number not in self._channels:
                 raise _Broken(f"the topic of a message (channel {number}) is missing")
-            yield Message(self._channels[number], time_ns, record[22:])
+            yield BagMessage(self._channels[number], time_ns, record[22:])
         if len(self._channels) > MAX_CHANNELS or len(self._schemas) > MAX_SCHEMAS:
             raise _Broken(f"it has more than {MAX_CHANNELS} topics or {MAX_SCHEMAS} types")
 

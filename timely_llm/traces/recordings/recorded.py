@@ -16,7 +16,7 @@ from timely_llm.core.errors import RequestError
 from timely_llm.core.request import ErrorCode
 from timely_llm.core.time_utility import NORMAL, TimeUtility
 from timely_llm.traces.model import Conversation, Job, Trace, TraceError
-from timely_llm.traces.recordings.mcap import Message
+from timely_llm.traces.recordings.mcap import BagMessage
 from timely_llm.traces.recordings.messages import decoded
 from timely_llm.traces.streams import (
     ACCEPTED_STREAMS,
@@ -41,8 +41,8 @@ class Requests:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._taken: dict[str, list[Message]] = {kind: [] for kind in _TOPICS}
-        self._sent: dict[str, list[Message]] = {kind: [] for kind in _TOPICS}
+        self._taken: dict[str, list[BagMessage]] = {kind: [] for kind in _TOPICS}
+        self._sent: dict[str, list[BagMessage]] = {kind: [] for kind in _TOPICS}
         # Of conversations, by request id: computed tokens of the prompt, tokens of the answer.
         self._lengths: dict[str, tuple[int, int]] = {}
         self._forgotten: set[str] = set()  # their clients sent them again as other requests
@@ -57,7 +57,7 @@ class Requests:
         """Number of requests so far; an accepted request may count twice."""
         return sum(map(len, (*self._taken.values(), *self._sent.values())))
 
-    def take(self, message: Message) -> bool:
+    def take(self, message: BagMessage) -> bool:
         """Take a message; return whether it is a request, which is kept.
 
         Raises:
@@ -91,10 +91,10 @@ class Requests:
         talks = tuple(self._conversations(asked[STREAM_TYPE], begin_ns, ids))
         return Trace(self._path.stem, f"requests recorded in {self._path.stem}", jobs, talks)
 
-    def _ordered(self, messages: Sequence[Message]) -> list[Message]:
+    def _ordered(self, messages: Sequence[BagMessage]) -> list[BagMessage]:
         return sorted(messages, key=lambda message: message.time_ns)
 
-    def _jobs(self, messages: Sequence[Message], begin_ns: int, ids: set[str]) -> Iterator[Job]:
+    def _jobs(self, messages: Sequence[BagMessage], begin_ns: int, ids: set[str]) -> Iterator[Job]:
         for number, message in enumerate(messages):
             request = decoded(message.data, REQUEST_TYPE, self._path)
             name = _unique(request.request_id or f"request_{number}", number, ids)
@@ -104,7 +104,7 @@ class Requests:
                 raise TraceError(f"{self._path}, plan request {number}: {error}") from error
 
     def _conversations(
-        self, messages: Sequence[Message], begin_ns: int, ids: set[str]
+        self, messages: Sequence[BagMessage], begin_ns: int, ids: set[str]
     ) -> Iterator[Conversation]:
         for number, message in enumerate(messages):
             request = decoded(message.data, STREAM_TYPE, self._path)

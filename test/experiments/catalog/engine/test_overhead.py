@@ -43,7 +43,7 @@ def test_a_simulated_engine_takes_no_time() -> None:
 
 
 @pytest.mark.skipif(installed_version() is not None, reason="vLLM is installed")
-def test_vllm_is_the_default_and_is_said_to_be_missing() -> None:
+def test_vllm_is_the_default_and_is_reported_missing() -> None:
     with pytest.raises(EngineError, match="needs the package vllm, which is not installed"):
         EXPERIMENT.run(EXPERIMENT.options(), lambda done, total: None)
 

@@ -35,7 +35,7 @@ def test_each_way_says_what_it_computes_again(
     ways = {row["way"]: row for row in run.rows}
     assert list(ways) == [KEPT, PINNED, PREFILLED, OFFLOADED]
     assert len(run.rows) == 8
-    # Four said, one of the step with KV kept; the newest token is never there.
+    # Four generated, one of the step with KV kept; the newest token is never there.
     assert ways[KEPT]["recomputed_tokens"] == 0
     assert ways[PINNED]["recomputed_tokens"] == OWN_TOKENS + 4
     assert ways[PREFILLED]["recomputed_tokens"] == prompt + 5

@@ -11,7 +11,7 @@ from test.experiments.bursts import SIZE, bursts_file
 from timely_llm.experiments.catalog.servers.mixed import EQUAL, UNLIKE
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.results.document import RunDocument, Value
+from timely_llm.experiments.results.document import RowValue, RunDocument
 from timely_llm.experiments.sources import SKIP
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
@@ -24,7 +24,7 @@ def run(**options: object) -> RunDocument:
 
 
 @cache
-def worth(rule: str) -> dict[tuple[Value, Value], float]:
+def worth(rule: str) -> dict[tuple[RowValue, RowValue], float]:
     """Return the utility by a rule, by the kind of servers and by whether one dies."""
     rows = run(rates=(2.0,), dispatchers=(rule,)).rows
     assert all(row["share_finished"] == row["share_answered"] == 1.0 for row in rows)

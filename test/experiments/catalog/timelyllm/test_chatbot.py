@@ -10,7 +10,7 @@ from timely_llm.experiments.catalog.timelyllm.chatbot import (
     EXPERIMENT,
     LLAMA,
     PHI,
-    Rule,
+    SplitRule,
     stories,
 )
 from timely_llm.experiments.contract import ExperimentError
@@ -28,7 +28,7 @@ def quiet(done: int, total: int) -> None:
 def run() -> RunDocument:
     """What comes of the first stories of one seed on Phi 3."""
 
-    def first(rule: Rule, seed: int, minutes: float | None, asked: Trace | None) -> Trace:
+    def first(rule: SplitRule, seed: int, minutes: float | None, asked: Trace | None) -> Trace:
         trace = stories(rule, seed, minutes, asked)
         return replace(trace, jobs=trace.jobs[:40])
 
@@ -65,7 +65,7 @@ def test_the_papers_best_case_stands_beside_a_setting_that_is_run(run: RunDocume
     assert {key for row in paper.rows for key in row} <= run.rows[0].keys()
 
 
-def test_all_that_was_assumed_is_said(run: RunDocument) -> None:
+def test_all_assumptions_are_listed(run: RunDocument) -> None:
     assert "Phi-3 mini" in str(run.setup["step times"])
     assert run.setup["prompt tokens, shared and computed once"] == 30
     assert "5 words a second" in str(run.setup["execution times"])

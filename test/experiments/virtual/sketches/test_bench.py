@@ -9,12 +9,12 @@ import pytest
 
 from timely_llm.cloud.simulated import CloudPath
 from timely_llm.engines.simulated import PROFILES
+from timely_llm.experiments.virtual.clients import SimulationError
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.experiments.virtual.sketches.bench import Bench, DecodingSite, ShownAnswer, SiteCall
 from timely_llm.experiments.virtual.sketches.methods import CloudOnly
 from timely_llm.experiments.virtual.sketches.questions import BenchQuestion
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, Devices
-from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.policies.registry import make_policy
 from timely_llm.progressive.choice import EdgeView
 from timely_llm.traces.model import Conversation, Trace

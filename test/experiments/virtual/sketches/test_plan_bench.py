@@ -15,7 +15,7 @@ from timely_llm.experiments.virtual.sketches.plan_bench import (
     PlanBench,
     PlanDevices,
     PlanningRobot,
-    Way,
+    PlanWay,
 )
 from timely_llm.experiments.virtual.sketches.recorded_plans import HeldOutPlan
 from timely_llm.experiments.virtual.sketches.testbed import PATH, edge_profile
@@ -29,7 +29,7 @@ LONG = HeldOutPlan(
 )  # fmt: skip
 
 
-def robot_of(way: Way, plan: HeldOutPlan = LONG, at_s: float = 3.0) -> PlanningRobot:
+def robot_of(way: PlanWay, plan: HeldOutPlan = LONG, at_s: float = 3.0) -> PlanningRobot:
     devices = PlanDevices(
         shipped_skill_sets(), edge_profile("qwen2.5-1.5b"), PROFILES["a100x4-llama3-70b"], 20, PATH
     )
@@ -68,7 +68,7 @@ def test_a_sketch_first_makes_the_robot_wait_for_all_of_it() -> None:
 
 
 @pytest.mark.parametrize("way", [PlanBench.sketch_first, PlanBench.help])
-def test_steps_of_which_the_task_does_not_speak_are_left_out(way: Way) -> None:
+def test_steps_of_which_the_task_does_not_speak_are_left_out(way: PlanWay) -> None:
     robot = robot_of(way, replace(LONG, sketch="1. open the gripper\n2. burn the house", guided=""))
     assert (robot.text, robot.helped) == (LONG.small, False)
 
@@ -82,7 +82,7 @@ def test_the_cloud_alone_sends_each_segment_as_it_comes() -> None:
 
 
 @pytest.mark.parametrize("way", [PlanBench.plan_at_edge, PlanBench.plan_in_cloud])
-def test_a_plan_with_an_unknown_skill_ends_where_it_stands(way: Way) -> None:
+def test_a_plan_with_an_unknown_skill_ends_where_it_stands(way: PlanWay) -> None:
     bad = "mf(300);fly();tp();->True;"
     robot = robot_of(way, replace(LONG, small=bad, large=bad))
     assert (robot.text, robot.valid, robot.exact) == ("mf(300);", False, False)

@@ -32,7 +32,7 @@ class DeliveredPlan:
         segments: what the robot got of its newest epoch, in order.
         held: segments of the present server that the robot gets when it is free.
         free_s: when the robot has executed what it has, as predicted.
-        heard_s: when the robot said something of it last.
+        heard_s: when the robot's last report of it came.
         whole: the client has all of the plan.
         returned: the robot reported that the plan has returned: nothing follows.
         failure: why the robot could not execute a segment of the newest epoch; empty: it could.

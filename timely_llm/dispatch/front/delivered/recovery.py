@@ -47,7 +47,7 @@ class Recovery(Protocol):
 
 
 class Words:
-    """Words the rest of requests: plans as their skill sets do, answers with what was said.
+    """Words the rest of requests: plans as their skill sets do, answers with the text so far.
 
     Args:
         skill_set: returns a registered skill set by its name.

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.catalog.annealing.order import OrderOptions
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_10
 from timely_llm.experiments.virtual.annealing_testbeds import predictor_of
 from timely_llm.experiments.virtual.annealing_workload import (
@@ -22,7 +22,6 @@ from timely_llm.experiments.virtual.annealing_workload import (
     prepare,
     serve,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.annealing.latency import LatencyPredictor
 from timely_llm.policies.annealing.policy import Annealing
 
@@ -49,7 +48,7 @@ class FitCase:
     seed: int
 
 
-def run(options: FitOptions, progress: Progress) -> RunDocument:
+def run(options: FitOptions, progress: ReportProgress) -> RunDocument:
     """Return G with each coefficient of the predictor changed, over G with none changed."""
     cases = [
         FitCase(spec, options.profile, count, seed)
@@ -74,7 +73,7 @@ def run(options: FitOptions, progress: Progress) -> RunDocument:
     )
 
 
-def score(case: FitCase) -> list[Row]:
+def score(case: FitCase) -> list[MeasuredRow]:
     """Return the rows of a seed."""
     fitted = predictor_of(case.profile)
     base = _served(case, fitted)["g"]
@@ -95,7 +94,7 @@ def changed(predictor: LatencyPredictor, parameter: str, change: float) -> Laten
     return LatencyPredictor(*made)
 
 
-def _served(case: FitCase, predictor: LatencyPredictor) -> Row:
+def _served(case: FitCase, predictor: LatencyPredictor) -> MeasuredRow:
     policy, profile = case.spec.make(), step_time_profile(case.profile)
     trace = mixed(case.count, case.seed)
     prepare(policy, profile, case.seed)

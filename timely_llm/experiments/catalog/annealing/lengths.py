@@ -14,10 +14,10 @@ from timely_llm.experiments.catalog.annealing.order import (
     FigureOptions,
     compared,
 )
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row, relative_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_9, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import profile_of
 from timely_llm.experiments.virtual.annealing_workload import (
@@ -29,7 +29,6 @@ from timely_llm.experiments.virtual.annealing_workload import (
     prepare,
     serve,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.annealing.policy import Annealing
 from timely_llm.policies.registry import make_policy
 
@@ -58,7 +57,7 @@ class LengthCase:
     figure: int | None = None
 
 
-def run(options: LengthErrorOptions, progress: Progress) -> RunDocument:
+def run(options: LengthErrorOptions, progress: ReportProgress) -> RunDocument:
     """Return G by the accuracy of the predicted lengths, beside that of no order."""
     cases = [
         LengthCase(lengths, options.profile, batch, count, seed, figure)
@@ -98,7 +97,7 @@ def run(options: LengthErrorOptions, progress: Progress) -> RunDocument:
     )  # fmt: skip
 
 
-def score(case: LengthCase) -> Row:
+def score(case: LengthCase) -> MeasuredRow:
     """Return the row of a run."""
     profile, trace = profile_of(case.profile, case.figure), mixed(case.count, case.seed)
     if case.lengths == BASELINE:

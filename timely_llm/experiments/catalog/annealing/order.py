@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timely_llm.engines.paces import step_time_profile
-from timely_llm.experiments.contract import Experiment, ExperimentError, SeedOptions
+from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row, relative_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_7, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import (
     PROFILE,
@@ -27,7 +27,6 @@ from timely_llm.experiments.virtual.annealing_workload import (
     prepare,
     serve,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.annealing.policy import MOST_TRIED
 
 BATCHES = (1, 2, 4)
@@ -143,7 +142,7 @@ class OrderCase:
     figure: int | None = None
 
 
-def run(options: FigureOptions, progress: Progress) -> RunDocument:
+def run(options: FigureOptions, progress: ReportProgress) -> RunDocument:
     """Return G and its parts under each policy, by batch and number of requests.
 
     All requests come at once. Exhaustive search takes part up to the size that it searches.
@@ -178,7 +177,7 @@ def searches(spec: PolicySpec, count: int, batch: int) -> bool:
     return spec.values.get("search") != "exhaustive" or count <= (MOST_TRIED if batch == 1 else 6)
 
 
-def compared(rows: Sequence[Row], keys: Sequence[str]) -> tuple[Row, ...]:
+def compared(rows: Sequence[MeasuredRow], keys: Sequence[str]) -> tuple[MeasuredRow, ...]:
     """Return rows with the columns of `GAINS`."""
     for measure, gain in _GAINS_OF.items():
         rows = relative_gains(rows, keys, measure, BASELINE, gain)
@@ -187,7 +186,7 @@ def compared(rows: Sequence[Row], keys: Sequence[str]) -> tuple[Row, ...]:
     return tuple(_beside(row, base.get(tuple(row[name] for name in names))) for row in rows)
 
 
-def _beside(row: Row, theirs: Row | None) -> Row:
+def _beside(row: MeasuredRow, theirs: MeasuredRow | None) -> MeasuredRow:
     """Return a row with its differences from the baseline's of its seed."""
     return {
         **row,
@@ -196,7 +195,7 @@ def _beside(row: Row, theirs: Row | None) -> Row:
     }
 
 
-def score(case: OrderCase) -> Row:
+def score(case: OrderCase) -> MeasuredRow:
     """Return the row of a run."""
     policy, profile = case.spec.make(), profile_of(case.profile, case.figure)
     prepare(policy, profile, case.seed)

@@ -8,7 +8,7 @@ from statistics import fmean, quantiles
 from time import perf_counter
 
 from timely_llm.experiments.catalog.annealing.order import OrderCase, OrderOptions, searches
-from timely_llm.experiments.contract import Experiment, ExperimentError
+from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -16,7 +16,6 @@ from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_8, HUANG_TABLE_1
 from timely_llm.experiments.virtual.annealing_testbeds import predictor_of
 from timely_llm.experiments.virtual.annealing_workload import WORKLOAD, mixed, requests_of
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.annealing.objective import OrderProblem
 from timely_llm.policies.annealing.policy import MOST_LABELLED, Annealing
 from timely_llm.policies.annealing.search import exact
@@ -69,7 +68,7 @@ class SearchOptions(OrderOptions):
     sizes: tuple[int, ...] = tuple(dict.fromkeys(count for count, _ in SHAPES))
 
 
-def run(options: SearchOptions, progress: Progress) -> RunDocument:
+def run(options: SearchOptions, progress: ReportProgress) -> RunDocument:
     """Return the distance of each search from the optimum, its evaluations and its time.
 
     The optimum is known of up to ten requests.

@@ -20,9 +20,8 @@ from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import make_engine, parse_engine_args
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.version import import_core
-from timely_llm.experiments.contract import EngineOptions, Experiment
+from timely_llm.experiments.contract import EngineOptions, Experiment, ReportProgress
 from timely_llm.experiments.results.document import Row, RunDocument
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.fcfs import Fcfs
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import Stats
@@ -289,7 +288,7 @@ class EngineOverheadOptions(EngineOptions):
     requests: tuple[int, ...] = (1, 8, 64, 256)
 
 
-def run(options: EngineOverheadOptions, progress: Progress) -> RunDocument:
+def run(options: EngineOverheadOptions, progress: ReportProgress) -> RunDocument:
     """Return the cost of the serving loop on an engine, beside stock vLLM."""
     rows: list[Row] = []
     starts = (False, True) if options.engine == "vllm" else (False,)

@@ -13,10 +13,14 @@ from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import make_engine, parse_engine_args
 from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.vllm.version import import_core
-from timely_llm.experiments.contract import EngineOptions, Experiment, ExperimentError
+from timely_llm.experiments.contract import (
+    EngineOptions,
+    Experiment,
+    ExperimentError,
+    ReportProgress,
+)
 from timely_llm.experiments.realtime.suspended_plan import PROMPT_TOKENS, SuspendedPlan
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
-from timely_llm.experiments.virtual.stage import Progress
 
 if TYPE_CHECKING:
     from timely_llm.engines.vllm.stock import StockVllm
@@ -67,7 +71,7 @@ class EngineResumeOptions(EngineOptions):
     tokens: int = 15
 
 
-def run(options: EngineResumeOptions, progress: Progress) -> RunDocument:
+def run(options: EngineResumeOptions, progress: ReportProgress) -> RunDocument:
     """Return the cost of each way to resume a suspended plan."""
     bench = _ResumeBench(options)
     rows: list[Row] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timely_llm.cloud.simulated import CloudPath
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_14
@@ -18,7 +18,6 @@ from timely_llm.experiments.virtual.sketches.score import (
 )
 from timely_llm.experiments.virtual.sketches.setup import NOTES, POLICIES, PROFILE, setup
 from timely_llm.experiments.virtual.sketches.testbed import PATH
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("mbit", "policy")
 
@@ -35,7 +34,7 @@ class BandwidthOptions(SketchOptions):
     bandwidths: tuple[float, ...] = (1.0, 10.0, 100.0, 1000.0)
 
 
-def run(options: BandwidthOptions, progress: Progress) -> RunDocument:
+def run(options: BandwidthOptions, progress: ReportProgress) -> RunDocument:
     """Return what each method gets over each link.
 
     Raises:

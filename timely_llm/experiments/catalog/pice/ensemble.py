@@ -12,16 +12,15 @@ import numpy as np
 
 from timely_llm.core.options import read_options
 from timely_llm.core.text import quoted
-from timely_llm.experiments.contract import Experiment, ExperimentError
+from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURES_8_9
 from timely_llm.experiments.virtual.sketches.questions import BenchQuestion, questions
 from timely_llm.experiments.virtual.sketches.score import DEFINITIONS, SketchOptions
 from timely_llm.experiments.virtual.sketches.setup import NOTES
 from timely_llm.experiments.virtual.sketches.wording import SPEAKERS, spoken, wording
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.progressive.ensemble.confidence import (
     Candidate,
     Weights,
@@ -90,7 +89,7 @@ def pick(policy: str) -> Pick:
     return lambda asked, made, sketch, whole: most_confident(made, sketch, asked.tokens, weights)
 
 
-def run(options: EnsembleOptions, progress: Progress) -> RunDocument:
+def run(options: EnsembleOptions, progress: ReportProgress) -> RunDocument:
     """Return what each rule picks, over all questions and by category.
 
     Raises:
@@ -130,7 +129,7 @@ def run(options: EnsembleOptions, progress: Progress) -> RunDocument:
     )
 
 
-def score(case: EnsembleCase) -> list[Row]:
+def score(case: EnsembleCase) -> list[MeasuredRow]:
     """Let each rule pick; return rows by category and rule."""
     found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     rules = {policy: pick(policy) for policy in case.policies}
@@ -149,7 +148,7 @@ def score(case: EnsembleCase) -> list[Row]:
             trust = confidence(shown, whole.sketch, asked.tokens)
             for category in (asked.category, ALL):
                 found[category, policy].append((likeness, trust))
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     for (category, policy), values in sorted(found.items()):
         likeness, trust = map(fmean, zip(*values, strict=True))
         rows.append(

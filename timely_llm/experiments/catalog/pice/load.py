@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_12
@@ -16,7 +16,6 @@ from timely_llm.experiments.virtual.sketches.score import (
     score,
 )
 from timely_llm.experiments.virtual.sketches.setup import NOTES, POLICIES, PROFILE, setup
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("rpm", "policy")
 
@@ -36,7 +35,7 @@ class LoadOptions(SketchOptions):
     rates: tuple[float, ...] = (1 / 12, 1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1.0)
 
 
-def run(options: LoadOptions, progress: Progress) -> RunDocument:
+def run(options: LoadOptions, progress: ReportProgress) -> RunDocument:
     """Return what each method gets at each load.
 
     Raises:

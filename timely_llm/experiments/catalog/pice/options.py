@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.virtual.sketches.score import (
@@ -15,7 +15,6 @@ from timely_llm.experiments.virtual.sketches.score import (
     score,
 )
 from timely_llm.experiments.virtual.sketches.setup import NOTES, POLICIES, PROFILE, setup
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("policy",)
 
@@ -54,7 +53,7 @@ class OpenOptions(SketchOptions):
     )
 
 
-def run(options: OpenOptions, progress: Progress) -> RunDocument:
+def run(options: OpenOptions, progress: ReportProgress) -> RunDocument:
     """Return what each method gets with each option.
 
     Raises:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from statistics import fmean
 
-from timely_llm.experiments.contract import Experiment, ExperimentError
+from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_7
 from timely_llm.experiments.virtual.sketches.bench import Bench, DecodingSite, ShownAnswer
 from timely_llm.experiments.virtual.sketches.edges import TEMPLATE_TOKENS
@@ -28,7 +28,6 @@ from timely_llm.experiments.virtual.sketches.testbed import (
     NETWORK_TO_EDGE,
     edge_profile,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.progressive.merging import PartGroup, just_in_time, merged_in_time
 from timely_llm.progressive.sketch import Part
 
@@ -131,7 +130,7 @@ RULES: Mapping[str, Callable[[Expansion, Sequence[Part], Sequence[float]], list[
 }
 
 
-def run(options: ParallelOptions, progress: Progress) -> RunDocument:
+def run(options: ParallelOptions, progress: ReportProgress) -> RunDocument:
     """Return what each rule of groups costs and gains.
 
     Raises:
@@ -180,7 +179,7 @@ def run(options: ParallelOptions, progress: Progress) -> RunDocument:
     )
 
 
-def score(case: ParallelCase) -> Row:
+def score(case: ParallelCase) -> MeasuredRow:
     """Run a case and return its row."""
     tokens = round(case.sketch_tokens / SHARE)
     asked = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment, SeedOptions
+from timely_llm.experiments.contract import Experiment, ReportProgress, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.virtual.sketches.plan_score import (
@@ -18,7 +18,6 @@ from timely_llm.experiments.virtual.sketches.plan_score import (
 )
 from timely_llm.experiments.virtual.sketches.recorded_plans import RECORDED
 from timely_llm.experiments.virtual.sketches.setup import PROFILE
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("per_min", "policy")
 
@@ -48,7 +47,7 @@ class PlansOptions(SeedOptions):
     jobs: int = 2
 
 
-def run(options: PlansOptions, progress: Progress) -> RunDocument:
+def run(options: PlansOptions, progress: ReportProgress) -> RunDocument:
     """Return which plans robots execute, and when, by the way they get them.
 
     Raises:

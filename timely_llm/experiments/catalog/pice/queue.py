@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_13
@@ -16,7 +16,6 @@ from timely_llm.experiments.virtual.sketches.score import (
     score,
 )
 from timely_llm.experiments.virtual.sketches.setup import NOTES, POLICIES, PROFILE, setup
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("queue", "policy")
 
@@ -33,7 +32,7 @@ class QueueOptions(SketchOptions):
     sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
 
 
-def run(options: QueueOptions, progress: Progress) -> RunDocument:
+def run(options: QueueOptions, progress: ReportProgress) -> RunDocument:
     """Return what PICE gets with each length of its queue.
 
     Raises:

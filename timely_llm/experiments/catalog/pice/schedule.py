@@ -6,10 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from statistics import fmean
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.results.reported_sketches import ZHAN_FIGURE_6
 from timely_llm.experiments.virtual.sketches.bench import ShownAnswer
 from timely_llm.experiments.virtual.sketches.score import (
@@ -21,7 +21,6 @@ from timely_llm.experiments.virtual.sketches.score import (
     rouge_of,
 )
 from timely_llm.experiments.virtual.sketches.setup import NOTES, POLICIES, PROFILE, setup
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("category", "policy")
 ALL = "all"
@@ -35,7 +34,7 @@ class ScheduleOptions(SketchOptions):
     policies: tuple[str, ...] = ("cloud-only", "routing", STATIC, "pice", "sketches")
 
 
-def run(options: ScheduleOptions, progress: Progress) -> RunDocument:
+def run(options: ScheduleOptions, progress: ReportProgress) -> RunDocument:
     """Return what each scheduler gets, over all questions and by category.
 
     Raises:
@@ -65,13 +64,13 @@ def run(options: ScheduleOptions, progress: Progress) -> RunDocument:
     )
 
 
-def score(case: SketchCase) -> list[Row]:
+def score(case: SketchCase) -> list[MeasuredRow]:
     """Run a case; return its row and one for each category, with the likeness of each answer."""
     answers = case.answers()
     by_category: dict[str, list[ShownAnswer]] = defaultdict(list)
     for one in answers:
         by_category[one.question.category].append(one)
-    rows: list[Row] = [{**measures(answers), "category": ALL}]
+    rows: list[MeasuredRow] = [{**measures(answers), "category": ALL}]
     for category, group in sorted(by_category.items()):
         rows.append(
             {
@@ -91,7 +90,7 @@ def score(case: SketchCase) -> list[Row]:
     ]
 
 
-def _with_wins(rows: list[Row]) -> list[Row]:
+def _with_wins(rows: list[MeasuredRow]) -> list[MeasuredRow]:
     """Replace the likeness of each answer by the net win rate over the static scheduler."""
     static = {(row["category"], row["seed"]): row["of"] for row in rows if row["policy"] == STATIC}
     made = []

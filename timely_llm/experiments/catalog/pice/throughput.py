@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.reported_sketches import ZHAN_TABLE_3
@@ -19,7 +19,6 @@ from timely_llm.experiments.virtual.sketches.score import (
 )
 from timely_llm.experiments.virtual.sketches.setup import NOTES, POLICIES, PROFILE, setup
 from timely_llm.experiments.virtual.sketches.testbed import FAR_MODELS, check_models
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = ("model", "policy")
 CLOUD = "cloud-only"
@@ -40,7 +39,7 @@ class ThroughputOptions(SketchOptions):
     models: tuple[str, ...] = tuple(FAR_MODELS)
 
 
-def run(options: ThroughputOptions, progress: Progress) -> RunDocument:
+def run(options: ThroughputOptions, progress: ReportProgress) -> RunDocument:
     """Return throughput and latency of each method with each cloud model.
 
     Raises:

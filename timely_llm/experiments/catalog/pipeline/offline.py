@@ -18,11 +18,12 @@ from timely_llm.experiments.contract import (
     AnyOptions,
     Experiment,
     ExperimentError,
+    ReportProgress,
     SimulationOptions,
 )
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import AHN_STOCK, AHN_TABLE_1, AHN_WORKLOADS, in_stages
 from timely_llm.experiments.sweep import Scored, title
@@ -36,7 +37,6 @@ from timely_llm.experiments.virtual.pipeline import (
     PipelineCase,
     stage_columns,
 )
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.micro_batches.policy import Mode
 
 LIMITED, UNLIMITED = "limited", "unlimited"
@@ -87,7 +87,7 @@ class OfflineOptions(SimulationOptions):
     network_s: float = field(default=0.0, init=False)
 
 
-def run(options: OfflineOptions, progress: Progress) -> RunDocument:
+def run(options: OfflineOptions, progress: ReportProgress) -> RunDocument:
     """Return what requests that come at once take under each rule.
 
     Raises:
@@ -100,7 +100,7 @@ def answered(
     experiment: Experiment[AnyOptions],
     options: OfflineOptions,
     cases: Sequence[PipelineCase],
-    progress: Progress,
+    progress: ReportProgress,
 ) -> RunDocument:
     """Return the document of an experiment with such cases."""
     scored = run_all(score, cases, options.jobs, progress)
@@ -161,7 +161,7 @@ def cases_of(options: OfflineOptions) -> list[PipelineCase]:
             continue
         trace = burst.trace()
         profile = pipeline_profile(name, mbit, link == BLOCKING, kv == LIMITED)
-        values: tuple[Value, ...] = (name, link, mbit, kv, trace.name, budget, spec.text)
+        values: tuple[RowValue, ...] = (name, link, mbit, kv, trace.name, budget, spec.text)
         names = dict(zip(KEYS, values, strict=True))
         cases.append(PipelineCase(trace, spec, profile, names, budget))
     return cases
@@ -185,7 +185,7 @@ def score(case: PipelineCase) -> Scored:
 
 def beside_stock(rows: list[Row]) -> list[Row]:
     """Return rows with the completion over that of the stock rule with the first budget."""
-    first: dict[tuple[Value, ...], Value] = {}
+    first: dict[tuple[RowValue, ...], RowValue] = {}
     for row in rows:
         if row["policy"] == STOCK:
             first.setdefault(_setting(row), row["completion_s"])
@@ -197,7 +197,7 @@ def beside_stock(rows: list[Row]) -> list[Row]:
     return made
 
 
-def _setting(row: Row) -> tuple[Value, ...]:
+def _setting(row: Row) -> tuple[RowValue, ...]:
     return tuple(row[key] for key in KEYS if key not in ("budget", "policy"))
 
 

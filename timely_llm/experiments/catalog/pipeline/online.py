@@ -19,10 +19,15 @@ from timely_llm.experiments.catalog.pipeline.offline import (
     check_words,
     has_run,
 )
-from timely_llm.experiments.contract import Experiment, SeedOptions, SimulationOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ReportProgress,
+    SeedOptions,
+    SimulationOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import AHN_FIGURE_3
 from timely_llm.experiments.results.talks import DEFINITIONS as OF_TALKS
@@ -39,7 +44,6 @@ from timely_llm.experiments.virtual.pipeline import (
     stage_columns,
 )
 from timely_llm.experiments.virtual.simulation import LIMITS
-from timely_llm.experiments.virtual.stage import Progress
 
 PROMPTS, ANSWERS = (512, 2048), (256, 1024)
 WINDOWS, WINDOW_S = 6, 240.0
@@ -78,7 +82,7 @@ class OnlineOptions(SeedOptions, SimulationOptions):
     network_s: float = field(default=0.0, init=False)
 
 
-def run(options: OnlineOptions, progress: Progress) -> RunDocument:
+def run(options: OnlineOptions, progress: ReportProgress) -> RunDocument:
     """Return which share of requests met their service level, by the time at which they came.
 
     Raises:
@@ -129,7 +133,7 @@ def _cases(options: OnlineOptions) -> Iterator[PipelineCase]:
         if not has_run(spec, budget, options.budgets):
             continue
         trace = poisson(requests, rate, PROMPTS, ANSWERS, (options.ttft_s, options.tpot_s), seed)
-        values: tuple[Value, ...] = (link, mbit, rate, requests, budget, ALL, spec.text, seed)
+        values: tuple[RowValue, ...] = (link, mbit, rate, requests, budget, ALL, spec.text, seed)
         names = dict(zip((*KEYS, "seed"), values, strict=True))
         profile = pipeline_profile(mbit=mbit, blocking=link == BLOCKING)
         yield PipelineCase(trace, spec, profile, names, budget)

@@ -16,14 +16,13 @@ from timely_llm.experiments.catalog.mixed import KEYS as MIXED_KEYS
 from timely_llm.experiments.catalog.mixed import MEASURES as OF_PLANS
 from timely_llm.experiments.catalog.mixed import PRESET, TALKS_ARE, people_beside, score
 from timely_llm.experiments.catalog.pipeline.offline import BUDGET_IS, check_words, has_run
-from timely_llm.experiments.contract import Experiment, WorkloadOptions
+from timely_llm.experiments.contract import Experiment, ReportProgress, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.sweep import RunSpec, Scored, cases
 from timely_llm.experiments.sweep import document as sweep_document
 from timely_llm.experiments.virtual.pipeline import BLOCKING, LINKS, LINKS_ARE, MOST_ARE
 from timely_llm.experiments.virtual.simulation import LIMITS
-from timely_llm.experiments.virtual.stage import Progress
 
 POLICIES = ("stream", "timely", "slice", "deadline")
 MODES = ("off", "fixed-chunk", "budget-only", "paper", "throttle", "cycle")
@@ -61,7 +60,7 @@ class StagePlansOptions(WorkloadOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: StagePlansOptions, progress: Progress) -> RunDocument:
+def run(options: StagePlansOptions, progress: ReportProgress) -> RunDocument:
     """Return what robots and people get at each pipeline.
 
     Raises:

@@ -10,10 +10,9 @@ from timely_llm.experiments.catalog.pipeline.offline import (
     answered,
     cases_of,
 )
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.virtual.pipeline import EqualRequests, PipelineCase
-from timely_llm.experiments.virtual.stage import Progress
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class TimelineOptions(OfflineOptions):
     seconds: float = 3.0
 
 
-def run(options: TimelineOptions, progress: Progress) -> RunDocument:
+def run(options: TimelineOptions, progress: ReportProgress) -> RunDocument:
     """Return the rows of `pipeline-offline`, and a timeline of the stages for each.
 
     Raises:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from timely_llm.engines.simulated import DEFAULT_PROFILE
-from timely_llm.experiments.contract import Experiment, WorkloadOptions
+from timely_llm.experiments.contract import Experiment, ReportProgress, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import SERVED
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.sweep import RunSpec, cases, document, score
-from timely_llm.experiments.virtual.stage import Progress
 
 ROWS_MS = (0.15, 0.4, 1.2)
 """Milliseconds of a row: the profile's; the time to read the KV of a prompt of 2,900 tokens, 380 MB
@@ -37,7 +36,7 @@ class RowCostOptions(WorkloadOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: RowCostOptions, progress: Progress) -> RunDocument:
+def run(options: RowCostOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of each policy with each cost of a row."""
     specs = [_with_rows(case, row_ms) for case in cases(options, ("wid2",)) for row_ms in ROWS_MS]
     return document(

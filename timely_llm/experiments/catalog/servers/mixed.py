@@ -10,10 +10,10 @@ from itertools import product
 from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER, DISPATCHERS
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
 from timely_llm.experiments.catalog.mixed import TALKS_ARE, with_talks
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results import metrics
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.lanes import TALK_DEFINITIONS
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.servers import DEFINITIONS, beside, servers_row
@@ -32,7 +32,6 @@ from timely_llm.experiments.virtual.crowd import (
     simulate_case,
 )
 from timely_llm.experiments.virtual.servers import PUBLISH_S, SILENT_S
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import DEFAULT_POLICY
 
 EQUAL, UNLIKE = "equal", "unlike"
@@ -84,11 +83,11 @@ class ServersMixedOptions(CrowdOptions):
 
     @property
     def each_load(self) -> tuple[int, ...]:
-        """The loads."""
+        """The option `loads`, or its default."""
         return self.loads or ((GROUPS,) if self.trace is None else (1,))
 
 
-def run(options: ServersMixedOptions, progress: Progress) -> RunDocument:
+def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
     """Return what robots and people get by each rule.
 
     Raises:
@@ -144,7 +143,7 @@ def _cases(options: ServersMixedOptions) -> Iterator[ServersCase]:
         PROFILES_OF, options.each_load, options.rates, (False, True), options.policies,
         options.dispatchers, options.each_seed,
     ):  # fmt: skip
-        values: tuple[Value, ...] = (kind, load, rate, dies, policy, dispatcher, seed)
+        values: tuple[RowValue, ...] = (kind, load, rate, dies, policy, dispatcher, seed)
         trace, minutes = options.given_jobs(load), options.minutes or MINUTES
         if trace is not None:
             robots, copies = trace, load

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from timely_llm.dispatch.assign.registry import DEFAULT_DISPATCHER
-from timely_llm.experiments.contract import Experiment, ExperimentError
+from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results import metrics
-from timely_llm.experiments.results.document import Row, RunDocument, Value
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.servers import DEFINITIONS, servers_row
 from timely_llm.experiments.virtual.crowd import (
@@ -25,7 +25,6 @@ from timely_llm.experiments.virtual.crowd import (
     simulate_case,
 )
 from timely_llm.experiments.virtual.outcome import Run
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import DEFAULT_POLICY
 
 COPIES, GROUPS = "copies", "groups"
@@ -75,7 +74,7 @@ class ScaleCase:
     seed: int
 
 
-def run(options: ScaleOptions, progress: Progress) -> RunDocument:
+def run(options: ScaleOptions, progress: ReportProgress) -> RunDocument:
     """Return what a request is worth at n servers with n times the load.
 
     Raises:
@@ -145,7 +144,7 @@ def score(case: ScaleCase) -> Row:
         load = 1
     whole = ServersCase(crowd(parts), load, servers, case.policy, case.dispatcher, case.seed)
     alone = [simulate_case(replace(whole, trace=one, load=1, servers=servers[:1])) for one in parts]
-    names: dict[str, Value] = {
+    names: dict[str, RowValue] = {
         "robots": case.robots, "servers": case.servers, "policy": case.policy,
         "dispatcher": case.dispatcher, "seed": case.seed,
     }  # fmt: skip

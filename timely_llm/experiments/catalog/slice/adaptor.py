@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.virtual.slice_sweep import (
     KEY_DEFINITIONS,
@@ -18,7 +18,6 @@ from timely_llm.experiments.virtual.slice_sweep import (
     document,
     sweep,
 )
-from timely_llm.experiments.virtual.stage import Progress
 
 SETTINGS: Mapping[str, str] = {
     "slice": "without an adaptor, as the paper's experiments",
@@ -40,7 +39,7 @@ class AdaptorOptions(TaskOptions):
     rates: tuple[float, ...] = (1.0, 2.0, 3.0)
 
 
-def run(options: AdaptorOptions, progress: Progress) -> RunDocument:
+def run(options: AdaptorOptions, progress: ReportProgress) -> RunDocument:
     """Return what SLICE reaches with and without its adaptors, by rate."""
     made = document(EXPERIMENT, options, sweep(options, progress), keys=KEYS)
     used = [name for name in SETTINGS if name in options.policies]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import plain, relative
 from timely_llm.experiments.results.reported import FIGURES_7_TO_9
@@ -16,7 +16,6 @@ from timely_llm.experiments.virtual.slice_sweep import (
     sweep,
 )
 from timely_llm.experiments.virtual.slice_workload import LengthRange
-from timely_llm.experiments.virtual.stage import Progress
 
 BASELINE = "slice"
 KEYS = ("lengths", "bound", "rate", "rt_ratio", "policy")
@@ -31,7 +30,7 @@ class DynamicOptions(TaskOptions):
     lengths: tuple[str, ...] = (CALIBRATED, str(LengthRange()))
 
 
-def run(options: DynamicOptions, progress: Progress) -> RunDocument:
+def run(options: DynamicOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of tasks under each policy, and completion times relative to SLICE."""
     rows = sweep(options, progress)
     for measure in COMPLETION:

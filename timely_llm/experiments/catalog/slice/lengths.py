@@ -21,11 +21,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.reported import FIGURES_7_TO_9
 from timely_llm.experiments.virtual.slice_sweep import KEY_DEFINITIONS, TaskOptions, document, sweep
-from timely_llm.experiments.virtual.stage import Progress
 
 POLICY = "orca"
 REAL_TIME = ("8-25", "10-20", "12-18", "14-22", "15-30")
@@ -50,7 +49,7 @@ class LengthsOptions(TaskOptions):
     lengths: tuple[str, ...] = CANDIDATES
 
 
-def run(options: LengthsOptions, progress: Progress) -> RunDocument:
+def run(options: LengthsOptions, progress: ReportProgress) -> RunDocument:
     """Return Orca's shares with each candidate, and their distance from the paper's."""
     rows = sweep(options, progress)
     found = distances(rows)

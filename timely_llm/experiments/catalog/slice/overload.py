@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.metrics import plain
@@ -20,7 +20,6 @@ from timely_llm.experiments.virtual.slice_sweep import (
     cases,
     document,
 )
-from timely_llm.experiments.virtual.stage import Progress
 
 KEYS = (*(key for key in KEY_DEFINITIONS if key != "rate"), "policy", "rate")
 MEASURES = (
@@ -58,7 +57,7 @@ class OverloadOptions(TaskOptions):
     rates: tuple[float, ...] = (2.0,)
 
 
-def run(options: OverloadOptions, progress: Progress) -> RunDocument:
+def run(options: OverloadOptions, progress: ReportProgress) -> RunDocument:
     """Return what is met, and how late the rest is, in a long overload."""
     rows = run_all(score, cases(options), options.jobs, progress)
     return document(

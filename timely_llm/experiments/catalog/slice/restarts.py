@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from timely_llm.experiments.catalog.mixed import PRESET, people_beside
-from timely_llm.experiments.contract import Experiment, ExperimentError, WorkloadOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    ReportProgress,
+    WorkloadOptions,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -20,7 +25,6 @@ from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.sweep import RunSpec, Scored, cases
 from timely_llm.experiments.sweep import document as sweep_document
 from timely_llm.experiments.virtual.simulation import simulate
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.slice import Restart, Slice
 
 KEYS = ("workload", "load", "policy", "rate")
@@ -49,7 +53,7 @@ class RestartsOptions(WorkloadOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: RestartsOptions, progress: Progress) -> RunDocument:
+def run(options: RestartsOptions, progress: ReportProgress) -> RunDocument:
     """Return the causes of new cycles beside the worth of plans, by rate of conversations."""
     for text in options.policies:
         if parse(text).name != "slice":

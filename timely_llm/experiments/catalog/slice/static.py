@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from timely_llm.experiments.contract import Experiment
+from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -17,7 +17,6 @@ from timely_llm.experiments.results.talks import gaps_until, talk_row
 from timely_llm.experiments.sweep import RunSpec, simulate_run
 from timely_llm.experiments.virtual.outcome import ConversationOutcome
 from timely_llm.experiments.virtual.slice_sweep import TalkOptions, document, settings
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Conversation, Trace
 
 TYPES = {"A": (3, 0.1), "B": (4, 0.12), "C": (2, 0.25)}
@@ -68,7 +67,7 @@ class StaticOptions(TalkOptions):
     policies: tuple[str, ...] = POLICIES
 
 
-def run(options: StaticOptions, progress: Progress) -> RunDocument:
+def run(options: StaticOptions, progress: ReportProgress) -> RunDocument:
     """Return the token rates of each type of task under each policy."""
     trace, like = nine(), settings(options)
     cases = [RunSpec(trace, spec, like, {"policy": spec.text}) for spec in chosen(options.policies)]

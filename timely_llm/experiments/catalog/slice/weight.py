@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from timely_llm.experiments.contract import Experiment, ExperimentError
+from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.sweep import RunSpec
@@ -21,7 +21,6 @@ from timely_llm.experiments.virtual.slice_sweep import (
     document,
     score,
 )
-from timely_llm.experiments.virtual.stage import Progress
 
 WEIGHTS = (1.0, 10.0, 30.0, 100.0)
 """Without a preference, and the range that the paper calls typical."""
@@ -49,7 +48,7 @@ class WeightOptions(TaskOptions):
     weights: tuple[float, ...] = WEIGHTS
 
 
-def run(options: WeightOptions, progress: Progress) -> RunDocument:
+def run(options: WeightOptions, progress: ReportProgress) -> RunDocument:
     """Return what each policy reaches with each worth of a real-time task."""
     if not options.weights:
         raise ExperimentError("no weights are named: they are like 10,100")

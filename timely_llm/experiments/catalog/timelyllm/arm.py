@@ -6,7 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from timely_llm.core.documents.read import load_document
-from timely_llm.experiments.contract import Experiment, PaperOptions, RealTimeOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    PaperOptions,
+    RealTimeOptions,
+    ReportProgress,
+)
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.realtime import run as realtime
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
@@ -21,7 +26,6 @@ from timely_llm.experiments.sweep import (
     sweep,
 )
 from timely_llm.experiments.virtual.durations import NOISY
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.resources import resource
 from timely_llm.traces.model import TraceError
 from timely_llm.traces.tasks import TraceTasks
@@ -85,7 +89,7 @@ class ArmOptions(PaperOptions, RealTimeOptions):
     loads: tuple[int, ...] = (1, 2, 4)
 
 
-def run(options: ArmOptions, progress: Progress) -> RunDocument:
+def run(options: ArmOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of robot arms under each policy, by load and by kind of task."""
     if options.engine != "simulated":
         return realtime.run(EXPERIMENT, options, (WORKLOAD,), progress)

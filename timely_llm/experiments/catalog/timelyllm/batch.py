@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from timely_llm.experiments.contract import Experiment, PaperOptions
+from timely_llm.experiments.contract import Experiment, PaperOptions, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED, PolicySpec, parse
 from timely_llm.experiments.results.document import RunDocument
 from timely_llm.experiments.results.metrics import UNBOUNDED
 from timely_llm.experiments.results.reported import FIGURE_7
 from timely_llm.experiments.sweep import MEASURES, cases, document, score
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.registry import options_of
 
 SIZES = (1, 2, 4, 6, 8, 10, 12, 14, 16)
@@ -37,7 +36,7 @@ class BatchOptions(PaperOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: BatchOptions, progress: Progress) -> RunDocument:
+def run(options: BatchOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of policies with batches of at most 1 to 16 requests."""
     sized = [
         replace(case, spec=spec, names={**case.names, "batch": batch}, timeline_s=0.0)

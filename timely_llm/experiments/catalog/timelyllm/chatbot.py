@@ -14,7 +14,7 @@ import numpy as np
 from timely_llm.core.documents.read import load_document
 from timely_llm.core.time_utility import NORMAL
 from timely_llm.engines.paces import step_time_profile
-from timely_llm.experiments.contract import Experiment, ExperimentError, PlanOptions
+from timely_llm.experiments.contract import Experiment, ExperimentError, PlanOptions, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import Paper, RunDocument
@@ -30,7 +30,6 @@ from timely_llm.experiments.sweep import (
     settings,
 )
 from timely_llm.experiments.virtual.simulation import SimulationSettings
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.resources import resource
 from timely_llm.skills.checkers import cut
 from timely_llm.skills.skill_set import SkillSet
@@ -40,8 +39,8 @@ from timely_llm.traces.model import Conversation, Job, SkillTime, Trace, TraceEr
 from timely_llm.traces.recipes import presets
 from timely_llm.traces.tasks import PromptSet, TraceTasks
 
-Rule = Literal["sentence", "paragraph"]
-RULES: tuple[Rule, ...] = ("sentence", "paragraph")
+SplitRule = Literal["sentence", "paragraph"]
+RULES: tuple[SplitRule, ...] = ("sentence", "paragraph")
 
 PRESET = "chatbot"
 WORDS_PER_TOKEN = 0.75
@@ -54,7 +53,7 @@ SENTENCE_WORDS, SENTENCE_SPREAD, MOST_SENTENCE_WORDS = 14.0, 0.5, 45
 PARAGRAPH_SENTENCES = 4.0
 """Mean of the sentences of a paragraph: 1 plus a Poisson number."""
 
-LATE_TOKENS: dict[Rule, int] = {"sentence": 1, "paragraph": 0}
+LATE_TOKENS: dict[SplitRule, int] = {"sentence": 1, "paragraph": 0}
 """Tokens after a piece until its end is detected: the white space that begins the next word."""
 
 _QUOTED, _COMMA, _ABBREVIATION = 0.12, 0.08, 0.01
@@ -73,7 +72,7 @@ _TEXTS = 1  # stream of random numbers for texts
 
 @lru_cache(maxsize=64)
 def stories(
-    rule: Rule, seed: int, minutes: float | None = None, trace: Trace | None = None
+    rule: SplitRule, seed: int, minutes: float | None = None, trace: Trace | None = None
 ) -> Trace:
     """Return requests for stories as jobs. Readers read the segments one after the other.
 
@@ -129,7 +128,7 @@ def _talks(seed: int, minutes: float | None) -> tuple[Conversation, ...]:
     return compose(recipe, no_tasks, {}, prompts, PRESET).conversations
 
 
-def _job(talk: Conversation, rule: Rule, text: str) -> Job:
+def _job(talk: Conversation, rule: SplitRule, text: str) -> Job:
     reader = SkillSet(
         name=rule, prompt="Write a story.", language=rule, words_per_s=READING_WORDS_PER_S
     )
@@ -240,7 +239,7 @@ class ChatbotOptions(PlanOptions):
     trace: Path | None = None
 
 
-def run(options: ChatbotOptions, progress: Progress) -> RunDocument:
+def run(options: ChatbotOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of readers, by profile, load, policy and rule.
 
     `options.profile` may name several profiles, separated by commas.
@@ -305,7 +304,7 @@ def _given(options: ChatbotOptions) -> Trace | None:
     return trace
 
 
-def _pairs(options: ChatbotOptions) -> Iterator[tuple[PolicySpec, Rule | None]]:
+def _pairs(options: ChatbotOptions) -> Iterator[tuple[PolicySpec, SplitRule | None]]:
     """Yield each policy with each rule; a policy of whole plans has no rule."""
     for spec in chosen(options.policies, options.harness, options.uncached):
         rules = (None,) if spec.make().whole_plans else RULES

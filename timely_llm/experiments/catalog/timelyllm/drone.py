@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from timely_llm.experiments.contract import Experiment, PaperOptions, RealTimeOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    PaperOptions,
+    RealTimeOptions,
+    ReportProgress,
+)
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.realtime import run as realtime
 from timely_llm.experiments.results.document import RunDocument
@@ -13,7 +18,6 @@ from timely_llm.experiments.results.metrics import UNBOUNDED, relative_gains
 from timely_llm.experiments.results.reported import FIGURE_5
 from timely_llm.experiments.sweep import KEYS, MEASURES, Scored, compared, document, sweep
 from timely_llm.experiments.virtual.durations import NOISY
-from timely_llm.experiments.virtual.stage import Progress
 
 LOW, HIGH = "wid1", "wid2"
 """The workloads of Figure 5 (Ling et al. 2024, Table 3)."""
@@ -39,7 +43,7 @@ class DroneOptions(PaperOptions, RealTimeOptions):
     seeds: int = 3
 
 
-def run(options: DroneOptions, progress: Progress) -> RunDocument:
+def run(options: DroneOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of drones under each policy, by load and by kind of task."""
     if options.engine != "simulated":
         return realtime.run(EXPERIMENT, options, (HIGH,), progress)

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from timely_llm.engines.paces import step_time_profile
 from timely_llm.engines.swapping import check_swaps
-from timely_llm.experiments.contract import Experiment, PaperOptions
+from timely_llm.experiments.contract import Experiment, PaperOptions, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.metrics import UNBOUNDED, plain
 from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, document, simulate_run
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.experiments.virtual.workload import OWN_TOKENS, SHARED_TOKENS
 
 CONTEXT_TOKENS = 1300
@@ -61,7 +60,7 @@ class MemoryOptions(PaperOptions):
     explain: bool = field(default=False, init=False)
 
 
-def run(options: MemoryOptions, progress: Progress) -> RunDocument:
+def run(options: MemoryOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of each policy with each budget, with and without swap."""
     specs = [
         _with_memory(case, kv_tokens, swap)

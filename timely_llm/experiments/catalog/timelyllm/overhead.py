@@ -19,11 +19,16 @@ from timely_llm.core.request import PlanRequest, PlanResult, Request
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import make_engine
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES
-from timely_llm.experiments.contract import Experiment, ExperimentError, ModelOptions, Options
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    ModelOptions,
+    Options,
+    ReportProgress,
+)
 from timely_llm.experiments.policy_spec import chosen
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
 from timely_llm.experiments.sources import shipped_skill_sets
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.policies.contract import Policy
 from timely_llm.policies.registry import make_policy
 from timely_llm.resources import resource
@@ -259,7 +264,7 @@ class OverheadOptions(Options):
     seeds: int = 5
 
 
-def run(options: OverheadOptions, progress: Progress) -> RunDocument:
+def run(options: OverheadOptions, progress: ReportProgress) -> RunDocument:
     """Return the cost of segments for the plans of eight tasks, and the cost of scheduling.
 
     A seed is a round of the same measurement.

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from timely_llm.core.clock import timed
 from timely_llm.engines.contract import Engine, Tokenizer
 from timely_llm.engines.registry import make_engine, parse_engine_args
-from timely_llm.experiments.contract import EngineOptions, Experiment, ExperimentError
+from timely_llm.experiments.contract import (
+    EngineOptions,
+    Experiment,
+    ExperimentError,
+    ReportProgress,
+)
 from timely_llm.experiments.realtime.suspended_plan import PROMPT_TOKENS, SuspendedPlan
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
-from timely_llm.experiments.virtual.stage import Progress
 
 TOKENISATION, FIRST, SECOND, LAST, DECODING, DETOKENISATION, TOTAL = (
     "tokenisation",
@@ -66,7 +70,7 @@ class PhasesOptions(EngineOptions):
     tokens: int = 15
 
 
-def run(options: PhasesOptions, progress: Progress) -> RunDocument:
+def run(options: PhasesOptions, progress: ReportProgress) -> RunDocument:
     """Return the time of each phase of one request that is alone on an engine."""
     args = parse_engine_args(options.engine_args)
     longest = PROMPT_TOKENS + options.tokens + 1

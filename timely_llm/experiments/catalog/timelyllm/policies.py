@@ -6,7 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from timely_llm.experiments.contract import Experiment, PaperOptions, RealTimeOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    PaperOptions,
+    RealTimeOptions,
+    ReportProgress,
+)
 from timely_llm.experiments.policy_spec import FIXED, PAPER_BOUND, SERVED
 from timely_llm.experiments.realtime import run as realtime
 from timely_llm.experiments.results.document import Row, RunDocument
@@ -14,7 +19,6 @@ from timely_llm.experiments.results.metrics import UNBOUNDED, plain, relative
 from timely_llm.experiments.results.reported import FIGURE_8
 from timely_llm.experiments.sweep import KEYS, MEASURES, Scored, document, sweep
 from timely_llm.experiments.virtual.durations import NOISY
-from timely_llm.experiments.virtual.stage import Progress
 
 TIMELY = f"timely:{FIXED}"
 """The policy of Figure 8 that the others are compared with."""
@@ -37,7 +41,7 @@ class PoliciesOptions(PaperOptions, RealTimeOptions):
     seeds: int = 3
 
 
-def run(options: PoliciesOptions, progress: Progress) -> RunDocument:
+def run(options: PoliciesOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of segmented generation under each order of segments."""
     if options.engine != "simulated":
         return realtime.run(EXPERIMENT, options, ("wid2",), progress)

@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from timely_llm.core.events.log import MemoryEventLog
-from timely_llm.experiments.contract import Experiment, ExperimentError, PaperOptions
+from timely_llm.experiments.contract import (
+    Experiment,
+    ExperimentError,
+    PaperOptions,
+    ReportProgress,
+)
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.results.document import RunDocument
@@ -16,7 +21,6 @@ from timely_llm.experiments.results.timeline import timeline
 from timely_llm.experiments.sources import SKIP
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, document, simulate_run, title
 from timely_llm.experiments.virtual.outcome import Run
-from timely_llm.experiments.virtual.stage import Progress
 from timely_llm.traces.model import Trace
 from timely_llm.traces.summary import bursts
 
@@ -51,7 +55,7 @@ class TraceOptions(PaperOptions):
     policies: tuple[str, ...] = ("fcfs", "timely", SERVED, UNBOUNDED, PAPER_BOUND, "deadline")
 
 
-def run(options: TraceOptions, progress: Progress) -> RunDocument:
+def run(options: TraceOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of a normal and an urgent request of one burst under each policy."""
     trios = [Trio(case, find(case.trace)) for case in cases(options, ("wid2",))]
     return document(

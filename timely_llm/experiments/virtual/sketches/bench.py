@@ -14,8 +14,8 @@ from typing import Protocol
 from timely_llm.cloud.contract import CloudEnd, CloudQuestion, CloudWords
 from timely_llm.cloud.simulated import BatchPace, CloudPath, SimulatedCloud
 from timely_llm.core.request import ChatMessage
+from timely_llm.experiments.virtual.clients import SimulationError
 from timely_llm.experiments.virtual.sketches.questions import BenchQuestion
-from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.progressive.answer import Assembly
 
 _WORD = "word "

@@ -197,7 +197,7 @@ class Opening:
     """The opening of one answer, at the edge with the earliest first word.
 
     As in `timely_llm.progressive.answer` it ends with its sentence once words of the answer itself
-    are there. It is said beside the answer, which loses no token for it.
+    are there. It is shown beside the answer, which loses no token for it.
 
     Args:
         answer: it belongs to; the opening comes before its first part.

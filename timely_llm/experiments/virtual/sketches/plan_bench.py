@@ -34,9 +34,9 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.engines.simulated import Profile, SimulatedEngine
+from timely_llm.experiments.virtual.clients import SimulationError
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings
 from timely_llm.experiments.virtual.sketches.recorded_plans import HeldOutPlan, tokens_of
-from timely_llm.experiments.virtual.stage import SimulationError
 from timely_llm.policies.registry import DEFAULT_POLICY, make_policy
 from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.plan import HelpedPlan, guided_task, steps_question
@@ -158,7 +158,7 @@ class PlanDevices:
     path: CloudPath
 
 
-Way = Callable[["PlanBench", PlanningRobot], None]
+PlanWay = Callable[["PlanBench", PlanningRobot], None]
 """How a robot gets its plan: called when it asks."""
 
 
@@ -175,7 +175,7 @@ class PlanBench:
     """
 
     def __init__(
-        self, asked: Sequence[AskedPlan], way: Way, devices: PlanDevices, settings: HelpSettings
+        self, asked: Sequence[AskedPlan], way: PlanWay, devices: PlanDevices, settings: HelpSettings
     ) -> None:
         self.devices = devices
         self.settings = settings

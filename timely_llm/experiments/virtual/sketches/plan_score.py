@@ -13,15 +13,15 @@ from timely_llm.core.request import RequestMode
 from timely_llm.core.text import quoted
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.contract import ExperimentError
-from timely_llm.experiments.results.document import Value
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.document import RowValue
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.sources import shipped_skill_sets
 from timely_llm.experiments.virtual.sketches.plan_bench import (
     AskedPlan,
     PlanBench,
     PlanDevices,
     PlanningRobot,
-    Way,
+    PlanWay,
 )
 from timely_llm.experiments.virtual.sketches.recorded_plans import recorded_plans
 from timely_llm.experiments.virtual.sketches.testbed import (
@@ -55,7 +55,7 @@ def _by_rules(bench: PlanBench, robot: PlanningRobot) -> None:
         bench.plan_at_edge(robot)
 
 
-WAYS: Mapping[str, Way] = {
+WAYS: Mapping[str, PlanWay] = {
     "edge-only": PlanBench.plan_at_edge,
     "cloud-only": PlanBench.plan_in_cloud,
     "routing": _routed,
@@ -102,7 +102,7 @@ class PlanCase:
     way: str
     per_min: float
     seed: int
-    names: Mapping[str, Value]
+    names: Mapping[str, RowValue]
     tasks: int = 0
 
     def robots(self) -> list[PlanningRobot]:
@@ -130,12 +130,12 @@ class PlanCase:
         return PlanBench(asked, WAYS[self.way], devices, HelpSettings()).run()
 
 
-def score(case: PlanCase) -> Row:
+def score(case: PlanCase) -> MeasuredRow:
     """Run a case and return its row."""
     return plain({**case.names, "seed": case.seed, **measures(case.robots())})
 
 
-def measures(robots: Sequence[PlanningRobot]) -> Row:
+def measures(robots: Sequence[PlanningRobot]) -> MeasuredRow:
     """Return the columns of `DEFINITIONS` for the robots of a run."""
     failed = [one for one in robots if one.asked.plan.small != one.asked.plan.right]
     began = [one for one in robots if not math.isnan(one.response_s)]

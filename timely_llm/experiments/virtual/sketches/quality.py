@@ -13,10 +13,10 @@ _SAMPLES = 6
 
 
 class SaidOpening(NamedTuple):
-    """What an edge said before an answer.
+    """The opening that an edge wrote before an answer.
 
     Attributes:
-        model: that said it.
+        model: that wrote it.
         tokens: of it.
     """
 

@@ -14,8 +14,8 @@ from timely_llm.core.options import read_options
 from timely_llm.core.text import quoted
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.contract import ExperimentError, SeedOptions
-from timely_llm.experiments.results.document import Value
-from timely_llm.experiments.results.metrics import Row, plain
+from timely_llm.experiments.results.document import RowValue
+from timely_llm.experiments.results.metrics import MeasuredRow, plain
 from timely_llm.experiments.virtual.sketches.bench import Bench, Method, ShownAnswer
 from timely_llm.experiments.virtual.sketches.methods import (
     CloudOnly,
@@ -93,7 +93,7 @@ class SketchCase:
 
     method: str
     seed: int
-    names: Mapping[str, Value] = field(default_factory=dict)
+    names: Mapping[str, RowValue] = field(default_factory=dict)
     far: str = DEFAULT_FAR_MODEL
     rpm: float = 0.0
     minutes: float = MINUTES
@@ -108,12 +108,12 @@ class SketchCase:
         return bench.run(method(self.method)(bench, Devices(far, self.path)))
 
 
-def score(case: SketchCase) -> Row:
+def score(case: SketchCase) -> MeasuredRow:
     """Run a case and return its row."""
     return plain({**case.names, "seed": case.seed, **measures(case.answers())})
 
 
-def measures(answers: Sequence[ShownAnswer]) -> Row:
+def measures(answers: Sequence[ShownAnswer]) -> MeasuredRow:
     """Return the columns of `DEFINITIONS` for the answers of a run."""
     ends = sorted(one.end_s for one in answers)
     first_s = min(one.question.at_s for one in answers)
@@ -157,7 +157,7 @@ def stalled_s(answer: ShownAnswer) -> float:
     return stalled
 
 
-def versus(rows: Sequence[Row], keys: Sequence[str], over: str) -> list[Row]:
+def versus(rows: Sequence[MeasuredRow], keys: Sequence[str], over: str) -> list[MeasuredRow]:
     """Return rows with throughput and latency over those of a method in the same setting.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timely_llm.experiments.results.document import Value
+from timely_llm.experiments.results.document import RowValue
 from timely_llm.experiments.virtual.sketches.questions import QUESTIONS
 from timely_llm.experiments.virtual.sketches.score import SketchOptions
 from timely_llm.experiments.virtual.sketches.testbed import DEFAULT_FAR_MODEL, EDGES
@@ -26,7 +26,7 @@ NOTES = (
 )
 
 
-def setup(options: SketchOptions) -> dict[str, Value]:
+def setup(options: SketchOptions) -> dict[str, RowValue]:
     """Return the conditions of a run."""
     return {
         "engine": "simulated, in virtual time; cloud and edges decode continuous batches, a token a"

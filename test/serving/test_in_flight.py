@@ -156,7 +156,7 @@ def test_an_answer_of_as_many_tokens_as_fit() -> None:
     assert len(scene.sink.steps) == answer.generated_tokens, "none is made for nothing"
 
 
-def test_an_answer_canceled_in_flight_is_part_of_what_was_said() -> None:
+def test_an_answer_canceled_in_flight_is_part_of_the_conversation() -> None:
     scene = scene_of({"r": WORDS, "s": "Yes."})
     scene.loop.admit(ask("r", "first", conversation="c"))
     while len(scene.sink.chunks) < 3:
@@ -258,9 +258,9 @@ def test_a_step_that_could_evict_and_need_not_waits_for_none() -> None:
 class Sees(Stream):
     """Remembers what it was shown."""
 
-    def __init__(self, sees_flights: bool) -> None:
+    def __init__(self, sees_in_flight: bool) -> None:
         super().__init__()
-        self.sees_flights = sees_flights
+        self.sees_in_flight = sees_in_flight
         self.shown: list[tuple[set[str], Capacity]] = []
         self.step_times: list[StepTime] = []
 
@@ -277,16 +277,16 @@ class Sees(Stream):
         return super().plan(now, able, step_time, capacity)
 
 
-@pytest.mark.parametrize("sees_flights", [True, False])
-def test_generations_in_flight_are_shown_to_policies_that_ask(sees_flights: bool) -> None:
-    policy = Sees(sees_flights)
+@pytest.mark.parametrize("sees_in_flight", [True, False])
+def test_generations_in_flight_are_shown_to_policies_that_ask(sees_in_flight: bool) -> None:
+    policy = Sees(sees_in_flight)
     scene = Scene({"p": PLAN, "q": PLAN}, policy, engine=PIPELINE)
     scene.loop.admit(request("p"))
     scene.loop.turn()
     scene.loop.admit(request("q"))
     scene.loop.turn()
     shown, capacity = policy.shown[1]
-    assert shown == ({"p", "q"} if sees_flights else {"q"})
+    assert shown == ({"p", "q"} if sees_in_flight else {"q"})
     assert capacity.steps_in_flight == 1
     assert (capacity.stages, capacity.micro_batches) == (2, 2)
     (flight,) = capacity.in_flight
@@ -297,26 +297,26 @@ def test_generations_in_flight_are_shown_to_policies_that_ask(sees_flights: bool
     assert [scene.sink.results[key].plan for key in "pq"] == [PLAN, PLAN]
 
 
-@pytest.mark.parametrize("sees_flights", [True, False])
+@pytest.mark.parametrize("sees_in_flight", [True, False])
 def test_policies_that_see_one_step_get_its_seconds_beside_those_in_flight(
-    sees_flights: bool,
+    sees_in_flight: bool,
 ) -> None:
-    policy = Sees(sees_flights)
+    policy = Sees(sees_in_flight)
     scene = Scene({"p": PLAN, "q": PLAN}, policy, engine=PIPELINE)
     for key in "pq":
         scene.loop.admit(request(key))
         scene.loop.turn()
-    assert all((one is scene.loop.step_time) is sees_flights for one in policy.step_times)
-    if not sees_flights:
+    assert all((one is scene.loop.step_time) is sees_in_flight for one in policy.step_times)
+    if not sees_in_flight:
         at_start, in_flight = PipelineTime.unknown(2), policy.shown[1][1].in_flight
         alone_s, beside_s = [one.first_s(8, 40, 900) for one in policy.step_times[:2]]
         assert alone_s == at_start.latency_s(8, 40, 900)
         assert alone_s < beside_s == at_start.beside(in_flight).first_s(8, 40, 900)
 
 
-@pytest.mark.parametrize("sees_flights", [True, False])
-def test_one_stage_is_asked_as_before(sees_flights: bool) -> None:
-    policy = Sees(sees_flights)
+@pytest.mark.parametrize("sees_in_flight", [True, False])
+def test_one_stage_is_asked_as_before(sees_in_flight: bool) -> None:
+    policy = Sees(sees_in_flight)
     scene = Scene({"p": PLAN}, policy)
     scene.loop.admit(request("p"))
     scene.run()

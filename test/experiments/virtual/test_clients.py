@@ -7,9 +7,9 @@ import pytest
 
 from test.experiments.workloads import job
 from timely_llm.engines.simulated import PROFILES
+from timely_llm.experiments.virtual.clients import answer, stream_request
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
-from timely_llm.experiments.virtual.stage import answer, request_for
 from timely_llm.policies.fcfs import Stream
 from timely_llm.skills.prose import SentenceChecker
 from timely_llm.traces.model import Conversation, Trace
@@ -56,11 +56,11 @@ def test_a_prompt_that_costs_nothing_is_a_row() -> None:
 
 def test_the_service_level_is_the_traces() -> None:
     talk = replace(TALK, ttft_s=0.5, tpot_s=0.1, deadline_s=2.0, weight=7.0)
-    request = request_for(talk, 4096)
+    request = stream_request(talk, 4096)
     assert (request.slo.ttft_s, request.slo.tpot_s, request.slo.deadline_s) == (0.5, 0.1, 2.0)
     assert (request.weight, request.max_tokens, request.words_per_s) == (7.0, 64, 5.0)
-    assert request_for(replace(talk, tpot_s=0.125, max_tokens=0), 4096).words_per_s == 3.0
-    assert request_for(replace(talk, max_tokens=0), 4096).max_tokens == 4096
+    assert stream_request(replace(talk, tpot_s=0.125, max_tokens=0), 4096).words_per_s == 3.0
+    assert stream_request(replace(talk, max_tokens=0), 4096).max_tokens == 4096
 
 
 def test_robots_and_people_share_the_engine() -> None:

@@ -25,6 +25,7 @@ from timely_llm.core.request import (
     StreamResult,
 )
 from timely_llm.core.segment import Segment
+from timely_llm.experiments.contract import ReportProgress
 from timely_llm.experiments.virtual.outcome import (
     ConversationOutcome,
     ExecutedSegment,
@@ -46,7 +47,7 @@ def answer(tokens: int) -> list[str]:
     return [_WORDS[place % len(_WORDS)] for place in range(tokens - 1)]
 
 
-def request_for(conversation: Conversation, max_tokens: int) -> StreamRequest:
+def stream_request(conversation: Conversation, max_tokens: int) -> StreamRequest:
     """Return what a person asks: a prompt of as many tokens as the conversation's.
 
     Args:
@@ -82,7 +83,6 @@ class SimulatedPerson:
         )
 
 
-Progress = Callable[[int, int], None]
 _TICK_S = 1e-9  # what adding up steps may lose
 
 
@@ -158,7 +158,7 @@ class SimulatedClients:
         self.people[request.request_id] = SimulatedPerson(conversation)
         self._ask(request, conversation.arrival_s)
 
-    def run(self, loop: Loop, rest: Callable[[float], None], progress: Progress) -> Run:
+    def run(self, loop: Loop, rest: Callable[[float], None], progress: ReportProgress) -> Run:
         """Turn the loop until all requests have ended.
 
         Args:
