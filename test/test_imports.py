@@ -213,6 +213,10 @@ def test_without_a_cloud_no_client_of_a_cloud_is_loaded(code: str, absent: tuple
     assert not [name for name in done.stdout.split() if name.startswith(absent)]
 
 
+def test_all_drawing_is_in_one_room() -> None:
+    assert {room(module) for module in modules() if "matplotlib" in _outside(module)} == {"report"}
+
+
 def test_one_module_knows_ray() -> None:
     assert {module for module in modules() if "ray" in _outside(module)} == {
         "timely_llm.cluster.ray_place"
