@@ -217,6 +217,18 @@ def test_all_drawing_is_in_one_room() -> None:
     assert {room(module) for module in modules() if "matplotlib" in _outside(module)} == {"report"}
 
 
+def test_one_room_starts_processes_that_last() -> None:
+    starts = ("subprocess.Popen", "os.fork")
+    found = {room(m) for m in modules() if (path := path_of(m)) and _calls(path) & {*starts}}
+    assert found == {"processes"}
+
+
+def _calls(path: Path) -> set[str]:
+    """Return the functions that a file calls, as it writes them."""
+    tree = ast.parse(path.read_text())
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
 def test_one_module_knows_ray() -> None:
     assert {module for module in modules() if "ray" in _outside(module)} == {
         "timely_llm.cluster.ray_place"
