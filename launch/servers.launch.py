@@ -1,4 +1,4 @@
-"""Start several plan servers and a dispatcher that gives them the face of one.
+"""Start several plan servers and a dispatcher that has the interface of one.
 
 `ros2 launch timely_llm servers.launch.py servers:=3 engine:=simulated`; the arguments of
 plan_server.launch.py are arguments of this file too, and hold for each server.

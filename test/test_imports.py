@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from timely_llm.resources import resource
+from tools.shape import Shape, shape
 
 ROOT = resource("package.xml").parent
 PACKAGE = "timely_llm"
@@ -47,6 +48,8 @@ BESIDE = {
     "serving.journal": {"server"},
 }
 """Subpackages that a subpackage imports of the same room; all others import none beside them."""
+MOST_SINGLE = 0.15
+"""Share of modules with exactly one importer."""
 MEASURED = {"timely_llm.experiments.virtual.outcome"}
 """What `experiments.results` measures."""
 
@@ -213,6 +216,22 @@ def test_without_a_cloud_no_client_of_a_cloud_is_loaded(code: str, absent: tuple
     assert not [name for name in done.stdout.split() if name.startswith(absent)]
 
 
+def test_all_drawing_is_in_one_room() -> None:
+    assert {room(module) for module in modules() if "matplotlib" in _outside(module)} == {"report"}
+
+
+def test_one_room_starts_processes_that_last() -> None:
+    starts = ("subprocess.Popen", "os.fork")
+    found = {room(m) for m in modules() if (path := path_of(m)) and _calls(path) & {*starts}}
+    assert found == {"processes"}
+
+
+def _calls(path: Path) -> set[str]:
+    """Return the functions that a file calls, as it writes them."""
+    tree = ast.parse(path.read_text())
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+
+
 def test_one_module_knows_ray() -> None:
     assert {module for module in modules() if "ray" in _outside(module)} == {
         "timely_llm.cluster.ray_place"
@@ -221,6 +240,25 @@ def test_one_module_knows_ray() -> None:
 
 def _outside(module: str) -> set[str]:
     return {other.split(".")[0] for other in imported(module)} - {PACKAGE}
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    found = package_shape()
+    assert not found.circles
+    assert not found.circles_with_types
+
+
+def test_few_modules_have_a_single_importer() -> None:
+    """A module with one importer is a part of that one, unless it is worth a file by itself."""
+    found = package_shape()
+    assert found.one_importer_share < MOST_SINGLE, f"{found.one_importer} of {found.modules}"
+
+
+@cache
+def package_shape() -> Shape:
+    """Return the shape of the package."""
+    paths = [path for module in modules() if (path := path_of(module)) is not None]
+    return shape({str(path.relative_to(ROOT)): path.read_text() for path in paths})
 
 
 def test_no_folder_of_the_package_has_more_than_16_modules() -> None:

@@ -1,3 +1,5 @@
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from timely_llm.core.errors import TimelyError
 from timely_llm.resources import ResourceError, resource
 
 DRONE = "config/skill_sets/drone.yaml"
+GENERATED = ("msg", "srv", "action")
 
 
 def installed(prefix: Path) -> Path:
@@ -77,3 +80,20 @@ def test_the_error_names_what_is_missing_and_where_it_was_looked_for(
         resource("models/no_such_model")
     assert str(tmp_path / "share" / "timely_llm") in str(caught.value)
     assert isinstance(caught.value, TimelyError)
+
+
+def test_wheels_and_colcon_install_every_file_of_the_package() -> None:
+    root = resource("package.xml").parent
+    package, cmake = root / "timely_llm", root / "CMakeLists.txt"
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["timely_llm"]
+    packaged = {file for pattern in patterns for file in package.glob(pattern)}
+    matching = re.search(r"FILES_MATCHING (.*?)PATTERN \"__pycache__\"", cmake.read_text(), re.S)
+    assert matching is not None
+    installed = re.findall(r'PATTERN "([^"]+)"', matching[1])
+    made = {".py", ".pyc", ".so"}
+    others = {file for file in package.rglob("*") if file.is_file() and file.suffix not in made}
+    others -= {file for folder in GENERATED for file in (package / folder).rglob("*")}
+    assert package / "report/assets/page.js" in others
+    assert others <= packaged
+    assert not [file for file in others if not any(file.match(one) for one in installed)]

@@ -33,7 +33,7 @@ MOST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25)}
 NEEDED = (
     r"timely_llm/timely_llm_s__rosidl_typesupport_c\..*so",
     r"timely_llm/action/_plan\.py",
-    r"timely_llm/report/page\.html\.j2",
+    r"timely_llm/report/assets/page\.html\.j2",
     r"timely_llm-[^/]+\.data/data/lib/libtimely_llm__rosidl_typesupport_c\.so",
     r"timely_llm-[^/]+\.data/data/lib/timely_llm/plan_server",
     r"timely_llm-[^/]+\.data/data/share/timely_llm/models/tiny_planner/model\.safetensors",

@@ -32,7 +32,7 @@ def values(**given: object) -> dict[str, object]:
 
 
 class Recorded:
-    """Several servers with the face of one, and all that comes of them.
+    """Several servers behind the interface of one, and all that comes of them.
 
     The thread that calls it is the relay's.
 

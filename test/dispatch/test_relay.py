@@ -1,4 +1,4 @@
-"""Several real servers with the face of one."""
+"""Several real servers behind the interface of one."""
 
 from __future__ import annotations
 

@@ -48,6 +48,6 @@ def test_any_text_is_taken_or_refused(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("engine", ["simulated", "transformers"])
-def test_only_vllm_has_options(engine: str) -> None:
-    with pytest.raises(EngineError, match="only the engine vllm"):
+def test_simulated_and_transformers_have_no_options(engine: str) -> None:
+    with pytest.raises(EngineError, match="options of vllm and of engines of your own, not of"):
         make_engine(engine, model="models/tiny_planner", engine_args={"a": 1})

@@ -10,11 +10,11 @@ from test.published import TRACE, needs_published
 from timely_llm.experiments.catalog.ablation import CHANGED
 from timely_llm.experiments.catalog.pice.ensemble import pick
 from timely_llm.experiments.catalog.pice.parallel import RULES
+from timely_llm.experiments.catalog.pice.plans import WAYS
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import parse
 from timely_llm.experiments.registry import EXPERIMENTS, experiment
 from timely_llm.experiments.results.document import Row
-from timely_llm.experiments.virtual.sketches.plan_score import WAYS
 from timely_llm.experiments.virtual.sketches.score import method
 from timely_llm.policies.batch_bound import SpeedSource
 from timely_llm.policies.registry import options_of

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from matplotlib.image import imread
 
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
@@ -22,7 +21,6 @@ from timely_llm.profiling.engine_steps import (
     Setting,
     measure,
 )
-from timely_llm.profiling.picture import draw_steps
 from timely_llm.profiling.step_profile import (
     fit_profile,
     non_negative,
@@ -102,12 +100,6 @@ def test_a_written_profile_is_read_as_it_was(tmp_path: Path) -> None:
     fit = fit_profile(steps_of(PROFILES["rtx4060ti-chatglm2-6b"]), "read: again", "a 'test': ü")
     write_profile(fit.profile, tmp_path / "p.yaml")
     assert step_time_profile(f"measured:{tmp_path / 'p.yaml'}") == fit.profile
-
-
-def test_the_picture_shows_three_panels(tmp_path: Path) -> None:
-    fit = fit_profile(steps_of(PROFILES["rtx4090-llama3-8b"]), "drawn", "test")
-    draw_steps([fit], tmp_path / "p.png")
-    assert imread(tmp_path / "p.png").shape[:2] == (600, 1650)
 
 
 @given(arrays(float, (6, 4), elements=SMALL), arrays(float, 6, elements=SMALL))

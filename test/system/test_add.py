@@ -13,7 +13,7 @@ from test.system.page import settled, steps_of
 from test.system.reader import Reader
 
 PAGES = ("add_a_policy", "add_an_engine", "add_an_experiment", "add_a_robot")
-MOST_LINES = 50
+MOST_LINES = 40
 """Of an example: it is read on one screen."""
 
 
@@ -24,7 +24,6 @@ def reader(tmp_path: Path, domain: int) -> Iterator[Reader]:
     made.close()
 
 
-@pytest.mark.extended
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PAGES)
 def test_an_extension_goes_as_its_page_says(reader: Reader, page: str) -> None:

@@ -19,7 +19,7 @@ from test.system.conftest import Process, Start
 from test.system.ros_client import PATIENT, Client, serving
 from timely_llm.core.request import ErrorCode
 from timely_llm.identity.keys import new_key
-from timely_llm.ros.client import inquiries, suspicion
+from timely_llm.ros.client import inquiries, server_watch
 from timely_llm.ros.client.plan import PlanClient, PlanClientError
 
 WAIT_S = 60.0
@@ -110,7 +110,7 @@ def test_a_forged_refusal_ends_no_request(
     site: Site, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setattr(inquiries, "MISSED_S", 0.2)
-    monkeypatch.setattr(suspicion, "PROOF_S", WAIT_S)
+    monkeypatch.setattr(server_watch, "PROOF_S", WAIT_S)
     moved: list[int] = []
     with site.robot() as robot:
         robot.wait_for_server(WAIT_S)
@@ -130,7 +130,7 @@ def test_a_forged_refusal_ends_no_request(
 def test_forged_descriptions_of_a_server_and_of_its_requests_change_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspicion, "PROOF_S", WAIT_S)
+    monkeypatch.setattr(server_watch, "PROOF_S", WAIT_S)
     with site.robot() as first:
         task = first.submit("Look.", request_id="open")
         assert next(task.segments(WAIT_S)).text == "mf(50);"
@@ -162,7 +162,7 @@ def test_forged_descriptions_of_a_server_and_of_its_requests_change_nothing(
 def test_signed_segments_and_results_of_another_request_do_not_pass_for_a_later_one(
     site: Site, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    monkeypatch.setattr(suspicion, "PROOF_S", WAIT_S)
+    monkeypatch.setattr(server_watch, "PROOF_S", WAIT_S)
     moved: list[int] = []
     second = f"second, which it {way}"
     with site.robot() as robot:

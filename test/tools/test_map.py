@@ -54,6 +54,24 @@ def test_the_path_is_short_and_has_the_three_verbs_in_order() -> None:
     assert verbs == sorted(verbs, key=["admit", "step", "deliver"].index)
 
 
+def test_the_sequence_has_an_arrow_for_each_station_and_for_the_segment() -> None:
+    first, *lines, last = path.picture().splitlines()
+    assert (first, lines[0], last) == ("```mermaid", "sequenceDiagram", "```")
+    members = re.findall(r"^    participant (\w+)$", "\n".join(lines), re.M)
+    arrows = re.findall(r"^    (\w+)->>(\w+): (.+)$", "\n".join(lines), re.M)
+    assert {end for one, other, _ in arrows for end in (one, other)} == set(members)
+    shown = [(room, words) for _, room, words in arrows]
+    assert shown == [
+        *((one.path.split("/")[0], f"{n} {one.name}") for n, one in enumerate(STATIONS, 1)),
+        ("robot", "Segment"),
+    ]
+    assert ("serving", "engines") in {(one, other) for one, other, _ in arrows}
+    inside = lines[lines.index("    loop each step") : lines.index("    end")]
+    assert any(path.AGAIN[0] in line for line in inside)
+    assert path.AGAIN[1] in inside[-1]
+    assert sum("Note over serving: " in line for line in lines) == 3
+
+
 def test_a_station_that_no_plan_passes_is_refused() -> None:
     passed = STATIONS[2]
     with pytest.raises(MapError, match=r"a plan does not pass through Loop\.cancel"):

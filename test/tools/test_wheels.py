@@ -16,7 +16,7 @@ FILES = (
     "timely_llm/__init__.py",
     "timely_llm/timely_llm_s__rosidl_typesupport_c.cpython-311-x86_64-linux-gnu.so",
     "timely_llm/action/_plan.py",
-    "timely_llm/report/page.html.j2",
+    "timely_llm/report/assets/page.html.j2",
     f"{DATA}/lib/libtimely_llm__rosidl_typesupport_c.so",
     f"{DATA}/lib/timely_llm/plan_server",
     f"{DATA}/share/timely_llm/models/tiny_planner/model.safetensors",

@@ -33,6 +33,7 @@ from timely_llm.engines.sequences import EngineLimits
 from timely_llm.engines.simulated import DEFAULT_PROFILE, PROFILES, SimulatedEngine
 from timely_llm.policies.registry import make_policy
 from timely_llm.resources import resource
+from timely_llm.robots.plan_epochs import PlanEpochs
 from timely_llm.robots.questions import load_question_set
 from timely_llm.robots.tasks import load_task_set
 from timely_llm.serving.conversations import RetentionLimits
@@ -89,7 +90,8 @@ class _Agent:
 
     Attributes:
         request_id: of the open request; empty: there is none.
-        epoch, index: of the segment that the robot takes next.
+        epochs: which epochs of the open plan the robot executes.
+        index: of the segment that the robot takes next.
         free_s: when the robot has executed what it has.
         silent: the robot reports nothing more of its open request.
         conversation, turns: the person's open conversation, and its turns so far.
@@ -99,7 +101,7 @@ class _Agent:
     name: str
     person: bool
     request_id: str = ""
-    epoch: int = 0
+    epochs: PlanEpochs = field(default_factory=PlanEpochs)
     index: int = 0
     free_s: float = 0.0
     silent: bool = False
@@ -205,10 +207,13 @@ class _VirtualSite:
         """Let a robot execute a segment after those that it has."""
         self._counts.segments += 1
         robot = self._agents[segment.agent]
-        if segment.request_id != robot.request_id or segment.epoch < robot.epoch:
+        if segment.request_id != robot.request_id:
             return
-        if segment.epoch > robot.epoch:
-            robot.epoch, robot.index = segment.epoch, 0
+        begun = robot.epochs.newest
+        if not robot.epochs.follow(segment.epoch, segment.request_id):
+            return
+        if segment.epoch > begun:
+            robot.index = 0
         if segment.index < robot.index:
             return  # it came a second time, as the final one
         self._counts.segments_lost += segment.index - robot.index
@@ -263,7 +268,7 @@ class _VirtualSite:
             self._live(agent, agent.request_id)
 
     def _task(self, robot: _Agent) -> Request:
-        robot.epoch = robot.index = 0
+        robot.epochs, robot.index = PlanEpochs(), 0
         robot.free_s = self.clock.now()
         task = self._tasks.draw(bool(self._rng.random() < URGENT_SHARE), self._rng)
         return PlanRequest(
@@ -292,13 +297,12 @@ class _VirtualSite:
     def _report(
         self, robot: _Agent, segment: Segment, state: ReportState, took_s: float = 0.0
     ) -> None:
-        open_now = (robot.request_id, robot.epoch) == (segment.request_id, segment.epoch)
-        if not open_now or robot.silent:
+        ended = robot.request_id != segment.request_id
+        if ended or robot.epochs.void(segment.epoch) or robot.silent:
             return
         if state is ReportState.FAILED:
             robot.free_s = self.clock.now()
-            robot.epoch += 1  # what comes of this epoch is void
-            robot.index = 0
+            robot.epochs.fail(segment.epoch)
         blocks = state is ReportState.FINISHED and any(call.blocking for call in segment.calls)
         self._loop.report(
             ExecutionReport(

@@ -29,7 +29,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "serve": ("nodes", "Run the plan server until Ctrl-C."),
         "dispatch": (
             "nodes",
-            "Run a dispatcher until Ctrl-C: several plan servers with the face of one.",
+            "Run a dispatcher until Ctrl-C: several plan servers behind one server's interface.",
         ),
         "fleet": ("nodes", "Run simulated robots against a plan server."),
         "talkers": ("nodes", "Run simulated people who talk with a plan server."),

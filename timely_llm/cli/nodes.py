@@ -43,7 +43,7 @@ from timely_llm.processes.nodes import ros_command
     "engine_args",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Option of vLLM's own; may be given several times.",
+    help="Option of vLLM, or of an engine of your own; may be given several times.",
 )
 @click.option("--engine-process", is_flag=True, help="Run the engine in a process of its own.")
 @click.option("--policy", type=OwnOr(list(POLICIES)), metavar="POLICY",
@@ -82,7 +82,7 @@ from timely_llm.processes.nodes import ros_command
 @click.option(
     "--replicas",
     type=click.IntRange(1, 256),
-    help="Servers with an engine each behind this one face; 1 if not given.",
+    help="Servers with an engine each behind this one interface; 1 if not given.",
 )
 @click.option(
     "--cluster",
@@ -174,7 +174,7 @@ def dispatch(
     dispatcher: str | None, servers: tuple[str, ...], hedge: bool, namespace: str,
     domain: int | None, params_file: Path | None, ros_arguments: tuple[str, ...],
 ) -> None:  # fmt: skip
-    """Run a dispatcher until Ctrl-C: several plan servers with the face of one.
+    """Run a dispatcher until Ctrl-C: several plan servers behind one server's interface.
 
     Each server runs in a namespace of its own: `timely-llm serve --namespace s1`. What stands after
     `--` goes to ROS, such as `-p silence_s:=5.0`.

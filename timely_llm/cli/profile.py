@@ -191,7 +191,7 @@ def _write_fits(
         write_text(output, YAML, with_durations(text, durations, str(skill_file)))
     if plot is not None:
         # matplotlib takes a second to import: only where it is needed.
-        from timely_llm.profiling.picture import draw_profile
+        from timely_llm.report.profiles import draw_profile
 
         draw_profile(fits, skill_set.skills, plot, f"{skill_set.name}: durations from {file.name}")
     if json_file is not None:
@@ -323,7 +323,7 @@ def profile_engine(
     _show_prompts(prompts, console)
     if plot is not None:
         # matplotlib takes a second to import: only where it is needed.
-        from timely_llm.profiling.picture import draw_steps
+        from timely_llm.report.profiles import draw_steps
 
         draw_steps(fits, plot)
     if json_file is not None:

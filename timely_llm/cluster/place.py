@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
 import sys
 from typing import Protocol
 
 from timely_llm.cluster.connection import NONCE_BYTES, ConnectionRefused
 from timely_llm.core.errors import EngineError
-from timely_llm.processes.tied import module_command, module_environment, tie_to_parent
+from timely_llm.processes.module_process import ModuleProcess
+from timely_llm.processes.signals import manner
+from timely_llm.processes.tied import tie_to_parent
 
 KILLED_S = 2.0
 """Longest wait for the end of a process that was killed, seconds."""
@@ -70,31 +69,21 @@ class ReplicaProcess:
 
     def __init__(self, name: str, address: tuple[str, int], nonce: bytes) -> None:
         try:
-            self._process = subprocess.Popen(
-                module_command(__name__, *address), stdin=subprocess.PIPE,
-                start_new_session=True, env=module_environment(),
-            )  # fmt: skip
+            self._process = ModuleProcess(__name__, *address, secret=nonce)
         except OSError as error:
             raise EngineError(f"{name} cannot be started: {error.strerror}") from error
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError), self._process.stdin as pipe:
-            pipe.write(nonce)  # not among arguments or variables, which others may read
 
     def ended(self) -> str:
         """Return how it ended; empty: it has not."""
-        status = self._process.poll()
+        status = self._process.status
         if status is None:
             return ""
-        if status < 0:
-            return f"its process was ended by {signal.Signals(-status).name}"
-        return f"its process ended with status {status}"
+        return f"its process {'was ended' if status < 0 else 'ended'} {manner(status)}"
 
     def kill(self) -> None:
         """End it, and all that it has started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILLED_S)
+        self._process.kill()
+        self._process.wait(KILLED_S)
 
 
 class Processes:

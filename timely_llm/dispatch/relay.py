@@ -1,4 +1,4 @@
-"""Several servers with the face of one: requests go out, and what comes of them comes back."""
+"""Several servers behind the interface of one: requests go out, and results come back."""
 
 from __future__ import annotations
 

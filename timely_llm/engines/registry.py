@@ -162,7 +162,7 @@ def make_engine(
         raise EngineSettingError(unknown("engine", name, ENGINES, "my_module:MyEngine"))
     if engine_args and not (own or name == "vllm"):
         raise EngineSettingError(
-            f"engine_args are options that only the engine vllm has, not {name}"
+            f"engine_args are options of vllm and of engines of your own, not of {name}"
         )
     if name == "simulated":
         if process:

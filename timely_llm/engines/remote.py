@@ -6,10 +6,7 @@ The CPU time of the engine does not delay the Python threads of this process.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import socket
-import subprocess
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -19,7 +16,8 @@ from timely_llm.core.errors import EngineError, EngineLost, TimelyError
 from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
 from timely_llm.engines.contract import GREEDY, Decoding, Prefix, Tokenizer
 from timely_llm.engines.sequences import check_plan
-from timely_llm.processes.tied import module_command, module_environment
+from timely_llm.processes.module_process import ModuleProcess
+from timely_llm.processes.signals import manner
 
 CHILD = "timely_llm.engines.remote_worker"
 CLOSE_S = 4.0
@@ -51,12 +49,7 @@ class RemoteEngine:
         self._plan: StepPlan | None = None
         ours, theirs = socket.socketpair()
         with theirs:
-            # In its own session: Ctrl-C reaches only this process, which then ends the child.
-            self._child = subprocess.Popen(
-                module_command(CHILD, theirs.fileno()),
-                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, start_new_session=True,
-                env=module_environment(),
-            )  # fmt: skip
+            self._child = ModuleProcess(CHILD, theirs.fileno(), inherited=theirs.fileno())
         self._connection = Connection(ours.detach())
         self._capacity = Capacity(0, 0, 0)
         try:
@@ -69,7 +62,7 @@ class RemoteEngine:
     @property
     def capacity(self) -> Capacity:
         """Limits of the next step."""
-        if self._child.poll() is not None:
+        if self._child.status is not None:
             raise self._lost()
         return self._capacity
 
@@ -175,11 +168,8 @@ class RemoteEngine:
             return
         with contextlib.suppress(OSError):
             self._connection.send(("close", ()))
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(CLOSE_S)
-        # Processes that it has started are in its group, and may outlive it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait(CLOSE_S)
+        self._child.kill()  # processes that it has started may outlive it
         self._child.wait()
         self._connection.close()
         self._sequences.clear()
@@ -222,12 +212,8 @@ class RemoteEngine:
                 failed, _, _ = self._connection.recv()
                 if failed is not None:
                     return _error(failed)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(CLOSE_S)
-        status = self._child.returncode
-        how = f"with status {status}"
-        if status is not None and status < 0:
-            how = f"by {signal.Signals(-status).name}"
+        status = self._child.wait(CLOSE_S)
+        how = "with status None" if status is None else manner(status)
         return EngineLost(f"the process of the engine {self._name} has ended {how}")
 
 

@@ -202,8 +202,9 @@ class Timely(Explains):
         adaptive: whether the worst-case check bounds the batch, or `rows` alone (Ling et al. 2024,
             §7.3.1).
         slack: L of Eq. 4. `completion`: the time that is left at the expected completion, which is
-            G before the segment is due (the paper's). `due`: the time until it is due. `exp`: no
-            quotient, but a factor that falls with the slack (the released code's).
+            G before the segment is due (the paper's). `due`: the time until it is due. `exp`
+            replaces the division by L with a factor that falls with the slack (the released
+            code's).
         order: `utility`: Eq. 4. `reading`: by the end of reading what was sent, alone (the paper's
             for chatbots, §7.1).
         streams: `tokens`: streams take the rows that plans leave, by arrival. `sentences`: an

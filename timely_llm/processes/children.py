@@ -110,7 +110,7 @@ class Child:
     def obituary(self) -> str:
         """Return one sentence: how it ended and the last line it wrote."""
         status = self.status or 0
-        how = f"ended with status {status}" if status >= 0 else f"was ended by {_name(-status)}"
+        how = f"{'was ended' if status < 0 else 'ended'} {signals.manner(status)}"
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         words = f"its last words: {last}" if last else "it printed nothing"
@@ -162,13 +162,6 @@ def stop(children: Sequence[Child], in_a_hurry: Callable[[], bool] = lambda: Fal
             time.sleep(POLL_S)
     for child in children:
         child.send(signal.SIGKILL)
-
-
-def _name(signum: int) -> str:
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
 
 
 def wait(

@@ -58,3 +58,13 @@ def hold() -> None:
 def release() -> None:
     """Deliver signals again, first those that `hold` has blocked."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def manner(status: int) -> str:
+    """Return how a process with an exit status ended: "with status 1", or "by SIGKILL"."""
+    if status >= 0:
+        return f"with status {status}"
+    try:
+        return f"by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"by signal {-status}"

@@ -1,4 +1,4 @@
-"""A server that asks a cloud for help, with the face of the server that does the work."""
+"""A server that asks a cloud for help, with the interface of the server that does the work."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ _EDGE = "edge"
 class ProgressiveServer:
     """Serves requests by a server at the edge, some of them with the help of a cloud.
 
-    It is the sink of that server, and its face for clients. What comes of the edge is taken in any
-    thread and passed on at once. The edge is called by `submit`, `cancel`, `report` and `tick`
+    It is the sink of that server, and its interface for clients. What comes of the edge is taken in
+    any thread and passed on at once. The edge is called by `submit`, `cancel`, `report` and `tick`
     alone, in the thread that calls these.
 
     Args:

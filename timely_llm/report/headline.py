@@ -100,23 +100,26 @@ def _best(run: RunDocument, made: Sequence[Average]) -> str:
     mean = {name: math.fsum(values) / len(values) for name, values in names.items()}
     best = max(names, key=lambda name: (wins[name], sign * mean[name]))
     worst = min(names, key=lambda name: sign * mean[name])
-    what = heading(measure)
+    what, _, unit = heading(measure).rstrip(")").partition(" (")
+    shown = {name: f"{number(value)} {unit}".rstrip() for name, value in mean.items()}
     if len(names) < 2:
-        return f"{what} {number(mean[best])}{_served(run, made, best)}"
+        return f"{what} {shown[best]}{_served(run, made, best)}"
     if mean[best] == mean[worst]:
-        return f"the {what} was {number(mean[best])} for each{_served(run, made, best)}"
-    where = f" in {wins[best]} of {len(groups)} settings" if len(groups) > 1 else ""
+        return f"the {what} was {shown[best]} for each{_served(run, made, best)}"
+    where, of_all = "", ""
+    if len(groups) > 1:
+        where, of_all = f" in {wins[best]} of {len(groups)} settings", " in the mean"
+    good, other = short(best, 30), short(worst, 30)
     return (
-        f"{short(best, 30)} had the best {what}{where}, {number(mean[best])}"
-        f"{' in the mean' if len(groups) > 1 else ''}, against {number(mean[worst])} of"
-        f" {short(worst, 30)}{_served(run, made, best)}"
+        f"{good} had the {'highest' if sign > 0 else 'shortest'} {what}{where}, {shown[best]}"
+        f"{of_all}; {other} had {shown[worst]}{_served(run, made, best, f'the plans of {good}')}"
     )
 
 
-def _served(run: RunDocument, made: Sequence[Average], name: str) -> str:
+def _served(run: RunDocument, made: Sequence[Average], name: str, plans: str = "its plans") -> str:
     compared = subject(run.keys)
     parts = []
-    for column, words in ((SHARE, "of its plans were executed"), (ANSWERED, "were answered")):
+    for column, words in ((SHARE, f"of {plans} were executed"), (ANSWERED, "were answered")):
         shares = [row.get(column, math.nan) for row in made if text(row[compared]) == name]
         known = [share for share in shares if math.isfinite(share)]
         if known:

@@ -39,7 +39,7 @@ from timely_llm.report.tables import (
 from timely_llm.report.timeline import Timeline, busier_half
 from timely_llm.report.words import heading, text
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "assets"
 MOST_ROWS_BYTES = 150_000
 """Bytes of all rows of a page. Further rows are only in the files of the runs."""
 MOST_TIMELINES_BYTES = 180_000

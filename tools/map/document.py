@@ -48,9 +48,11 @@ Adding something: [a policy](add_a_policy.md), [an engine](add_an_engine.md),
 ## The path of a plan
 
 A robot sends a `Plan` goal. The functions below run until its first segment is published. The
-command that writes this page ran a plan and found them called in this order. Rows 1 and 2 run in a
-ROS thread, and the last row needs ROS: these three were not run. Each further step takes rows
-{turn} to {last} again.
+command that writes this page ran a plan and found them called in this order. Each arrow leaves the
+room of the function in which the call was made. Calls 1 and 2 run in a ROS thread, and the last one
+needs ROS: these three were not run. Each further step takes calls {turn} to {last} again.
+
+{sequence}
 
 {path}
 
@@ -94,8 +96,8 @@ def document() -> str:
     """
     numbers = {station.name: place for place, station in enumerate(path.STATIONS, 1)}
     head = HEAD.format(
-        places=places.table(), path=path.table(), order=ORDER, picture=picture(),
-        turn=numbers["Loop.turn"], last=numbers["MiniSpecChecker.feed"],
+        places=places.table(), path=path.table(), sequence=path.picture(), order=ORDER,
+        picture=picture(), turn=numbers[path.AGAIN[0]], last=numbers[path.AGAIN[1]],
     )  # fmt: skip
     in_order = [name for names in ORDER.split(" <- ") for name in names.split(", ")]
     return (

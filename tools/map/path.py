@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import FrameType
 
 from timely_llm.core.clock import VirtualClock
@@ -59,6 +61,9 @@ STATIONS = (
     Station("", "ros/server/endpoints.py", "PlanInterface.segment", in_loop=False),
 )
 
+AGAIN = ("Loop.turn", "MiniSpecChecker.feed")
+"""The first and the last function that each further step calls."""
+
 
 class _Sink:
     """A sink that only counts segments."""
@@ -79,20 +84,39 @@ class _Sink:
         pass
 
 
-def called() -> list[tuple[str, str]]:
-    """Return the functions that a plan passes through in the loop, in the order of first calls."""
+Function = tuple[str, str]
+"""The path of a file in the package, and the name of a function in it."""
+
+
+@cache
+def called() -> Mapping[Function, str]:
+    """Return the functions that a plan passes through in the loop, in the order of first calls.
+
+    Returns:
+        The file of the station in which each one was first called; empty: it was called in none.
+    """
     clock, sink = VirtualClock(), _Sink()
     engine = SimulatedEngine(step_time_profile(DEFAULT_PROFILE), lambda key, prompt: PLAN, clock)
     loop = Loop(engine, make_policy(DEFAULT_POLICY), clock)
     publisher = EventPublisher(loop, sink)
     loop.register(load_skill_set(resource("config/skill_sets/drone.yaml")))
-    found: dict[tuple[str, str], None] = {}
-    package = f"{PACKAGE}/"
+    found: dict[Function, str] = {}
+    package, stations = f"{PACKAGE}/", {(one.path, one.name) for one in STATIONS}
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(package):
-            found.setdefault((code.co_filename.removeprefix(package), code.co_qualname))
+        if event != "call" or not code.co_filename.startswith(package):
+            return
+        function = code.co_filename.removeprefix(package), code.co_qualname
+        if function not in found:
+            found[function] = next(callers(frame), "")
+
+    def callers(frame: FrameType) -> Iterator[str]:
+        while (caller := frame.f_back) is not None:
+            frame = caller
+            function = frame.f_code.co_filename.removeprefix(package), frame.f_code.co_qualname
+            if function in stations:
+                yield function[0]
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -107,7 +131,7 @@ def called() -> list[tuple[str, str]]:
                 clock.advance(max(turn.wake_s - clock.now(), 0.0))
     finally:
         sys.setprofile(before)
-    return list(found)
+    return found
 
 
 def check(stations: tuple[Station, ...] = STATIONS) -> None:
@@ -136,10 +160,38 @@ def table() -> str:
         MapError: a station is no function with a docstring, or not on the path.
     """
     check()
-    rows = ["| | verb | file | function | what it does |", "|---|---|---|---|---|"]
+    rows = ["| | file | function | what it does |", "|---|---|---|---|"]
     for number, station in enumerate(STATIONS, 1):
         words = sentence(PACKAGE / station.path, station.name).replace("|", "\\|")
-        verb = f"*{station.verb}*" if station.verb else ""
         file = f"[{station.path}](../timely_llm/{station.path})"
-        rows.append(f"| {number} | {verb} | {file} | `{station.name}` | {words} |")
+        rows.append(f"| {number} | {file} | `{station.name}` | {words} |")
     return "\n".join(rows)
+
+
+def picture() -> str:
+    """Return the path as a Mermaid sequence diagram of rooms, with an arrow for each station."""
+    callers = called()
+    robot, verb, lines = "robot", "", list[str]()
+    for number, station in enumerate(STATIONS, 1):
+        room = _room(station.path)
+        if station.in_loop:
+            caller = _room(callers[station.path, station.name]) or room
+        else:
+            caller = _room(STATIONS[number - 2].path) if number > 1 else robot
+        if station.name == AGAIN[0]:
+            lines.append("loop each step")
+        if station.verb not in ("", verb):
+            verb = station.verb
+            lines.append(f"Note over {room}: {verb}")
+        lines.append(f"{caller}->>{room}: {number} {station.name}")
+        if station.name == AGAIN[1]:
+            lines.append("end")
+    lines.append(f"{_room(STATIONS[-1].path)}->>{robot}: Segment")
+    members = dict.fromkeys([robot, *(_room(station.path) for station in STATIONS)])
+    head = [f"participant {name}" for name in members]
+    inner = "\n".join(f"    {line}" for line in (*head, *lines))
+    return f"```mermaid\nsequenceDiagram\n{inner}\n```"
+
+
+def _room(path: str) -> str:
+    return path.partition("/")[0]

@@ -18,7 +18,6 @@ from timely_llm import srv
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.text import quoted
 from timely_llm.ros import interface_number
-from timely_llm.ros.client.suspicion import Suspicion
 from timely_llm.ros.identity.messages import CHALLENGE
 from timely_llm.ros.identity.server_check import ServerCheck, unchecked
 from timely_llm.ros.interface_number import PARAMETER, REPLACES_PLANS, RESUMES, SILENCE_S
@@ -31,6 +30,8 @@ UNSEEN_S = 3.0
 """A server that answered and shows no liveliness for this time has died, seconds."""
 PAUSE_S = 1.0
 """A client that did not look for this time was stopped itself, seconds."""
+PROOF_S = 3.0
+"""Time in which a server can refute by a signed answer what another node says of it, seconds."""
 
 
 class Liveness:
@@ -102,6 +103,34 @@ class Liveness:
             f"the server {self._server} died or cannot be reached (no sign of life for"
             f" {self._silence_s:g} s)"
         )
+
+
+class Suspicion:
+    """Unsigned answers that say that a client with a key cannot use its server. Pure logic.
+
+    Any node can send one. It counts only if the server's own answer does not come in time.
+    """
+
+    def __init__(self) -> None:
+        self._problem = ""
+        self._since_s = self._looked_s = -math.inf
+
+    def rises(self, problem: str, now: float) -> None:
+        """Record the problem of an unsigned answer: the first one's time, and the last's words."""
+        if not self._problem:
+            self._since_s = now
+        self._problem = problem
+
+    def clear(self) -> None:
+        """Record that the server has proven itself."""
+        self._problem = ""
+
+    def confirmed(self, now: float) -> str:
+        """Return the problem if no proof came in time; else empty. Call it often in a search."""
+        if now > self._looked_s + PROOF_S:
+            self._problem = ""  # the search begins
+        self._looked_s = now
+        return self._problem if now >= self._since_s + PROOF_S else ""
 
 
 MOST_QUESTIONS = 64

@@ -1,1 +1,1 @@
-"""The dispatcher's node: it has the face of a plan server, and relays to several of them."""
+"""The dispatcher's node: it has the interface of a plan server, and relays to several of them."""

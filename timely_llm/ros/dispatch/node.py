@@ -1,4 +1,4 @@
-"""The dispatcher: a node with the face of a plan server, and several plan servers behind it."""
+"""The dispatcher: a node with the interface of a plan server, with plan servers behind it."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ CLOSE_S = 5.0
 
 
 class Server(LoopQuestions):
-    """Thread-safe face of a loop.
+    """Thread-safe interface of a loop.
 
     Nothing here blocks for longer than it takes to append to a list: work is done in the loop's
     thread, between two steps. The sink is called from that thread, but for `accepted`, and for the

@@ -101,3 +101,10 @@ def test_a_new_epoch_makes_void_what_has_not_begun() -> None:
     robot.take(Segment("one", "one", 0, "new;", predicted_s=1.0, epoch=1), 1.5)
     assert robot.text == "0;1;new;"
     assert (robot.done_s, robot.waiting_s) == (3.0, 0.0)
+
+
+def test_a_segment_of_a_void_epoch_is_ignored() -> None:
+    robot = PlanningRobot(AskedPlan("one", 0.0, LONG))
+    robot.take(Segment("one", "one", 0, "new;", predicted_s=1.0, epoch=1), 0.0)
+    robot.take(Segment("one", "one", 1, "old;", predicted_s=1.0), 0.5)
+    assert robot.text == "new;"

@@ -42,6 +42,7 @@ from timely_llm.progressive.grounding import grounded
 from timely_llm.progressive.plan import HelpedPlan, guided_task, steps_question
 from timely_llm.progressive.settings import HelpSettings
 from timely_llm.progressive.sketch import SketchReader
+from timely_llm.robots.plan_epochs import PlanEpochs
 from timely_llm.serving.loop import Loop
 from timely_llm.skills.checkers import make_checker
 from timely_llm.skills.skill_set import SkillSet
@@ -92,14 +93,16 @@ class PlanningRobot:
     helped: bool = False
     cloud_tokens: int = 0
     edge_tokens: int = 0
-    _epoch: int = 0
+    _epochs: PlanEpochs = field(default_factory=lambda: PlanEpochs(lambda: True))  # helped plans
     _before: int = 0  # segments of older epochs
     _executed: list[_Executed] = field(default_factory=list)
 
     def take(self, segment: Segment, now: float) -> None:
         """Execute a segment after those before it; a new epoch makes void what has not begun."""
-        if segment.epoch > self._epoch:
-            self._epoch = segment.epoch
+        begun = self._epochs.newest
+        if not self._epochs.follow(segment.epoch, segment.request_id):
+            return
+        if segment.epoch > begun:
             self._executed = [one for one in self._executed if one.start_s <= now]
             self._before = len(self._executed)
         place = self._before + segment.index

@@ -19,12 +19,13 @@ from timely_llm.engines.simulated import Profile
 from timely_llm.profiling.engine_steps import MeasuredStep
 from timely_llm.profiling.fitting import Fit
 from timely_llm.profiling.step_profile import StepFit, predicted_s
+from timely_llm.report.palette import LIGHT
 from timely_llm.skills.skill import Skill
 
-# Blue and vermillion of Okabe and Ito: distinct for all common kinds of colour vision.
-POINT, FITTED, BAND, BEFORE, SOFT, INK = (
-    "#0072B2", "#D55E00", "#F8CDB0", "#777777", "#555555", "#222222",
-)  # fmt: skip
+POINT, FITTED, THIRD, BEFORE = (LIGHT.series[place] for place in (0, 1, 2, 6))
+SOFT, INK = LIGHT.soft, LIGHT.ink
+BAND_ALPHA = 0.3
+"""Opacity of the band of fitted durations."""
 COLUMNS, DPI, FONT_PT = 3, 150, 8.0
 PANEL_IN, HEAD_IN, FOOT_IN = (3.6, 2.7), 0.4, 0.55
 MARGIN_IN = (0.55, 0.62, 0.5)  # left of the axes, above them and below them
@@ -95,7 +96,9 @@ def _draw_curve(axes: Axes, fit: Fit, skill: Skill) -> None:
     )
     if fit.after.spread is not None:
         low, high = min(fit.after.spread.values()), max(fit.after.spread.values())
-        axes.fill_between(at, after * low, after * high, color=BAND, linewidth=0, zorder=1)
+        axes.fill_between(
+            at, after * low, after * high, color=FITTED, alpha=BAND_ALPHA, linewidth=0, zorder=1
+        )
     axes.plot(fit.x[good], fit.seconds[good], "o", **_points(len(good)))
     axes.plot(at, before, "--", color=BEFORE, linewidth=1.2, zorder=3)
     axes.plot(at, after, "-", color=FITTED, linewidth=1.8, zorder=4)
@@ -160,7 +163,9 @@ def _legend(fits: Sequence[Fit]) -> list[Line2D | Patch]:
         Line2D([], [], color=FITTED, linewidth=1.8, label="fitted"),
     ]
     if any(fit.after.spread is not None for fit in fits):
-        found.append(Patch(color=BAND, label="5 % to 95 % of executions"))
+        found.append(
+            Patch(color=FITTED, alpha=BAND_ALPHA, linewidth=0, label="5 % to 95 % of executions")
+        )
     if any(np.any(fit.outliers) for fit in fits):
         found.append(
             Line2D([], [], marker="x", linestyle="", color=INK, markersize=4, label="left out")
@@ -169,7 +174,7 @@ def _legend(fits: Sequence[Fit]) -> list[Line2D | Patch]:
 
 
 SIZE_IN = (11.0, 4.0)
-_KINDS = ((POINT, "o"), (FITTED, "s"), ("#009E73", "^"))
+_KINDS = ((POINT, "o"), (FITTED, "s"), (THIRD, "^"))
 _MS = 1e3
 
 
