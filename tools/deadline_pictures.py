@@ -22,7 +22,7 @@ from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.results.timeline import timeline
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.policies.deadline.policy import Deadline
-from timely_llm.policies.deadline.wave import Deliverable, best_prefix, by_loss
+from timely_llm.policies.deadline.wave import Deliverable, wave_size, by_loss
 from timely_llm.policies.lengths import outlook
 from timely_llm.policies.step_time import StepTime
 from timely_llm.report.document_timeline import document_timeline
@@ -82,7 +82,7 @@ def step_time() -> StepTime:
 def plans_charts() -> list[Chart]:
     """Return what each plan loses if it runs last, and the total worth over the number taken."""
     line = line_of_plans()
-    best = best_prefix(line, NOW_S, step_time())
+    best = wave_size(line, NOW_S, step_time())
     names = [one.generation.key for one in line]
     losses = [one.density for one in line]
     numbers = range(1, len(line) + 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from timely_llm.policies.deadline.wave import best_prefix
+from timely_llm.policies.deadline.wave import wave_size
 from timely_llm.resources import resource
 from tools import deadline_pictures
 from tools.deadline_pictures import ENGINE, NOW_S, PLANS, line_of_plans, step_time, total_worth
@@ -32,7 +32,7 @@ def test_the_command_draws_the_pictures_that_the_page_shows(
 def test_the_policy_takes_the_number_with_the_largest_total_worth() -> None:
     line = line_of_plans()
     numbers = range(1, len(line) + 1)
-    taken = best_prefix(line, NOW_S, step_time())
+    taken = wave_size(line, NOW_S, step_time())
     assert taken == max(numbers, key=lambda number: (total_worth(line, number), number))
     assert 1 < taken < len(line), "a moment at which neither one nor all is best"
 

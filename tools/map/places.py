@@ -25,7 +25,7 @@ PLACES = (
     Place("the rule that bounds a batch in time (`timely`)",
           (("timely_llm/policies/timely.py", "WorstCase.allows"),)),
     Place("the rule that bounds a batch in time (`deadline`)",
-          (("timely_llm/policies/deadline/wave.py", "best_prefix"),)),
+          (("timely_llm/policies/deadline/wave.py", "wave_size"),)),
     Place("the rule that bounds a batch in memory",
           (("timely_llm/policies/packing.py", "Memory.has_room"),)),
     Place("which request goes first", (("timely_llm/policies/timely.py", "Timely.priority"),)),

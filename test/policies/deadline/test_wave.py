@@ -12,7 +12,7 @@ from timely_llm.conformance.policies.generations import plan_pools, step_times
 from timely_llm.core.clock import RobotTime
 from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.policies.deadline.wave import AGE_S, Deliverable, best_prefix, by_loss
+from timely_llm.policies.deadline.wave import AGE_S, Deliverable, wave_size, by_loss
 from timely_llm.policies.lengths import outlook
 from timely_llm.policies.step_time import StepTime
 
@@ -123,7 +123,7 @@ def test_all_plans_are_in_the_line_and_one_takes_part(
     line = by_loss(everyone, now, step_time)
     assert sorted(map(id, line)) == sorted(map(id, everyone))
     assert [one.density for one in line] == sorted((one.density for one in line), reverse=True)
-    assert min(len(line), 1) <= best_prefix(line, now, step_time) <= len(line)
+    assert min(len(line), 1) <= wave_size(line, now, step_time) <= len(line)
 
 
 def test_the_line_begins_with_what_loses_most_per_second_of_the_engine() -> None:
@@ -166,14 +166,14 @@ def test_the_density_of_a_waiting_plan_grows_with_its_robot_s_idle_time(
 
 def test_equals_share_a_wave_while_they_are_worth_more_together_than_in_turn() -> None:
     urgent = [deliverable(running(f"u{i}", utility=URGENT), 4) for i in range(5)]
-    number = best_prefix(urgent, 0.0, DEAR)
+    number = wave_size(urgent, 0.0, DEAR)
     assert 1 < number < 5
-    assert best_prefix(urgent, 0.0, CHEAP) == 5
+    assert wave_size(urgent, 0.0, CHEAP) == 5
 
 
 def test_no_plan_of_an_empty_line_takes_part() -> None:
     assert by_loss([], 0.0, DEAR) == []
-    assert best_prefix([], 0.0, DEAR) == 0
+    assert wave_size([], 0.0, DEAR) == 0
 
 
 wanted = st.tuples(
@@ -205,7 +205,7 @@ def test_up_to_eight_plans_share_exactly_the_best_wave(
 ) -> None:
     line = line_of(drawn, step_time)
     worths = [total_worth(line, n, 0.0, step_time) for n in range(1, len(line) + 1)]
-    got = worths[best_prefix(line, 0.0, step_time) - 1]
+    got = worths[wave_size(line, 0.0, step_time) - 1]
     assert got == pytest.approx(max(worths), abs=1e-9)
 
 
@@ -228,7 +228,7 @@ def test_more_plans_share_a_wave_that_is_nearly_the_best() -> None:
             step_time,
         )
         worths = [total_worth(line, n, 0.0, step_time) for n in range(1, len(line) + 1)]
-        got = worths[best_prefix(line, 0.0, step_time) - 1]
+        got = worths[wave_size(line, 0.0, step_time) - 1]
         possible = sum(one.generation.time_utility.beta for one in line)
         gaps.append((max(worths) - got) / possible)
     assert fmean(gaps) < 0.004

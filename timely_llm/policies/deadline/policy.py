@@ -14,7 +14,7 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.streams import AHEAD, SharedStep, Streams
-from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, best_prefix, by_loss
+from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, wave_size, by_loss
 from timely_llm.policies.lengths import SegmentLengths
 from timely_llm.policies.packing import Memory, pack
 from timely_llm.policies.step_time import StepTime
@@ -182,7 +182,7 @@ class Deadline(Explains):
             fitting, _ = _fitting(moment, line, ())
         fitting = fitting[: moment.capacity.max_rows]
         decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
-        wave = fitting[: best_prefix(fitting, begin_s, step_time, max(decoding, 1))]
+        wave = fitting[: wave_size(fitting, begin_s, step_time, max(decoding, 1))]
         if moment.why is not None:
             joining = set(wave)
             for one in (*held, *fitting):

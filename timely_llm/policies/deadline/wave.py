@@ -122,9 +122,7 @@ def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> lis
     return sorted(line, key=attrgetter("density"), reverse=True)
 
 
-def best_prefix(
-    line: Sequence[Deliverable], now: float, step_time: StepTime, least: int = 1
-) -> int:
+def wave_size(line: Sequence[Deliverable], now: float, step_time: StepTime, least: int = 1) -> int:
     """Return how many segments of a line share the next wave.
 
     With n of them in it, they decode in steps of n rows after their prompts. The others begin
