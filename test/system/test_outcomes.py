@@ -112,7 +112,16 @@ def test_a_fault_test_that_fails_runs_once_and_its_lost_requests_are_counted(
         file.write(LOSES)
         file.flush()
         rows = tmp_path / "rows"
-        command = [sys.executable, "-m", "pytest", "-m", "faults", "--outcomes", rows, file.name]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "faults",
+            "--outcomes",
+            str(rows),
+            file.name,
+        ]
         ran = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
     assert ran.returncode == 1 and "RERUN" not in ran.stdout
     [row] = map(json.loads, rows.read_text().splitlines())

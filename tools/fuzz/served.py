@@ -127,7 +127,7 @@ def _decoded(data: bytes, kind: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Drop what C code writes to the standard error: a line about each broken message."""
+    """Drop what C code writes to the standard error, a line about each broken message."""
     with Path(os.devnull).open("w") as nothing:
         kept = os.dup(2)
         os.dup2(nothing.fileno(), 2)
