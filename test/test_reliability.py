@@ -11,7 +11,15 @@ from tools.fault_table import HEAD, TABLE, fault_tests, table
 ROOT = resource("package.xml").parent
 PAGE = (ROOT / "docs/reliability.md").read_text()
 TESTS = sorted({*re.findall(r"`(test/\S+\.py)::(\w+)`", PAGE)})
-FAULTS = re.findall(r"^\| (?!fault \|)(?!-)(.+)\|$", PAGE, re.M)
+FAULTS = [
+    [cell.strip() for cell in line.split(" | ")]
+    for line in re.findall(
+        r"^\| (?!fault \|)(.+) \|$",
+        PAGE.partition("## Faults that are tried")[2].partition("\n## ")[0],
+        re.M,
+    )
+]
+"""What is tried, what is seen, the kind of the test and its name."""
 OUTCOMES = [
     [cell.strip() for cell in line.strip("|\n").split("|")]
     for line in TABLE.findall(PAGE)[0].removeprefix(HEAD).splitlines()
@@ -26,7 +34,16 @@ def test_a_test_of_the_page_is_there(file: str, name: str) -> None:
 
 def test_each_fault_has_a_test() -> None:
     assert len(FAULTS) >= 25
-    assert [fault for fault in FAULTS if "::test_" not in fault] == []
+    assert [fault for fault, *_, test in FAULTS if "::test_" not in test] == []
+
+
+def test_the_outcomes_of_each_fault_of_real_processes_are_counted() -> None:
+    counted = set(fault_tests())
+    for fault, _, kind, tests in FAULTS:
+        named = set(re.findall(r"`(\S+)`", tests))
+        assert bool(named & counted) == (kind == "processes"), fault
+        assert kind in ("processes", "one process", "virtual time"), fault
+    assert sum(kind == "processes" for _, _, kind, _ in FAULTS) >= 25
 
 
 def test_each_fault_test_has_outcomes_and_nothing_is_lost() -> None:

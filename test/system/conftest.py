@@ -15,6 +15,7 @@ from secrets import token_hex
 import psutil
 import pytest
 
+from test.real import is_fault
 from test.ros_domains import reserved_domain
 from test.system.outcomes import Outcomes, Watch, check
 from timely_llm.core.requirements import executors
@@ -49,8 +50,8 @@ def pytest_runtest_makereport(
     """Stop what a failed phase has started: a second run would have two servers of one name."""
     report = yield
     outcomes = getattr(item, "funcargs", {}).get("outcomes")
-    if report.passed and report.when == "call" and outcomes is not None:
-        outcomes.passed()
+    if outcomes is not None and (report.failed or (report.passed and report.when == "call")):
+        outcomes.ran()
     if report.failed and report.when != "teardown":
         for process in reversed(_started):
             process.stop()
@@ -130,8 +131,7 @@ def counted(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outcomes | None]:
     """Count the outcomes of a module with fault tests."""
-    items = [one for one in request.session.items if one.path == request.path]
-    if not any(one.get_closest_marker("faults") for one in items):
+    if not any(is_fault(one) for one in request.session.items if one.path == request.path):
         yield None
         return
     watch = Watch(request.getfixturevalue("domain"))
@@ -147,8 +147,7 @@ def outcomes(
 ) -> Outcomes | None:
     """Count the outcomes of a fault test; its module fails if a request or KV is lost."""
     if counted is not None:
-        is_fault = request.node.get_closest_marker("faults") is not None
-        counted.begin(request.node.nodeid, is_fault, tmp_path)
+        counted.begin(request.node.nodeid, is_fault(request.node), tmp_path)
     return counted
 
 

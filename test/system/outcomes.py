@@ -75,7 +75,7 @@ class Attempt:
         test: id of the test.
         is_fault: whether the test is one of a fault; others are not counted.
         begun_s: when it began.
-        passed: whether its body passed.
+        ran: whether it ran, and passed or failed; a skipped test did not.
         asked: ids of its requests.
         ends: reason of each request that has ended, by id.
         leaked: tokens of KV that idle servers did not have back.
@@ -85,7 +85,7 @@ class Attempt:
     test: str
     is_fault: bool
     begun_s: float
-    passed: bool = False
+    ran: bool = False
     asked: set[str] = field(default_factory=set)
     ends: dict[str, str] = field(default_factory=dict)
     leaked: int = 0
@@ -198,9 +198,9 @@ class Outcomes:
         self._folders.append(folder)
         self._attempts.append(Attempt(test, is_fault, time.monotonic()))
 
-    def passed(self) -> None:
-        """Record that the body of the present test has passed."""
-        self._attempts[-1].passed = True
+    def ran(self) -> None:
+        """Record that the present test has passed or failed."""
+        self._attempts[-1].ran = True
 
     def explained(self, request_id: str, sentence: str) -> None:
         """Record the reason that a client has, which this process cannot see."""
@@ -211,7 +211,7 @@ class Outcomes:
         self._notes.append(Note(time.monotonic(), request_id, ANSWERED))
 
     def count(self) -> list[Attempt]:
-        """Return the tests that have passed, each with what became of its requests."""
+        """Return the fault tests that ran, failed ones too, with what became of their requests."""
         notes = [*self._notes, *self._watch.notes]
         for folder in self._folders:
             for log in folder.rglob("*.jsonl"):
@@ -233,7 +233,7 @@ class Outcomes:
             attempt = self._attempts[max(bisect_right(begun, life.at_s) - 1, 0)]
             attempt.servers += 1
             attempt.leaked += max(life.last - life.first, 0)
-        return [one for one in self._attempts if one.is_fault and one.passed]
+        return [one for one in self._attempts if one.is_fault and one.ran]
 
     @contextmanager
     def hearing(self) -> Iterator[None]:

@@ -30,6 +30,7 @@ def asked(client: Client, request_id: str) -> ErrorCode:
     return ErrorCode(client.call(srv.SubmitPlan, "submit_plan", request=request).error_code)
 
 
+@pytest.mark.counted
 def test_claims_of_other_nodes_end_no_server(start: Start, domain: int) -> None:
     with serving(start, Client, domain, **PATIENT) as client:
         assert asked(client, "first") is ErrorCode.NONE

@@ -53,6 +53,7 @@ def first_answer(client: Client, kind: Any, name: str, request: Any) -> Any:
     return next(answer.result() for answer in answers if answer.done())
 
 
+@pytest.mark.counted
 def test_a_new_dispatcher_refuses_nothing_and_goes_on(
     start: Start, client: Client, dispatcher: Process
 ) -> None:

@@ -61,6 +61,7 @@ def test_the_service_cancels_answers_too(talker: Talker) -> None:
     assert talker.result(result).result.error_code == ErrorCode.CANCELED
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("talker", [{"client_timeout_s": 1.0}], indirect=True)
 def test_the_answer_of_a_client_that_was_killed_is_freed(
     talker: Talker, start: Start, tmp_path: Path

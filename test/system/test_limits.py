@@ -63,6 +63,7 @@ def test_a_cancellation_that_names_another_agent_is_refused(client: Client) -> N
     assert unknown.error_msg == "no request 'one' is being served"
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [{"max_requests": 2}], indirect=True)
 def test_a_full_queue_refuses(client: Client) -> None:
     assert submit(client, "one").error_code == submit(client, "two").error_code == ErrorCode.NONE
@@ -74,6 +75,7 @@ def test_a_full_queue_refuses(client: Client) -> None:
     assert submit(client, "three").error_code == ErrorCode.NONE
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [{"max_requests_per_agent": 1}], indirect=True)
 def test_one_agent_cannot_take_all(client: Client) -> None:
     assert submit(client, "one").error_code == ErrorCode.NONE
@@ -101,6 +103,7 @@ def test_an_agent_that_asks_too_often_reads_when_to_ask_again(client: Client) ->
     assert submit(client, "six", agent="honest").error_code == ErrorCode.NONE
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [RATES | {"new_agents_burst": 20}], indirect=True)
 def test_new_names_do_not_evade_the_rate(client: Client) -> None:
     codes = []
@@ -112,6 +115,7 @@ def test_new_names_do_not_evade_the_rate(client: Client) -> None:
     assert "agents of which none has ended well come faster than 0.05" in answer.error_msg
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [{"answer_timeout_s": 0.3}], indirect=True)
 def test_a_value_that_does_not_come_is_not_waited_for_for_ever(client: Client) -> None:
     code, words = error_of(client)
@@ -119,6 +123,7 @@ def test_a_value_that_does_not_come_is_not_waited_for_for_ever(client: Client) -
     assert words.startswith("'tester' did not report the value of tc within 0.3 s")
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [{"max_prompt_tokens": 100}], indirect=True)
 def test_a_prompt_that_is_too_long_is_refused(client: Client) -> None:
     code, words = error_of(client, task="Look. " * 200)
@@ -137,6 +142,7 @@ def test_skill_sets_are_counted(client: Client) -> None:
     assert answer.error_msg == "1 skill sets are registered, the most allowed: unregister one first"
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [{"client_timeout_s": 1.5}], indirect=True)
 def test_the_request_of_a_client_that_was_killed_is_freed(
     client: Client, start: Start, tmp_path: Path
@@ -159,6 +165,7 @@ def test_the_request_of_a_client_that_was_killed_is_freed(
     assert client.stats[-1].silent == 1
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize("client", [{"client_timeout_s": 1.0}], indirect=True)
 def test_a_robot_that_dies_in_the_middle_of_a_plan_is_given_up(client: Client) -> None:
     handle = client.send(client.goal("dying", skill_set="patient"))
@@ -217,6 +224,7 @@ def until_ready(server: Process, event_log: Path, lives: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.counted
 def test_a_second_server_of_one_name_gives_way_to_the_first(client: Client, start: Start) -> None:
     late = start("plan_server", name_check_s=FIND_S, **PATIENT)
     assert late.wait(60) == os.EX_CONFIG

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -16,6 +19,8 @@ from timely_llm.core.events.log import FileEventLog
 from timely_llm.core.events.schema import EndEvent, PlanRequestEvent
 from timely_llm.robots.client.pending import Pending
 from timely_llm.ros import qos
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture
@@ -36,7 +41,7 @@ def ended(request_id: str, code: str = "none", message: str = "") -> EndEvent:
 def begun(watch: Watch, folder: Path) -> Outcomes:
     made = Outcomes(watch, folder)
     made.begin("a test", True, folder)
-    made.passed()
+    made.ran()
     return made
 
 
@@ -74,12 +79,54 @@ def test_a_request_that_goes_on_at_another_server_is_answered(watch: Watch, tmp_
     check([attempt], 0, None)
 
 
-def test_only_fault_tests_that_pass_are_counted(watch: Watch, tmp_path: Path) -> None:
+def test_only_fault_tests_that_ran_are_counted(watch: Watch, tmp_path: Path) -> None:
     outcomes = begun(watch, tmp_path)
     outcomes.begin("not a fault", False, tmp_path)
-    outcomes.passed()
-    outcomes.begin("failed", True, tmp_path)
+    outcomes.ran()
+    outcomes.begin("skipped", True, tmp_path)
     assert [one.test for one in outcomes.count()] == ["a test"]
+
+
+LOSES = """
+import time
+
+import pytest
+
+from timely_llm.core.events.log import FileEventLog
+from timely_llm.core.events.schema import PlanRequestEvent
+
+
+@pytest.mark.faults
+def test_it_loses(tmp_path):
+    log = FileEventLog(tmp_path / "server.jsonl")
+    log.write(PlanRequestEvent(time.monotonic(), "tour", "rover", "Look.", 1.0, -1.0, 1.0))
+    assert not "the robot has no plan"
+"""
+
+
+def test_a_fault_test_that_fails_runs_once_and_its_lost_requests_are_counted(
+    tmp_path: Path,
+) -> None:
+    """The file is none that pytest collects by itself."""
+    with NamedTemporaryFile("w", dir=HERE, prefix="loses_", suffix=".py") as file:
+        file.write(LOSES)
+        file.flush()
+        rows = tmp_path / "rows"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-m",
+            "faults",
+            "--outcomes",
+            str(rows),
+            file.name,
+        ]
+        ran = subprocess.run(command, cwd=HERE.parents[1], capture_output=True, text=True)
+    assert ran.returncode == 1 and "RERUN" not in ran.stdout
+    [row] = map(json.loads, rows.read_text().splitlines())
+    assert row["lost"] == 1
+    assert "requests with neither a result nor a reason" in ran.stdout
 
 
 def test_kv_that_an_idle_server_does_not_have_back_is_found(

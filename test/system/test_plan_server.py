@@ -89,6 +89,7 @@ def test_a_bad_goal_gets_a_code_and_one_sentence(
     assert "\n" not in result.error_msg
 
 
+@pytest.mark.counted
 def test_a_second_goal_with_the_same_id_is_refused_and_the_first_goes_on(client: Client) -> None:
     first = client.send(client.goal("same", task=LONG))
     second = client.result(client.action.send_goal_async(client.goal("same")))

@@ -45,7 +45,9 @@ def rarely(parameters: dict[str, object], words: str) -> object:
         rarely(
             {"journal": "/no/such/folder/j.jsonl"}, "cannot write the event log"
         ),  # its former name
-        rarely({"explain": True}, "parameter explain needs the parameter event_log"),
+        rarely(
+            {"explain": True, "event_log": "''"}, "parameter explain needs the parameter event_log"
+        ),
         rarely({"executor": "threads"}, "parameter executor must be one of single, events"),
         (
             {"qos_overrides./plan_server/stats.publisher.reliability": "maybe"},
@@ -83,6 +85,7 @@ def test_a_broken_parameter_file_ends_the_server_with_one_sentence(
     assert "Traceback" not in server.output
 
 
+@pytest.mark.counted
 @pytest.mark.parametrize(
     ("name", "text"), [("skills.yaml", "name: [unclosed"), ("model/config.json", "{")]
 )
@@ -159,6 +162,7 @@ def test_robots_with_failed_segments_get_new_plans(
     assert len([e for e in ended if e["event"] == "replan"]) == 2
 
 
+@pytest.mark.counted
 def test_an_interrupt_while_the_model_loads_ends_the_server(start: Start) -> None:
     server = start("plan_server")
     end_s = time.monotonic() + 60
@@ -194,6 +198,7 @@ def test_a_client_gets_its_plan_or_a_result_that_the_server_stops(
     assert "Traceback" not in server.output
 
 
+@pytest.mark.counted
 def test_a_second_interrupt_ends_the_server_at_once(start: Start, domain: int) -> None:
     server = start("plan_server", **PATIENT, shutdown_drain_s=3600.0)
     client = Client(domain)

@@ -159,6 +159,7 @@ def test_everything_is_in_the_bag_and_others_read_it(
     assert decoded == counts
 
 
+@pytest.mark.counted
 def test_a_recorder_that_is_killed_leaves_what_it_has(
     start: Start, client: Client, tmp_path: Path
 ) -> None:

@@ -17,7 +17,10 @@ FIT = {"engine": "simulated", "replicas": "2"}
 
 
 @pytest.mark.faults
-def test_plans_go_on_when_a_replica_is_killed_and_none_is_left(start: Start, domain: int) -> None:
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
+def test_plans_go_on_when_a_replica_is_killed_and_none_is_left(
+    start: Start, domain: int, signum: signal.Signals
+) -> None:
     server = start("plan_server", **FIT)
     with PlanClient("rover", domain=domain, find_s=WAIT_S) as client:
         assert client.submit("Look.", closed_loop=False).result(WAIT_S).error_code == 0
@@ -25,7 +28,7 @@ def test_plans_go_on_when_a_replica_is_killed_and_none_is_left(start: Start, dom
         assert len(replicas) == 2
         tasks = [client.submit("Look.", closed_loop=False) for _ in range(12)]
         next(tasks[0].segments(WAIT_S))
-        os.kill(replicas[0], signal.SIGKILL)
+        os.kill(replicas[0], signum)
         assert [task.result(WAIT_S).error_code for task in tasks] == [0] * len(tasks)
     server.stop()
     assert server.popen.returncode == 0

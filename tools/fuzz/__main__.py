@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
+import math
 import random
 import sys
 import time
@@ -92,7 +93,9 @@ def main(words: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--inputs", type=int, default=10_000, help="number of inputs")
-    parser.add_argument("--seconds", type=float, default=3600.0, help="longest time")
+    parser.add_argument(
+        "--seconds", type=float, default=math.inf, help="longest time; without it, none"
+    )
     parser.add_argument("--first-seed", type=int, default=0, help="seed of the first input")
     parser.add_argument("--targets", default=",".join(TARGETS), help="names, with commas between")
     parser.add_argument("--found", type=Path, default=Path("fuzz_found"), help="folder")

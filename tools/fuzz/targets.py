@@ -26,6 +26,7 @@ from timely_llm.traces.recordings.bags import bag_messages
 from timely_llm.traces.recordings.messages import decoded
 from timely_llm.traces.recordings.recorded import job_of
 from timely_llm.traces.streams import conversation_of
+from tools.fuzz.served import ServedPlans, Undecoded
 
 CORPUS = Path("test/corpus")
 
@@ -50,6 +51,11 @@ def _text(data: bytes) -> str:
 @cache
 def _skill_set(name: str) -> SkillSet:
     return parse_skill_set((CORPUS / "skill_set" / name).read_text())
+
+
+@cache
+def _served() -> ServedPlans:
+    return ServedPlans(_skill_set("arm.yaml"))
 
 
 @cache
@@ -114,6 +120,16 @@ def _read_message(data: bytes) -> None:
         conversation_of(message, "name", 0.0)
 
 
+def _read_report(data: bytes) -> None:
+    """Read the bytes of an execution report, check its signature, and let a plan take it."""
+    _served().report(data)
+
+
+def _read_cancel(data: bytes) -> None:
+    """Read the bytes of a call that cancels, check its signature, and cancel."""
+    _served().cancel(data)
+
+
 def _read_trace(data: bytes) -> None:
     read_jsonl(_written(data, "fuzz.jsonl"))
 
@@ -151,6 +167,8 @@ TARGETS: dict[str, Reader] = {
     "rule": Reader(_read_rule, (ValueError, PlanError)),
     "bag": Reader(_read_bag, (TraceError,)),
     "message": Reader(_read_message, (TraceError, RequestError)),
+    "report": Reader(_read_report, (Undecoded, RequestError)),
+    "cancel": Reader(_read_cancel, (Undecoded, RequestError)),
     "trace": Reader(_read_trace, (TraceError,)),
     "log": Reader(_read_log, (LogError,)),
     "journal": Reader(_read_journal),
