@@ -22,7 +22,7 @@ from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.results.timeline import timeline
 from timely_llm.experiments.virtual.simulation import SimulationSettings, simulate
 from timely_llm.policies.deadline.policy import Deadline
-from timely_llm.policies.deadline.wave import Deliverable, wave_size, by_loss
+from timely_llm.policies.deadline.wave import Deliverable, by_loss, wave_size
 from timely_llm.policies.lengths import outlook
 from timely_llm.policies.step_time import StepTime
 from timely_llm.report.document_timeline import document_timeline

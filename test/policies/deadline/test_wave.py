@@ -12,7 +12,7 @@ from timely_llm.conformance.policies.generations import plan_pools, step_times
 from timely_llm.core.clock import RobotTime
 from timely_llm.core.generation import PlanGeneration
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.policies.deadline.wave import AGE_S, Deliverable, wave_size, by_loss
+from timely_llm.policies.deadline.wave import AGE_S, Deliverable, by_loss, wave_size
 from timely_llm.policies.lengths import outlook
 from timely_llm.policies.step_time import StepTime
 

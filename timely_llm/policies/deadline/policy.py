@@ -14,7 +14,7 @@ from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.streams import AHEAD, SharedStep, Streams
-from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, wave_size, by_loss
+from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, by_loss, wave_size
 from timely_llm.policies.lengths import SegmentLengths
 from timely_llm.policies.packing import Memory, pack
 from timely_llm.policies.step_time import StepTime
