@@ -1,5 +1,6 @@
 """Requests that the gate lets in, and the reasons of those it refuses."""
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,14 @@ from hypothesis import strategies as st
 
 from test.examples import examples
 from test.serving.scripted import request
-from timely_llm.core.request import ChatMessage, ErrorCode, Rejected, Request, StreamRequest
+from timely_llm.core.request import (
+    ChatMessage,
+    ErrorCode,
+    PlanRequest,
+    Rejected,
+    Request,
+    StreamRequest,
+)
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.serving.limits import RESERVED, RequestGate, RequestLimits
 
@@ -160,19 +168,89 @@ def test_unknown_agents_yield_to_known_ones_even_if_they_call_it_urgent() -> Non
     made.waits("known")
     with pytest.raises(Rejected):
         made.enter(request("z", URGENT))
+    assert made.enter(request("known and urgent", URGENT, agent="robot")) == "known"
+    made.leave("known")
+    made.waits("known and urgent")
+    assert made.enter(request("urgent too", URGENT, agent="robot")) == "x", "newcomers yield last"
+
+
+def full_of_known(places: int) -> RequestGate:
+    """Return a gate full of normal plans of known agents, and all but one wait."""
+    made = gate(max_requests=places)
+    fleet = [f"fleet-{n}" for n in range(places)]
+    befriend(made, "robot", *fleet)
+    answers = places // RESERVED
+    let_in(made, *(answer(f"s{n}", agent=agent) for n, agent in enumerate(fleet[:answers])))
+    let_in(made, *(request(f"n{n}", agent=agent) for n, agent in enumerate(fleet[answers:])))
+    made.begun(["n0"])
+    return made
+
+
+def test_urgent_plans_of_new_robots_displace_normal_ones_up_to_an_eighth_of_the_places() -> None:
+    made = full_of_known(16)
+    for name, displaced in ("new-1", "n13"), ("new-2", "n12"):
+        assert made.enter(request(name, URGENT)) == displaced
+        made.leave(displaced)
+        made.waits(name)
+    assert code_of(made, "normal") is ErrorCode.QUEUE_FULL, "not urgent"
+    with pytest.raises(Rejected, match="16 requests are being served, the most allowed"):
+        made.enter(request("new-3", URGENT))
+    assert made.enter(request("old", URGENT, agent="robot")) == "n11", "the known ones still can"
+    made.leave("n11")
+    made.leave("new-1", well=True)
+    made.enter(request("as before", agent="fleet-0"))
+    made.waits("as before")
+    assert made.enter(request("new-3", URGENT)) == "as before", "a place for newcomers is free"
+
+
+def test_a_new_robot_has_one_place_of_newcomers() -> None:
+    made = full_of_known(16)
+    assert made.enter(request("first", URGENT, agent="new")) == "n13"
+    made.leave("n13")
+    made.waits("first")
+    with pytest.raises(Rejected):
+        made.enter(request("second", URGENT, agent="new"))
+    assert made.enter(request("other", URGENT)) == "n12"
+
+
+def test_a_flood_of_urgent_plans_under_new_names_takes_no_urgent_plan_of_a_known_agent() -> None:
+    made = gate(max_requests=16)
+    befriend(made, *(f"robot-{n}" for n in range(14)))
+    let_in(made, *(request(f"k{n}", URGENT, agent=f"robot-{n}") for n in range(14)))
+    for number in range(50):
+        with pytest.raises(Rejected):
+            made.enter(request(f"new-{number}", URGENT))
+    made = gate(max_requests=16)
+    befriend(made, *(f"robot-{n}" for n in range(14)))
+    for number in range(50):
+        with suppress(Rejected):
+            made.enter(request(f"new-{number}", URGENT))
+            made.waits(f"new-{number}")
+    for number in range(14):
+        displaced = made.enter(request(f"k{number}", URGENT, agent=f"robot-{number}"))
+        made.waits(f"k{number}")
+        if displaced is not None:
+            made.leave(displaced)
+    served = {one.request_id for one in made.requests}
+    assert served == {f"k{number}" for number in range(14)}
+
+
+def urgent(one: Request) -> bool:
+    return isinstance(one, PlanRequest) and one.time_utility.zero_s <= URGENT.zero_s
 
 
 @examples(60)
 @given(
     most=st.integers(1, 20),
     does=st.lists(
-        st.tuples(st.sampled_from("papusbel"), st.integers(0, 4), st.integers(0, 30)), max_size=80
+        st.tuples(st.sampled_from("papuusbel"), st.integers(0, 9), st.integers(0, 30)), max_size=80
     ),
 )
-def test_places_are_bounded_and_nothing_that_began_is_displaced(
+def test_places_are_bounded_and_nothing_is_displaced_that_began_or_yields_less(
     most: int, does: list[tuple[str, int, int]]
 ) -> None:
     made, begun, displaced = gate(max_requests=most), set[str](), set[str]()
+    known, newcomers = set[str](), max(most // RESERVED, 1)
     for number, (what, agent, other) in enumerate(does):
         name, there = f"r{number}", [one.request_id for one in made.requests]
         if what in "be" and there:
@@ -181,10 +259,13 @@ def test_places_are_bounded_and_nothing_that_began_is_displaced(
                 made.begun([chosen])
                 begun.add(chosen)
             elif what == "e":
+                (ended,) = (x.agent for x in made.requests if x.request_id == chosen)
                 assert made.leave(chosen, well=bool(agent % 2))
+                known |= {ended} if agent % 2 else set()
         elif what in "pasu":
             who, utility = f"agent-{agent}", URGENT if what == "u" else NORMAL
             one = answer(name, who) if what in "as" else request(name, utility, agent=who)
+            before = [other for other in made.requests if other.request_id not in displaced]
             try:
                 gone = made.enter(one)
             except Rejected as error:
@@ -194,6 +275,13 @@ def test_places_are_bounded_and_nothing_that_began_is_displaced(
             if gone is not None:
                 assert gone not in begun | displaced
                 displaced.add(gone)
+                (yielded,) = (other for other in before if other.request_id == gone)
+                if yielded.agent in known and who not in known:
+                    assert urgent(one) and not urgent(yielded)
+                    new = {other.agent for other in before if urgent(other)} - known
+                    assert who not in new and len(new) < newcomers, "a newcomer's place is free"
+                if urgent(yielded):
+                    assert urgent(one) or (who in known and yielded.agent not in known)
         counted = [one for one in made.requests if one.request_id not in displaced]
         plans = sum(not isinstance(one, StreamRequest) for one in counted)
         assert len(counted) <= most

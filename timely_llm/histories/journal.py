@@ -30,16 +30,29 @@ class Killed(BaseException):
 class _FailingFile(JournalFile):
     """A journal on a disk that fails when it is asked to.
 
+    Args:
+        path: the file.
+        release: writes it.
+        wall_s: returns the time of day, seconds.
+        written: called when all records are written.
+
     Attributes:
-        faults: each is one of the next records: it gets the append, and the record.
+        faults: each hits one of the next writes: it gets the append, and the records.
         failed: a record was not written, and the journal has ended.
         killed: the process has ended: nothing is written any more.
     """
 
-    def __init__(self, path: Path, release: str, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, path: Path, release: str, wall_s: Callable[[], float], written: Callable[[], None]
+    ) -> None:
         self.faults: list[_Fault] = []
         self.failed = self.killed = False
+        self._written = written
         super().__init__(path, release, wall_s=wall_s)
+
+    def _write_waiting(self) -> None:
+        super()._write_waiting()
+        self._written()
 
     def _append(self, line: bytes) -> int:
         if self.killed:
@@ -92,6 +105,7 @@ class HostJournal:
         self._faults: list[_Fault] = []
         self._issued: dict[str, _Issued] = {}
         self._again: set[str] = set()
+        self._waiting: list[RunEvent] = []
         self._file: _FailingFile | None = None
         self._foreign = self._exchanged = False
         self.pause_s = 0.0
@@ -141,7 +155,8 @@ class HostJournal:
             )
             self._issued = {}
         release = "another release" if self._foreign else "a history"
-        self._file = _FailingFile(self._path, release, self._wall_s)
+        self._waiting.clear()
+        self._file = _FailingFile(self._path, release, self._wall_s, self._written)
         if self._exchanged:
             ensure(
                 not self._file.saved,
@@ -226,15 +241,20 @@ class HostJournal:
                 return  # the mark comes again, too
         issued.texts[segment.index] = segment.text, segment.final
 
-    # The server's event log: it gets an event once the journal has it.
+    # The server's event log. An event counts once the journal has written it.
 
     def write(self, event: RunEvent) -> None:
-        """Take an event."""
-        match event:
-            case ReportEvent() if (issued := self._issued.get(event.id)) is not None:
-                issued.reported = max(issued.reported, event.index)
-            case ReplanEvent() if (issued := self._issued.get(event.id)) is not None:
-                issued.epoch, issued.texts, issued.reported = issued.epoch + 1, {}, -1
+        """Take an event; its record may wait."""
+        self._waiting.append(event)
+
+    def _written(self) -> None:
+        for event in self._waiting:
+            match event:
+                case ReportEvent() if (issued := self._issued.get(event.id)) is not None:
+                    issued.reported = max(issued.reported, event.index)
+                case ReplanEvent() if (issued := self._issued.get(event.id)) is not None:
+                    issued.epoch, issued.texts, issued.reported = issued.epoch + 1, {}, -1
+        self._waiting.clear()
 
     def close(self) -> None:
         """Do nothing: the server's journal closes its file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from timely_llm.core.request import ErrorCode, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
@@ -10,7 +11,7 @@ from timely_llm.core.step import StepResult
 from timely_llm.histories.checks import ensure
 from timely_llm.histories.turned_server import TurnedServer
 from timely_llm.serving.server.statistics import statistics
-from timely_llm.serving.sink import ServerSink
+from timely_llm.serving.sink import RecordingSink, ServerSink
 
 STATES = ("queued", "running", "suspended", "blocked", "executing")
 
@@ -31,6 +32,16 @@ class SinkCounts:
         """Count a request that the server accepted."""
         self._sink.accepted(request)
         self._counts["accepted"] += 1
+
+    def coming(self, segments: Sequence[Segment]) -> None:
+        """Let segments be recorded."""
+        if isinstance(self._sink, RecordingSink):
+            self._sink.coming(segments)
+
+    def written(self) -> None:
+        """Let the records be written that wait."""
+        if isinstance(self._sink, RecordingSink):
+            self._sink.written()
 
     def segment(self, segment: Segment) -> None:
         """Count a segment."""

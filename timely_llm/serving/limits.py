@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,8 +20,8 @@ from timely_llm.core.request import (
     unknown_skill_set,
 )
 from timely_llm.core.text import count_of, quoted
-from timely_llm.core.time_utility import URGENT
 from timely_llm.serving.server.agent_budgets import AgentBudgets, AgentRates
+from timely_llm.serving.server.ranks import Ranks
 
 MAX_TOKEN_CHARACTERS = 8
 """Characters of a token, in the mean of a long text: texts of any language have fewer."""
@@ -91,7 +91,7 @@ class RequestLimits:
 MOST_AGENTS = 4096
 """Agents that are remembered, beside those that have a request."""
 RESERVED = 8
-"""One place in eight is kept for plans, one for answers, and one for known agents."""
+"""One place in eight is kept for plans, one for answers, one for known agents, one for new ones."""
 DISPLACED = (
     "the server is full, and a request of a known agent, a more urgent one, or one of an agent with"
     " fewer requests took its place before it began: try later"
@@ -105,16 +105,17 @@ class RequestGate:
     talkers refuses no robot, and a fleet no person. With fewer than eight places none is reserved.
 
     *Displacement.* In a full server, a request takes the place of one that had no step yet, if that
-    one yields to it: an agent that is not known yields to one that is; then any request to an
-    urgent plan; then an agent to one that would still have fewer requests. The newest of the
-    requests that yield most is displaced. What has begun is never displaced: its work would be
-    lost. Each displacement makes the order better, so two agents never displace each other in turn.
+    one yields to it by its rank (`Ranks`). The newest of the requests that yield most is displaced.
+    An eighth of the places, and at least one, is for newcomers: normal requests yield to as many
+    urgent plans of unknown agents. What has begun is never displaced: its work would be lost. Each
+    displacement makes the order better, so two agents never displace each other in turn.
 
     *Known agents.* An agent is known once a request of it has ended without an error. A client
     that invents a name for each request evades the limit per agent, but remains unknown: as soon as
     one agent is known, the unknown ones together cannot take the last eighth of the places, and
-    what they have waiting yields. A name becomes known at the price of one whole request. Urgency
-    is declared by the client; the limit per agent bounds what it gains by that.
+    what they have waiting yields, but for the newcomers' plans. A name becomes known at the price
+    of one whole request. Urgency is declared by the client; the limit per agent bounds what it
+    gains by that.
 
     Args:
         limits: when to refuse.
@@ -265,11 +266,10 @@ class RequestGate:
         crowd = self._crowd(request, served)
         if crowd is None:
             return None, None
-        has = Counter(one.agent for one in served)
+        ranks = Ranks(served, self._known, max(self.limits.max_requests // RESERVED, 1))
         waiting = [one for one in reversed(crowd) if one.request_id in self._waiting]
-        last = max(waiting, key=lambda one: self._yields(one, has[one.agent]), default=None)
-        its_own = self._yields(request, has[request.agent] + 1)
-        if last is None or self._yields(last, has[last.agent]) <= its_own:
+        last = max(waiting, key=ranks.of, default=None)
+        if last is None or ranks.of(last) <= ranks.of_new(request):
             full = len(served) >= self.limits.max_requests
             why = "the most allowed" if full else "and the places left are kept for others"
             words = f"{_served(len(served))}, {why}: try later"
@@ -292,16 +292,6 @@ class RequestGate:
             return None
         keys = [{one.request_id for one in group} for group in full]
         return [one for one in full[0] if all(one.request_id in ids for ids in keys)]
-
-    def _yields(self, request: Request, of_agent: int) -> tuple[bool, bool, int]:
-        """Return how much a request yields to others: the greater, the more.
-
-        Args:
-            request: the request.
-            of_agent: requests of its agent, itself included.
-        """
-        urgent = isinstance(request, PlanRequest) and request.time_utility.zero_s <= URGENT.zero_s
-        return request.agent not in self._known, not urgent, of_agent
 
 
 def _served(requests: int, of_agent: str = "") -> str:

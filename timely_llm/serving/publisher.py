@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +28,7 @@ from timely_llm.core.request import ErrorCode, PlanResult, Result, StreamResult
 from timely_llm.core.step import StageTimes, StageUse, StepResult, stage_uses
 from timely_llm.serving.failures import Failures, in_words
 from timely_llm.serving.loop import Loop
-from timely_llm.serving.sink import Sink
+from timely_llm.serving.sink import RecordingSink, Sink
 
 log = logging.getLogger(__name__)
 RECENT = 256
@@ -205,6 +205,7 @@ class EventPublisher:
     def __init__(self, loop: Loop, sink: Sink, event_log: EventLog | None = None) -> None:
         self._loop = loop
         self._sink = sink
+        self._recording = sink if isinstance(sink, RecordingSink) else None
         self._event_log = event_log
         self._undelivered = Failures(log, "the tokens of a request could not be delivered")
         self._waiting: deque[RunEvent] = deque()
@@ -212,13 +213,22 @@ class EventPublisher:
         self._lost: set[str] = set()
         self.stats = Stats()
 
-    def publish(self, events: Iterable[RunEvent]) -> None:
+    def publish(self, events: Sequence[RunEvent], more: bool = False) -> None:
         """Hand out events in order; those that an exception leaves come first the next time.
 
         All go to the sink first, then to the counts and the event log: no robot waits for these.
+        A sink that records has all segments before it gets the first one.
+
+        Args:
+            events: of the loop, in order.
+            more: more are handed out at once: their records can be written together.
         """
         self._waiting.extend(events)
         try:
+            if self._recording is not None and events:
+                self._recording.coming(
+                    [e.segment for e in events if isinstance(e, SegmentEvent) and e.segment]
+                )
             while self._waiting:
                 event = self._waiting.popleft()
                 if not self._lost or getattr(event, "id", None) not in self._lost:
@@ -229,6 +239,8 @@ class EventPublisher:
                 event = self._handed_out.popleft()
                 self.stats.take(event)
                 self._write(event)
+            if self._recording is not None and not more:
+                self._recording.written()
 
     def close(self) -> None:
         """Close the event log."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
 from timely_llm.core.request import ErrorCode, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
@@ -44,6 +44,19 @@ class ServerSink(Sink, Protocol):
         ...
 
 
+@runtime_checkable
+class RecordingSink(Protocol):
+    """A sink that records what it publishes, many records with one write."""
+
+    def coming(self, segments: Sequence[Segment]) -> None:
+        """Record segments that come next, before the first of them; later records may wait."""
+        ...
+
+    def written(self) -> None:
+        """Write the records that wait."""
+        ...
+
+
 class ActiveRequestSink:
     """Passes deliveries of requests on that are being served, and their one end.
 
@@ -57,8 +70,20 @@ class ActiveRequestSink:
 
     def __init__(self, sink: Sink, gate: RequestGate) -> None:
         self._sink = sink
+        self._recording = sink if isinstance(sink, RecordingSink) else None
         self._gate = gate
-        self._failures = Failures(log, "a step or an end could not be published")
+        self._failures = Failures(log, "a step, an end or a record could not be published")
+
+    def coming(self, segments: Sequence[Segment]) -> None:
+        """Let those segments be recorded that will be passed on."""
+        if self._recording is not None:
+            mine = [one for one in segments if one.request_id in self._gate]
+            self._forward(self._recording.coming, mine)
+
+    def written(self) -> None:
+        """Let the records be written that wait."""
+        if self._recording is not None:
+            self._forward(lambda recording: recording.written(), self._recording)
 
     def segment(self, segment: Segment) -> None:
         """Pass a segment on."""
@@ -82,7 +107,7 @@ class ActiveRequestSink:
         self._forward(self._sink.stepped, result)
 
     def _forward(self, publish: Callable[[T], None], what: T) -> None:
-        """Publish a step or an end; a failure is logged, and changes nothing."""
+        """Publish a step or an end, or record; a failure is logged, and changes nothing."""
         try:
             publish(what)
         except Exception as error:

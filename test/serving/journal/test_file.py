@@ -32,10 +32,16 @@ from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import TimeUtility
 from timely_llm.serving.journal import file as under_test
 from timely_llm.serving.journal.file import JournalFile, line_of
-from timely_llm.serving.journal.saved import SavedConversation, as_json, segment_record
+from timely_llm.serving.journal.saved import (
+    SavedConversation,
+    fields_of,
+    head_of,
+    report_fields,
+    segment_fields,
+)
 
 TALLY = PlanTally(segments=1, response_s=math.inf, waiting_s=-math.inf, utility=0.5)
-SEGMENT = segment_record(Segment("r", "robot", 0, "é;"), [7], TALLY)
+SEGMENT = segment_fields(Segment("r", "robot", 0, "é;"), [7], TALLY)
 REQUESTS = [
     request("plan", TimeUtility(2.0, -1.0, 3.0), closed_loop=True, epoch=4, seed=9),
     request("given", given_plan="mf(50);", mode=RequestMode.AUTO),
@@ -52,8 +58,8 @@ def write(path: Path) -> bytes:
         skill_set = ("drone", "a: text\n") if isinstance(one, PlanRequest) else None
         journal.accepted(one, skill_set)
     journal.write("plan", SEGMENT)
-    journal.write("plan", {"kind": "report", "state": "started", "index": 0})
-    journal.write("say", {"kind": "begun"})
+    journal.write("plan", report_fields("started", 0))
+    journal.write("say", fields_of({"kind": "begun"}))
     journal.ended("given")
     journal.write("given", SEGMENT)  # has ended
     journal.accepted(REQUESTS[3])
@@ -255,6 +261,40 @@ def test_a_full_disk_is_logged_once_and_leaves_no_incomplete_journal(
     again.close()
 
 
+def test_records_that_wait_are_written_with_one_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal"
+    journal = JournalFile(path, "model")
+    writes: list[bytes] = []
+    write_all = os.write
+
+    def write(fd: int, text: bytes) -> int:
+        writes.append(text)
+        return write_all(fd, text)
+
+    monkeypatch.setattr(os, "write", write)
+    journal.accepted(request("r"))
+    journal.hold()
+    journal.write("r", SEGMENT)
+    journal.write("r", report_fields("started", 0))
+    assert len(writes) == 1, "they wait"
+    journal.flush()
+    journal.flush()
+    assert [one.count(b"\n") for one in writes] == [1, 2]
+    journal.write("r", report_fields("finished", 0))
+    journal.accepted(request("s"))
+    assert [one.count(b"\n") for one in writes] == [1, 2, 2], "an accepted request never waits"
+    journal.write("s", SEGMENT)
+    journal.release()
+    journal.write("s", report_fields("started", 0))
+    assert [one.count(b"\n") for one in writes] == [1, 2, 2, 1, 1]
+    journal.close()
+    again = JournalFile(path, "model")
+    assert (again.saved["r"].finished, again.saved["s"].started) == (0, 0)
+    again.close()
+
+
 @pytest.mark.parametrize("sync", [False, True])
 def test_with_sync_each_record_is_on_the_disk_when_it_counts(
     sync: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -331,8 +371,15 @@ def test_segments_are_written_as_any_json_encoder_writes_them(
     key: str, text: str, tokens: list[int], final: bool, tally: PlanTally | None
 ) -> None:
     segment = Segment("r", "robot", 3, text, final=final)
-    record = {"id": key, **segment_record(segment, tokens, tally)}
-    assert json.loads(as_json(record)) == json.loads(json.dumps(record))
+    record: dict[str, Any] = {
+        "id": key, "kind": "segment", "epoch": 0, "index": 3, "text": text, "final": final,
+        "tokens": tokens,
+    }  # fmt: skip
+    written = json.loads(head_of(key) + segment_fields(segment, tokens, tally))
+    if tally is not None:
+        numbers = tally.segments, tally.response_s, tally.waiting_s, tally.utility
+        assert written.pop("tally") == pytest.approx(numbers, rel=1e-8)
+    assert written == record
 
 
 @given(key=TEXTS, state=st.sampled_from(ReportState), index=NUMBERS)
@@ -340,4 +387,5 @@ def test_reports_are_written_as_any_json_encoder_writes_them(
     key: str, state: ReportState, index: int
 ) -> None:
     record = {"id": key, "kind": "report", "state": state.name.lower(), "index": index}
-    assert json.loads(as_json(record)) == json.loads(json.dumps(record))
+    assert json.loads(head_of(key) + report_fields(state.name.lower(), index)) == record
+    assert json.loads(head_of(key) + fields_of({"kind": "value"})) == {"id": key, "kind": "value"}

@@ -1,5 +1,6 @@
 """A server that ends at any record, and goes on."""
 
+import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -52,17 +53,26 @@ class Killed(BaseException):
 
 
 class DyingFile(JournalFile):
-    """A journal of a process that ends at the n-th record, before or after it was written."""
+    """A journal of a process that ends at the n-th record, before or after it was written.
+
+    With those before it that are written at once, the record is then in the file, and a part of the
+    next one.
+    """
 
     left = 10**9
     before = False
+    writes = 0
 
-    def _write(self, line: bytes) -> None:
-        self.left -= 1
-        if self.left > 0 or not (self.left or self.before):
-            super()._write(line)
-        if self.left <= 0:
-            raise Killed
+    def _append(self, lines: bytes) -> int:
+        self.writes += 1
+        records = lines.splitlines(keepends=True)
+        self.left, there = self.left - len(records), self.left
+        if self.left > 0:
+            return super()._append(lines)
+        if there > 0:
+            kept = b"".join(records[: there - self.before])
+            super()._append(lines[: len(kept) + 20])
+        raise Killed
 
     @property
     def dead(self) -> bool:
@@ -216,11 +226,36 @@ def live(path: Path, world: World, left: int = 10**9, before: bool = False) -> L
     return life
 
 
+def test_all_segments_of_a_turn_are_in_the_file_before_the_first_is_published(
+    tmp_path: Path,
+) -> None:
+    path, world = tmp_path / "journal", World()
+    journal = DyingFile(path, "model")
+    made = JournalSink(journal, world)
+    segments = [Segment(f"r{n}", f"agent-r{n}", 0, f"open{n}();") for n in range(3)]
+    for segment in segments:
+        made.accepted(request(segment.request_id))
+    writes = journal.writes
+    made.coming(segments)
+    assert journal.writes == writes + 1
+    assert all(segment.text in path.read_text() for segment in segments)
+    assert not world.sent
+    for segment in segments:
+        made.segment(segment)
+    made.written()
+    assert (journal.writes, world.sent) == (writes + 1, segments), "each is recorded once"
+    late = Segment("r0", "agent-r0", 1, "close();")
+    made.segment(late)
+    assert late.text in path.read_text(), "also one that nothing announced"
+    made.close()
+
+
 def test_a_server_that_ends_at_any_record_goes_on_with_the_same_plans(tmp_path: Path) -> None:
     calm = World()
     first = live(tmp_path / "calm", calm)
     written = 10**9 - first.journal.left
     assert written > 40
+    assert first.journal.writes < written, "some are written together"
     for record in range(1, written + 1):
         path, world = tmp_path / f"{record}", World()
         with pytest.raises(Killed):
@@ -455,3 +490,31 @@ def test_a_full_server_goes_on_with_its_requests_and_its_skill_sets(tmp_path: Pa
     assert third.close()
     assert first.close()
     assert second.close()
+
+
+def test_reports_that_came_during_a_step_are_written_with_one_call(tmp_path: Path) -> None:
+    path, sink, clock = tmp_path / "journal", Waiting(), WallClock()
+    journal = DyingFile(path, "model")
+    made = JournalSink(journal, sink)
+
+    def make_loop() -> Loop:
+        return Loop(SimulatedEngine(PROFILE, say, clock), Timely(lead_s=0.05), clock)
+
+    server = Server(make_loop, made, clock, read=parse_skill_set, event_log=made)
+    server.wait_ready(10)
+    server.skill_sets.register(YAML).result(10)
+    made.attach(server, clock.now())
+    server.submit(request("asks", skill_set="arm", closed_loop=True))
+    with sink._changed:
+        assert sink._changed.wait_for(lambda: len(sink.segments) == 2, timeout=10)
+    go_on = threading.Event()
+    server.call(lambda _: go_on.wait(10))
+    names = "asks", "agent-asks"
+    for state, index in (("STARTED", 0), ("FINISHED", 0), ("STARTED", 1)):
+        server.report(ExecutionReport(*names, ReportState[state], index))
+    writes = journal.writes
+    go_on.set()
+    server.call(lambda _: None).result(10)  # it comes after all of them
+    assert server.call(lambda _: journal.writes).result(10) == writes + 1
+    assert path.read_text().count('"kind":"report"') == 3
+    server.close()

@@ -158,7 +158,7 @@ FIXED = (
               " with them: docs/recovery.md; empty: do not"),
     NodeParameter("recovery_sync", False,
                   "flush each record of recovery_journal to the disk before it counts, so that it"
-                  " survives the loss of power; takes the time of the disk for each record"),
+                  " survives the loss of power; takes the time of the disk for each write"),
     NodeParameter("explain", False,
                   "write to the event log why each request joined each step or not;"
                   " `timely-llm trace explain` shows it"),

@@ -19,11 +19,14 @@ from timely_llm.core.request import ErrorCode, PlanRequest, Request, Result
 from timely_llm.core.text import quoted
 from timely_llm.serving.failures import in_words
 from timely_llm.serving.journal.saved import (
+    EncodedFields,
     Record,
     SavedConversation,
     SavedRequest,
     accepted_record,
     as_json,
+    as_json_text,
+    head_of,
     read_result,
     result_record,
 )
@@ -54,7 +57,11 @@ def _sync_folder(path: Path) -> None:
 
 def line_of(record: Record) -> bytes:
     """Return a record as a line: its CRC-32 in eight digits, a space, and JSON."""
-    text = as_json(record).encode()
+    return _line(as_json(record))
+
+
+def _line(record: str) -> bytes:
+    text = record.encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
@@ -81,18 +88,18 @@ def record_in(line: bytes) -> Record:
 class JournalFile:
     """Keeps what is needed to go on with the requests that have not ended; for any thread.
 
-    A record is written with one call of the operating system: it survives the end of the process at
-    any moment, and with `sync` the end of the machine. An incomplete last record is dropped at the
-    next start. A file that is damaged in any other way, or that other software has written, is
-    renamed, and nothing of it goes on. The file grows with the requests that are served, and by
-    `SPARE_BYTES` at most.
+    A record is written with one call of the operating system, and so are all that wait since
+    `hold`. What is written survives the end of the process at any moment, and with `sync` the end
+    of the machine. An incomplete last record is dropped at the next start. A file that is damaged
+    in any other way, or that other software has written, is renamed, and nothing of it goes on. The
+    file grows with the requests that are served, and by `SPARE_BYTES` at most.
 
     Args:
         path: the file; made if there is none.
         made_with: the engine and the model; requests go on with the same ones only.
         keep_s: how long the result of a request stays in the file, seconds; 0: none does.
         most_results: most results in the file.
-        sync: flush each record to the disk before it counts.
+        sync: flush what is written to the disk before it counts.
         wall_s: returns the time of day, seconds; a later life counts on.
 
     Attributes:
@@ -123,6 +130,8 @@ class JournalFile:
         self._results: Results[bytes] = Results(keep_s, most_results, MOST_RESULT_BYTES)
         self._fd = -1
         self._bytes = self._live_bytes = 0
+        self._waiting: list[bytes] = []
+        self._holds = False
         self.conversations: dict[tuple[str, str], SavedConversation] = {}
         self.saved: dict[str, SavedRequest] = {}
         self.skill_sets: dict[str, str] = {}
@@ -257,14 +266,37 @@ class JournalFile:
             self._lines[request.request_id] = [line]
             self._live_bytes += len(line)
             self._write(line)
+            self._write_waiting()
 
-    def write(self, request_id: str, record: Record) -> None:
-        """Write what is about to be published of a request, or what was reported."""
+    def hold(self) -> None:
+        """Let records wait until `flush`, `release`, or an accepted request."""
         with self._thread_lock:
-            if request_id not in self._lines:
+            self._holds = True
+
+    def flush(self) -> None:
+        """Write the records that wait."""
+        with self._thread_lock:
+            self._write_waiting()
+
+    def release(self) -> None:
+        """Write the records that wait, and let none wait any more."""
+        with self._thread_lock:
+            self._holds = False
+            self._write_waiting()
+
+    def write(self, request_id: str, fields: EncodedFields) -> None:
+        """Write what is about to be published of a request, or what was reported.
+
+        Args:
+            request_id: the request; no record is written of one that has ended.
+            fields: of the record, behind the id.
+        """
+        with self._thread_lock:
+            lines = self._lines.get(request_id)
+            if lines is None:
                 return
-            line = line_of({"id": request_id, **record})
-            self._lines[request_id].append(line)
+            line = _line(head_of(request_id) + fields)
+            lines.append(line)
             self._live_bytes += len(line)
             self._write(line)
 
@@ -311,12 +343,12 @@ class JournalFile:
             if lines is None:
                 return
             self._live_bytes -= sum(map(len, lines))
-            record: Record = {"kind": "ended", "id": request_id}
+            ended = f'{{"kind":"ended","id":{as_json_text(request_id)}'
             if result is None or result.error_code is ErrorCode.BUSY or self._keep_s <= 0:
-                self._write(line_of(record))
+                self._write(_line(ended + "}"))
                 return
             now = int(self._wall_s())
-            line = line_of(record | {"at": now, "result": result_record(result)})
+            line = _line(f'{ended},"at":{now},"result":{as_json(result_record(result))}}}')
             self._results.put(request_id, line, len(line), now)
             self._write(line)
 
@@ -329,21 +361,29 @@ class JournalFile:
             self._fd = self._lock = -1
 
     def _write(self, line: bytes) -> None:
-        if self._fd < 0:
+        """Write a record, or let it wait."""
+        self._waiting.append(line)
+        if not self._holds:
+            self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        lines = b"".join(self._waiting)
+        self._waiting.clear()
+        if self._fd < 0 or not lines:
             return
         try:
-            written = self._append(line)
-            if written < len(line):
-                raise OSError(f"{written} of {len(line)} bytes could be written")
+            written = self._append(lines)
+            if written < len(lines):
+                raise OSError(f"{written} of {len(lines)} bytes could be written")
             self._bytes += written
             if self._bytes > 2 * (self._live_bytes + self._results.bytes) + SPARE_BYTES:
                 self._write_anew()
         except OSError as error:
             self._fail(error)
 
-    def _append(self, line: bytes) -> int:
+    def _append(self, lines: bytes) -> int:
         """Write at the end of the file; return how many bytes were written."""
-        written = os.write(self._fd, line)
+        written = os.write(self._fd, lines)
         if self._sync:
             os.fdatasync(self._fd)
         return written

@@ -27,31 +27,42 @@ from timely_llm.core.slo import Slo
 from timely_llm.core.time_utility import URGENT, TimeUtility
 
 Record = dict[str, Any]
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+EncodedFields = str
+"""Fields of a record as JSON, from the second one on: an id comes before them."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, check_circular=False)
 
 
 def as_json(record: Record) -> str:
-    """Return a record as JSON.
-
-    Most records are reports and segments. So they are written by hand, at a quarter of the cost.
-    """
-    match record:
-        case {"kind": "report", "id": key, "state": state, "index": index}:
-            return (
-                f'{{"id":{encode_basestring(key)},"kind":"report","state":"{state}",'
-                f'"index":{index}}}'
-            )
-        case {"kind": "segment", "id": key, "text": text, "tokens": tokens}:
-            tally = ""
-            if "tally" in record:
-                numbers = str(record["tally"]).replace("inf", "Infinity").replace("nan", "NaN")
-                tally = f',"tally":{numbers}'
-            return (
-                f'{{"id":{encode_basestring(key)},"kind":"segment","epoch":{record["epoch"]},'
-                f'"index":{record["index"]},"text":{encode_basestring(text)},'
-                f'"final":{"true" if record["final"] else "false"},"tokens":{tokens}{tally}}}'
-            )
+    """Return a record as JSON."""
     return _ENCODER.encode(record)
+
+
+def as_json_text(text: str) -> str:
+    """Return a text as JSON."""
+    return encode_basestring(text)
+
+
+def head_of(request_id: str) -> str:
+    """Return the beginning of a record of a request, before its other fields."""
+    return f'{{"id":{encode_basestring(request_id)},'
+
+
+def fields_of(record: Record) -> EncodedFields:
+    """Return the fields of a record that has no id."""
+    return _ENCODER.encode(record)[1:]
+
+
+# Most records are reports and segments. So they are written by hand, at a third of the cost.
+
+
+def report_fields(state: str, index: int) -> EncodedFields:
+    """Return the fields of the record of a report.
+
+    Args:
+        state: the name of a state, in small letters.
+        index: of its segment.
+    """
+    return f'"kind":"report","state":"{state}","index":{index}}}'
 
 
 def accepted_record(request: Request) -> Record:
@@ -66,21 +77,25 @@ def accepted_record(request: Request) -> Record:
     return {"kind": "answer", "request": fields | nested}
 
 
-def segment_record(segment: Segment, tokens: list[int], tally: PlanTally | None) -> Record:
-    """Return the record of a segment that is about to be published.
+def segment_fields(segment: Segment, tokens: list[int], tally: PlanTally | None) -> EncodedFields:
+    """Return the fields of the record of a segment that is about to be published.
 
     Args:
         segment: the segment.
         tokens: generated since the record before; empty: they are generated again.
-        tally: of its plan; None: the plan has ended.
+        tally: of its plan, kept to nine digits; None: the plan has ended.
     """
-    record: Record = {
-        "kind": "segment", "epoch": segment.epoch, "index": segment.index, "text": segment.text,
-        "final": segment.final, "tokens": tokens,
-    }  # fmt: skip
+    numbers = ""
     if tally is not None:
-        record["tally"] = [tally.segments, tally.response_s, tally.waiting_s, tally.utility]
-    return record
+        seconds = f"{tally.response_s:.9g},{tally.waiting_s:.9g},{tally.utility:.9g}"
+        if "n" in seconds:  # not a number, or infinite
+            seconds = seconds.replace("inf", "Infinity").replace("nan", "NaN")
+        numbers = f',"tally":[{tally.segments},{seconds}]'
+    return (
+        f'"kind":"segment","epoch":{segment.epoch},"index":{segment.index},'
+        f'"text":{encode_basestring(segment.text)},"final":{"true" if segment.final else "false"},'
+        f'"tokens":{tokens}{numbers}}}'
+    )
 
 
 def result_record(result: Result) -> Record:
@@ -222,7 +237,7 @@ class SavedRequest:
             case "value":
                 self.steps.append(str(record["value"]))
             case "report":
-                self._reported(str(record["state"]), int(record["index"]))
+                self.reported(str(record["state"]), int(record["index"]))
             case "epoch":
                 self.epoch, self.task = int(record["epoch"]), str(record["task"])
                 self.history = [str(text) for text in record["history"]]
@@ -232,7 +247,13 @@ class SavedRequest:
             case kind:
                 raise ValueError(f"a record of the unknown kind {kind!r}")
 
-    def _reported(self, state: str, index: int) -> None:
+    def reported(self, state: str, index: int) -> None:
+        """Enter a report.
+
+        Args:
+            state: the name of a state, in small letters.
+            index: of its segment.
+        """
         self.heard = True
         if state == ReportState.STARTED.name.lower():
             self.started = max(self.started, index)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from timely_llm.core.errors import RequestError, TimelyError
 from timely_llm.core.events.log import EventLog, NullEventLog
@@ -25,7 +26,12 @@ from timely_llm.core.step import StepResult
 from timely_llm.core.text import quoted
 from timely_llm.serving.conversations import Conversations
 from timely_llm.serving.journal.file import JournalFile
-from timely_llm.serving.journal.saved import SavedRequest, segment_record
+from timely_llm.serving.journal.saved import (
+    SavedRequest,
+    fields_of,
+    report_fields,
+    segment_fields,
+)
 from timely_llm.serving.loop import Loop
 from timely_llm.serving.server.server import Server
 from timely_llm.serving.sink import ServerSink
@@ -58,6 +64,7 @@ class JournalSink:
         self._generation: Callable[[str], Generation | None] = lambda _: None
         self._skill_set: Callable[[str], str] = lambda _: ""
         self._conversations: Conversations | None = None
+        self._recorded: dict[int, Segment] = {}  # that come next, by their identity
 
     def attach(self, server: Server, now: float) -> int:
         """Record the requests of a server from now on; its loop is made.
@@ -131,6 +138,23 @@ class JournalSink:
 
     # The sink.
 
+    def coming(self, segments: Sequence[Segment]) -> None:
+        """Record segments that come next with one write; later records wait for `written`."""
+        self._journal.hold()
+        if not segments:
+            return
+        for segment in segments:
+            if segment.request_id not in self._saved:
+                with suppress(Exception):  # `segment` raises it again, and ends this request
+                    self._record(segment)
+                    self._recorded[id(segment)] = segment
+        self._journal.flush()
+
+    def written(self) -> None:
+        """Write the records that wait."""
+        self._journal.release()
+        self._recorded.clear()
+
     def accepted(self, request: Request) -> None:
         """Pass a request on."""
         if request.request_id in self._saved:
@@ -152,29 +176,35 @@ class JournalSink:
         Raises:
             ValueError: it was recorded with another text.
         """
+        if self._recorded.pop(id(segment), None) is None:
+            saved = self._saved.get(segment.request_id)
+            if saved is not None and segment.epoch == saved.epoch:
+                known = saved.published.get(segment.index)
+                if known is not None and _is_recorded(segment, *known):
+                    if segment.index > max(saved.started, saved.finished):
+                        self._sink.segment(segment)
+                    return
+            self._record(segment)
+            self._journal.flush()
+        self._sink.segment(segment)
+
+    def _record(self, segment: Segment) -> None:
         key = segment.request_id
-        saved = self._saved.get(key)
-        if saved is not None and segment.epoch == saved.epoch:
-            known = saved.published.get(segment.index)
-            if known is not None and _is_recorded(segment, *known):
-                if segment.index > max(saved.started, saved.finished):
-                    self._sink.segment(segment)
-                return
         generation = self._generation(key)
         tokens: list[int] = []
         tally = None
         if isinstance(generation, PlanGeneration):
             tokens = generation.token_ids[self._tokens.get(key, 0) :]
-            self._tokens[key] = len(generation.token_ids)
             tally = generation.tally
-        self._journal.write(key, segment_record(segment, tokens, tally))
-        self._sink.segment(segment)
+        self._journal.write(key, segment_fields(segment, tokens, tally))
+        if isinstance(generation, PlanGeneration):
+            self._tokens[key] = len(generation.token_ids)
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Pass a piece of an answer on."""
         if chunk.request_id not in self._begun:
             self._begun.add(chunk.request_id)
-            self._journal.write(chunk.request_id, {"kind": "begun"})
+            self._journal.write(chunk.request_id, fields_of({"kind": "begun"}))
         self._sink.chunk(chunk)
 
     def ended(self, result: Result) -> None:
@@ -210,12 +240,12 @@ class JournalSink:
         """Write what robots reported, and pass the event on."""
         match event:
             case ReportEvent():
-                record = {"kind": "report", "state": event.state, "index": event.index}
-                self._journal.write(event.id, record)
+                self._journal.write(event.id, report_fields(event.state, event.index))
                 if event.id in self._saved:
-                    self._saved[event.id].take(record)
+                    self._saved[event.id].reported(event.state, event.index)
             case AnswerEvent():
-                self._journal.write(event.id, {"kind": "value", "value": event.value})
+                value = {"kind": "value", "value": event.value}
+                self._journal.write(event.id, fields_of(value))
             case ReplanEvent():
                 self._write_epoch(event.id)
         self._event_log.write(event)
@@ -225,16 +255,15 @@ class JournalSink:
         self._saved.pop(request_id, None)
         generation = self._generation(request_id)
         if isinstance(generation, PlanGeneration):
-            self._journal.write(
-                request_id,
-                {
-                    "kind": "epoch", "epoch": generation.epoch, "task": generation.request.task,
-                    "history": generation.tally.history,
-                },
-            )  # fmt: skip
+            epoch = {
+                "kind": "epoch", "epoch": generation.epoch, "task": generation.request.task,
+                "history": generation.tally.history,
+            }  # fmt: skip
+            self._journal.write(request_id, fields_of(epoch))
 
     def close(self) -> None:
         """Close the journal and the event log."""
+        self.written()
         self._journal.close()
         self._event_log.close()
 

@@ -314,10 +314,15 @@ class Server(LoopQuestions):
             finally:
                 self._publisher.close()
 
-    def _publish(self, loop: Loop) -> None:
-        """Publish what happened besides turns."""
+    def _publish(self, loop: Loop, more: bool = False) -> None:
+        """Publish what happened besides turns.
+
+        Args:
+            loop: the loop.
+            more: there is more work to do and to publish before the next turn.
+        """
         if self._publisher is not None:
-            self._publisher.publish(loop.take_events())
+            self._publisher.publish(loop.take_events(), more)
 
     def _serve(self, loop: Loop) -> None:
         """Do what comes, and turn, until the server is closed or cannot serve any more."""
@@ -326,6 +331,7 @@ class Server(LoopQuestions):
             for work in self._inbox.take():
                 self._watchdog.begins(work.slow)
                 self._do(loop, work)
+            self._active_sink.written()
             if closing or self.problem:
                 return
             self._watchdog.begins(slow=not self.stats.steps)
@@ -374,7 +380,7 @@ class Server(LoopQuestions):
         """Do work of another thread; its failure ends no other work."""
         try:
             work.do()
-            self._publish(loop)
+            self._publish(loop, more=True)
         except EngineLost as error:
             self._fail(str(error))
         except Exception as error:
@@ -496,5 +502,6 @@ class Server(LoopQuestions):
                 self._active_sink.ended(request.refused(*self._why))
             except BaseException:  # the others have an end too
                 log.exception("request %s did not end cleanly", quoted(request.request_id))
+        self._active_sink.written()
         self._drains.let_go()
         self._promises.break_all(Rejected(*self._why))
