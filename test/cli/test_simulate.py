@@ -11,11 +11,11 @@ from timely_llm.serving.limits import RequestGate
 def test_faults_are_counted_by_kind(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = "--first-seed", 1, "--seeds", 1, "--kinds", "cancel,server dies"
+    words = "--seconds", 25, "--seeds", 1, "--kinds", "cancel,server dies"
     assert run_command("simulate", monkeypatch, *words) in (0, None)
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in said[:2]] == ["cancel:", "server"]
-    assert said[2].startswith("1 histories from seed 1 with ")
+    assert said[2].startswith("1 histories from seed 0 with ")
     assert said[2].endswith(": 0 with a broken invariant")
 
 

@@ -26,7 +26,14 @@ from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import BrokenError, Checks, ensure
 from timely_llm.histories.clients import Client, HistoryPerson, HistoryRobot, RequestFate
 from timely_llm.histories.dispatcher import DispatcherMachine
-from timely_llm.histories.faults import FAULTS_S, OF_JOURNALS, OF_SERVERS, InjectedFault
+from timely_llm.histories.faults import (
+    LASTS_S,
+    OF_JOURNALS,
+    OF_SERVERS,
+    REST_S,
+    InjectedFault,
+    faults_s,
+)
 from timely_llm.histories.host import NAME, Host
 from timely_llm.histories.schedule import Schedule
 from timely_llm.resources import resource
@@ -37,11 +44,13 @@ from timely_llm.serving.limits import RequestLimits
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 SERVERS, ROBOTS, PEOPLE = 2, 3, 2
+MOST_PEOPLE = 100
+"""Most people of a history, one after another."""
 QUIET_S = 400.0
 """Time after the last fault in which everything ends, seconds."""
 SILENCE_S = 2.0
 """Silence after which the dispatcher counts a server as lost, seconds."""
-MOST_EVENTS = 60_000
+MOST_EVENTS = 300_000
 """Events after which a history counts as endless."""
 
 
@@ -85,11 +94,19 @@ class FaultHistory:
         seed: of all randomness but that of the faults.
         faults: what goes wrong.
         folder: where servers have their recovery journals; not in all histories.
+        lasts_s: time after which it may end, seconds.
     """
 
-    def __init__(self, seed: int, faults: Sequence[InjectedFault], folder: Path) -> None:
+    def __init__(
+        self,
+        seed: int,
+        faults: Sequence[InjectedFault],
+        folder: Path,
+        lasts_s: float = LASTS_S,
+    ) -> None:
         self._source = random.Random(f"history {seed}")
         self._seed = seed
+        self._faults_s = faults_s(lasts_s)
         self.schedule = Schedule()
         self.checks = Checks(not any(fault.kind in OF_SERVERS for fault in faults))
         self.fired: Counter[str] = Counter()
@@ -127,27 +144,30 @@ class FaultHistory:
             )
             for place in range(SERVERS)
         ]
-        self.robots = [
-            HistoryRobot(
-                f"robot_{place}",
-                self.schedule,
-                source,
-                self,
-                FAULTS_S,
-                self.skill_set,
-                tasks,
-                self.checks,
-            )
-            for place in range(ROBOTS)
-        ]
-        self.people = [
-            HistoryPerson(person, self.schedule, source, self, FAULTS_S)
-            for person in people(PEOPLE, questions, seed, 1.0, 0.0)
-        ]
-        self._clients: dict[str, Client] = {c.agent: c for c in (*self.robots, *self.people)}
+        self._tasks = tasks
+        self._people = iter(people(MOST_PEOPLE, questions, seed, 1.0, 0.0))
+        self._clients: dict[str, Client] = {}
+        self.robots = [self._new_robot() for _ in range(ROBOTS)]
+        self.people = [self._new_person() for _ in range(PEOPLE)]
         self.dispatcher.begin({host.name: host for host in self.hosts}, self._clients, self.lose)
         for fault in faults:
             self.schedule.at(fault.at_s, partial(self._fault, fault))
+
+    def _new_robot(self) -> HistoryRobot:
+        place = sum(isinstance(one, HistoryRobot) for one in self._clients.values())
+        robot = HistoryRobot(
+            f"robot_{place}", self.schedule, self._source, self, self._faults_s, self.skill_set,
+            self._tasks, self.checks,
+        )  # fmt: skip
+        self._clients[robot.agent] = robot
+        return robot
+
+    def _new_person(self) -> HistoryPerson:
+        person = HistoryPerson(
+            next(self._people), self.schedule, self._source, self, self._faults_s
+        )
+        self._clients[person.agent] = person
+        return person
 
     def run(self) -> HistoryOutcome:
         """Let everything happen; return what came of it."""
@@ -172,8 +192,8 @@ class FaultHistory:
 
     def _run(self) -> None:
         schedule = self.schedule
-        while not (schedule.now > FAULTS_S + 5.0 and self._over()):
-            if schedule.now >= FAULTS_S + QUIET_S or schedule.happened >= MOST_EVENTS:
+        while not (schedule.now > self._faults_s + REST_S and self._over()):
+            if schedule.now >= self._faults_s + QUIET_S or schedule.happened >= MOST_EVENTS:
                 ensure(False, "everything ends", self._left())
             schedule.next()
         for host in self.hosts:
@@ -298,13 +318,13 @@ class FaultHistory:
                     return
                 host.exhaust(6.0 * size)
             case "person dies":
-                person = self.people[place % PEOPLE]
-                person.alive = False
-                self.checks.died(person.agent, now)
+                if not self._person_dies(place % PEOPLE, now + 10.0 * size):
+                    return
             case "partition":
                 host.apart_s = max(host.apart_s, now + 6.0 * size)
             case "robot dies":
-                robot.alive = False
+                if not self._robot_dies(place % ROBOTS, now + 10.0 * size):
+                    return
             case "robot restarts":
                 robot.forget()
             case "clock jump":
@@ -319,6 +339,30 @@ class FaultHistory:
             case "refused request":
                 self._refused(robot)
         self.fired[kind] += 1
+
+    def _robot_dies(self, place: int, next_s: float) -> bool:
+        """Silence a robot for ever, and let another one come; return whether it lived."""
+        lived, self.robots[place].alive = self.robots[place].alive, False
+
+        def come() -> None:
+            self.robots[place] = self._new_robot()
+
+        if lived:
+            self.schedule.at(next_s, come)
+        return lived
+
+    def _person_dies(self, place: int, next_s: float) -> bool:
+        """Silence a person for ever, and let another one come; return whether the first lived."""
+        person = self.people[place]
+        lived, person.alive = person.alive, False
+
+        def come() -> None:
+            self.people[place] = self._new_person()
+
+        if lived:
+            self.checks.died(person.agent, self.schedule.now)
+            self.schedule.at(next_s, come)
+        return lived
 
     def _unknown_report(self, robot: HistoryRobot, size: float) -> None:
         open_ids = [one.request.request_id for one in self.checks.open]
@@ -375,10 +419,18 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def simulate(seed: int, faults: Sequence[InjectedFault]) -> HistoryOutcome:
-    """Return what came of a history; the same each time."""
+def simulate(
+    seed: int, faults: Sequence[InjectedFault], lasts_s: float = LASTS_S
+) -> HistoryOutcome:
+    """Return what came of a history; the same each time.
+
+    Args:
+        seed: of all randomness but that of the faults.
+        faults: what goes wrong.
+        lasts_s: time after which it may end, seconds.
+    """
     with _quiet(), TemporaryDirectory(prefix="history_") as folder:
-        history = FaultHistory(seed, faults, Path(folder))
+        history = FaultHistory(seed, faults, Path(folder), lasts_s)
         try:
             return history.run()
         finally:
@@ -390,6 +442,7 @@ def shrink(
     outcome: HistoryOutcome,
     faults: Sequence[InjectedFault],
     go_on: Callable[[], bool] = lambda: True,
+    lasts_s: float = LASTS_S,
 ) -> list[InjectedFault]:
     """Return fewer faults with which the same invariant breaks: none of them can be left out.
 
@@ -397,12 +450,13 @@ def shrink(
         outcome: the history.
         faults: its faults.
         go_on: asked before each try; if it returns false, the rest of the faults stays.
+        lasts_s: time after which the history may end, seconds.
     """
     kept = list(faults)
     for fault in reversed(faults):
         if not go_on():
             break
         fewer = [one for one in kept if one is not fault]
-        if simulate(outcome.seed, fewer).broken == outcome.broken:
+        if simulate(outcome.seed, fewer, lasts_s).broken == outcome.broken:
             kept = fewer
     return kept

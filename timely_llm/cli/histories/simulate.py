@@ -14,17 +14,19 @@ import click
 from timely_llm.cli.options import SEED
 
 if TYPE_CHECKING:
+    from timely_llm.histories.faults import InjectedFault
     from timely_llm.histories.history import HistoryOutcome
 
 BROKEN = 1
 """Exit status if an invariant is broken, or a kind of fault never fired."""
-ENOUGH = 200
+ENOUGH = 50
 """Seeds from which on every kind of fault must have fired."""
 SHRINK_S = 60.0
 """With --minutes: time after which no more faults of a broken history are left out, seconds."""
 
-_Part = tuple[int, tuple[str, ...], frozenset[int]]
-"""The seed of a history, the kinds of its faults, and the faults that are left out."""
+_Part = tuple[int, tuple[str, ...], frozenset[int], float]
+"""The seed of a history, the kinds of its faults, the faults that are left out, and the time after
+which it may end, seconds."""
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg] # older clicks have none
@@ -72,10 +74,12 @@ class Kinds(click.ParamType):  # type: ignore[type-arg] # older clicks have none
               help="Kinds of faults, separated by commas; all if not given.")  # fmt: skip
 @click.option("--without", type=Numbers(), default="", metavar="NUMBERS", show_default=False,
               help="Leave out these faults of each history, such as 3,7.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(10.0, 3600.0), default=120.0,
+              help="Virtual time after which a history may end, seconds.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, help="Processes that run at once.")
 def simulate(
     seeds: int, first_seed: int, minutes: float | None, kinds: tuple[str, ...] | None,
-    without: frozenset[int], jobs: int,
+    without: frozenset[int], seconds: float, jobs: int,
 ) -> None:  # fmt: skip
     """Run servers, robots and people in virtual time with faults, and check what must always hold.
 
@@ -92,7 +96,7 @@ def simulate(
     def parts() -> Iterator[_Part]:
         number = 0
         while number < seeds if minutes is None else time.monotonic() < began_s + 60.0 * minutes:
-            yield first_seed + number, chosen, without
+            yield first_seed + number, chosen, without, seconds
             number += 1
 
     fired: Counter[str] = Counter()
@@ -104,13 +108,14 @@ def simulate(
         fired += outcome.fired
         if outcome.broken:
             broken += 1
-            _show(outcome, chosen, without, math.inf if minutes is None else SHRINK_S)
-    seconds = max(time.monotonic() - began_s, 1e-9)
+            most_s = math.inf if minutes is None else SHRINK_S
+            _show(outcome, (outcome.seed, chosen, without, seconds), most_s)
+    took_s = max(time.monotonic() - began_s, 1e-9)
     for kind in chosen:
         click.echo(f"{fired[kind]:8d}  {kind}: {faults.KINDS[kind]}")
     click.echo(
         f"{done} histories from seed {first_seed} with {requests} requests and {events} events,"
-        f" {events / seconds:.0f} events a second: {broken} with a broken invariant"
+        f" {events / took_s:.0f} events a second: {broken} with a broken invariant"
     )
     never = [kind for kind in chosen if not fired[kind]]
     if never and done >= ENOUGH:
@@ -121,27 +126,35 @@ def simulate(
 
 def _history(part: _Part) -> HistoryOutcome:
     """Return what came of a history."""
-    from timely_llm.histories import faults, history
+    from timely_llm.histories import history
 
-    seed, kinds, without = part
-    drawn = faults.draw(seed, kinds)
-    return history.simulate(seed, [fault for fault in drawn if fault.number not in without])
+    seed, _, _, lasts_s = part
+    return history.simulate(seed, _faults(part), lasts_s)
 
 
-def _show(
-    outcome: HistoryOutcome, kinds: tuple[str, ...], without: frozenset[int], most_s: float
-) -> None:
+def _faults(part: _Part) -> list[InjectedFault]:
+    """Return the faults of a history."""
+    from timely_llm.histories import faults
+
+    seed, kinds, without, lasts_s = part
+    drawn = faults.draw(seed, kinds, lasts_s)
+    return [fault for fault in drawn if fault.number not in without]
+
+
+def _show(outcome: HistoryOutcome, part: _Part, most_s: float) -> None:
     """Print a broken invariant, how to replay it, and how with fewest faults.
 
     Args:
         outcome: the history.
-        kinds: kinds of its faults.
-        without: its faults that were left out.
+        part: what was asked for.
         most_s: time after which no more faults are left out, seconds.
     """
     from timely_llm.histories import faults, history
 
-    replay = f"timely-llm simulate --first-seed {outcome.seed} --seeds 1"
+    seed, kinds, without, lasts_s = part
+    replay = f"timely-llm simulate --first-seed {seed} --seeds 1"
+    if lasts_s != faults.LASTS_S:
+        replay += f" --seconds {lasts_s:g}"
     if len(kinds) < len(faults.KINDS):
         replay += f" --kinds {','.join(kinds)!r}"
     asked = f" --without {_listed(without)}" if without else ""
@@ -149,9 +162,9 @@ def _show(
         f"Seed {outcome.seed} breaks at {outcome.at_s:.2f} s: {outcome.broken}: {outcome.detail}"
     )
     click.echo(f"  replay: {replay}{asked}")
-    given = [one for one in faults.draw(outcome.seed, kinds) if one.number not in without]
+    given = _faults(part)
     end_s = time.monotonic() + most_s
-    kept = history.shrink(outcome, given, lambda: time.monotonic() < end_s)
+    kept = history.shrink(outcome, given, lambda: time.monotonic() < end_s, lasts_s)
     numbers = {one.number for one in kept}
     left_out = without | {one.number for one in given if one.number not in numbers}
     if left_out != without:
