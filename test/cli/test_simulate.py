@@ -15,8 +15,9 @@ def test_faults_are_counted_by_kind(
     assert run_command("simulate", monkeypatch, *words) in (0, None)
     said = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in said[:2]] == ["cancel:", "server"]
-    assert said[2].startswith("1 histories from seed 0 with ")
-    assert said[2].endswith(": 0 with a broken invariant")
+    assert said[2].split()[1:6] == ["histories", "of", "one", "server", "with"]
+    assert said[3].startswith("1 histories from seed 0 with ")
+    assert said[3].endswith(": 0 with a broken invariant")
 
 
 def test_a_broken_invariant_comes_with_the_command_that_replays_it(

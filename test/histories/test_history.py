@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from contextlib import nullcontext
@@ -12,9 +13,10 @@ from typing import Any
 import pytest
 
 from timely_llm.core.request import PlanRequest
+from timely_llm.core.segment import Segment
 from timely_llm.dispatch.relay import Relay
-from timely_llm.histories.checks import BrokenError
-from timely_llm.histories.clients import RequestFate
+from timely_llm.histories.checks import BrokenError, Checks
+from timely_llm.histories.dispatcher import DispatcherFate
 from timely_llm.histories.faults import (
     KINDS,
     LASTS_S,
@@ -25,8 +27,12 @@ from timely_llm.histories.faults import (
     faults_s,
     most_faults,
 )
-from timely_llm.histories.history import FaultHistory, shrink, simulate
+from timely_llm.histories.history import FaultHistory, is_alone, simulate
 from timely_llm.histories.host import Host
+from timely_llm.histories.network import ClientNetwork
+from timely_llm.histories.schedule import Schedule
+from timely_llm.histories.shrinking import shrink
+from timely_llm.robots.client.taking_up import TakingUp
 from timely_llm.serving.limits import RequestGate
 
 SHORT_S = 25.0
@@ -61,14 +67,14 @@ def test_histories_of_new_seeds_break_no_invariant(first_seed: int) -> None:
 def test_a_plan_goes_on_where_a_dispatcher_that_died_had_moved_it() -> None:
     hangs = InjectedFault(0, "engine hangs", 3.31, 10026, 0.603)
     dies = InjectedFault(1, "dispatcher dies", 6.67, 0, 0.515)
-    outcome = simulate(9022, [hangs, dies], SHORT_S)
+    outcome = simulate(9022, [hangs, dies], SHORT_S, alone=False)
     assert not outcome.broken
     assert outcome.fired == {"engine hangs": 1, "dispatcher dies": 1}
 
 
 def test_a_kept_conversation_that_an_engine_loses_is_no_fault_of_the_server() -> None:
     loses = InjectedFault(3, "engine loses sequence", 18.64188050608646, 38902, 0.08)
-    outcome = simulate(300036, [loses], SHORT_S)
+    outcome = simulate(300036, [loses], SHORT_S, alone=False)
     assert not outcome.broken, outcome.detail
     assert outcome.fired == {"engine loses sequence": 1}
 
@@ -113,7 +119,7 @@ CROSSINGS: dict[str, tuple[int, list[InjectedFault]]] = {
 @pytest.mark.parametrize("crossing", CROSSINGS)
 def test_messages_that_cross_break_nothing(crossing: str) -> None:
     seed, faults = CROSSINGS[crossing]
-    outcome = simulate(seed, faults, SHORT_S)
+    outcome = simulate(seed, faults, SHORT_S, alone=False)
     assert not outcome.broken, outcome.detail
     assert outcome.fired == Counter(fault.kind for fault in faults)
 
@@ -122,7 +128,7 @@ def test_a_client_that_died_cancels_nothing() -> None:
     dies = InjectedFault(3, "dispatcher dies", 3.07, 26488, 0.768)
     ends = InjectedFault(5, "person dies", 6.0, 50402, 0.682)
     cancels = InjectedFault(1, "cancel", 7.38, 7076, 0.786)
-    outcome = simulate(2028001844, [cancels, dies, ends], SHORT_S)
+    outcome = simulate(2028001844, [cancels, dies, ends], SHORT_S, alone=False)
     assert not outcome.broken, outcome.detail
     assert outcome.fired == {"dispatcher dies": 1, "person dies": 1}
 
@@ -140,7 +146,7 @@ def test_a_cancel_without_a_dispatcher_reaches_the_next_one(
     monkeypatch.setattr(Relay, "cancel", cancel)
     dies = InjectedFault(0, "dispatcher dies", 6.0, 0, 0.1)
     cancels = [InjectedFault(1 + n, "cancel", 6.1 + n / 100, n, 0.5) for n in range(5)]
-    outcome = simulate(0, [dies, *cancels], SHORT_S)
+    outcome = simulate(0, [dies, *cancels], SHORT_S, alone=False)
     assert not outcome.broken, outcome.detail
     assert outcome.fired == {"dispatcher dies": 1, "cancel": 5}
     assert canceled
@@ -149,9 +155,103 @@ def test_a_cancel_without_a_dispatcher_reaches_the_next_one(
 @pytest.mark.parametrize("kind", ["dispatcher dies", "other release", "memory exhausted"])
 def test_a_history_goes_on_after_faults_of_one_kind(kind: str) -> None:
     faults = [InjectedFault(n, kind, 3.0 + 5.0 * n, n, 0.1 + 0.2 * n) for n in range(4)]
-    outcome = simulate(0, faults, SHORT_S)
+    outcome = simulate(0, faults, SHORT_S, alone=False)
     assert not outcome.broken, outcome.detail
     assert outcome.fired == {kind: 4}
+
+
+@pytest.mark.parametrize("kind", ["server dies", "other release", "engine ends"])
+def test_a_server_alone_goes_on_after_faults_of_one_kind(kind: str) -> None:
+    faults = [InjectedFault(n, kind, 3.0 + 5.0 * n, n, 0.1 + 0.2 * n) for n in range(4)]
+    outcome = simulate(0, faults, SHORT_S, alone=True)
+    assert not outcome.broken, outcome.detail
+    assert outcome.alone
+    assert outcome.fired == {kind: 4}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_clients_go_on_after_partitions_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    taken = []
+    real = TakingUp._take_up
+
+    def take_up(self: Any, kept: Any) -> None:
+        taken.append(kept.task.request_id)
+        real(self, kept)
+
+    monkeypatch.setattr(TakingUp, "_take_up", take_up)
+    faults = [InjectedFault(n, "client apart", 3.0 + 2.0 * n, n, 0.1 * (n + 1)) for n in range(8)]
+    outcome = simulate(2 if alone else 0, faults, SHORT_S, alone)
+    assert not outcome.broken, outcome.detail
+    assert outcome.fired == {"client apart": 8}
+    assert taken
+
+
+def test_a_server_alone_goes_on_with_its_plans_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    again = []
+    real = Checks.segment
+
+    def segment(self: Checks, segment: Segment) -> None:
+        if segment.index and segment.request_id in resumed:
+            again.append(segment)
+        real(self, segment)
+
+    def resuming(self: Checks, saved: Any, real: Any = Checks.resuming) -> None:
+        resumed.update(saved)
+        real(self, saved)
+
+    resumed: set[str] = set()
+    monkeypatch.setattr(Checks, "segment", segment)
+    monkeypatch.setattr(Checks, "resuming", resuming)
+    faults = [InjectedFault(n, "server dies", 4.0 + 4.0 * n, n, 0.1) for n in range(4)]
+    outcome = simulate(1, faults, SHORT_S, alone=True)
+    assert not outcome.broken, outcome.detail
+    assert resumed and again
+
+
+def test_a_partition_that_a_client_does_not_notice_holds_its_messages() -> None:
+    schedule = Schedule()
+    network = ClientNetwork(schedule, random.Random(0), lambda: 1)
+    client = Parted()
+    came: list[float] = []
+
+    def send() -> None:
+        network.send("reports", "robot_0", lambda: came.append(schedule.now))
+
+    network.part(client, 2.0)
+    send()
+    while not came:
+        schedule.next()
+    assert came == [2.0] and not client.said
+    network.part(client, 6.0)
+    send()
+    while "found" not in client.said:
+        schedule.next()
+    assert client.said == ["lost", "found"]
+    assert len(came) == 1
+    assert client.apart_s == 8.0
+
+
+class Parted:
+    """A client that notes what the network lets it notice."""
+
+    def __init__(self) -> None:
+        self.agent, self.apart_s = "robot_0", 0.0
+        self.said: list[str] = []
+
+    def server_lost(self) -> None:
+        self.said.append("lost")
+
+    def server_found(self) -> None:
+        self.said.append("found")
+
+
+def test_the_seed_says_whether_a_server_is_alone() -> None:
+    share = sum(map(is_alone, range(1000))) / 1000
+    assert 0.25 < share < 0.35
 
 
 @pytest.mark.parametrize("kind", sorted(OF_JOURNALS))
@@ -169,15 +269,15 @@ def test_a_history_goes_on_when_its_journals_fail(kind: str) -> None:
 def test_a_client_may_give_up_only_what_no_server_had_said_that_it_serves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: bool
 ) -> None:
-    history = FaultHistory(3, [], tmp_path)
+    history = FaultHistory(3, [], tmp_path, alone=False)
     request, host = PlanRequest("robot_0-1", "robot_0", "drone", "Look."), history.hosts[0]
     history.checks.accepted(request, 0.0)
     monkeypatch.setattr(Host, "serves", lambda self, key: self is host)
     monkeypatch.setattr(Relay, "servers", [host.name])
-    fate = RequestFate(False, lives=[host.life] if said else [])
-    monkeypatch.setattr(history.dispatcher, "find", lambda asked, answered: answered(fate))
+    fate = DispatcherFate(False, lives=[host.life] if said else [])
+    monkeypatch.setattr(history.way, "ask_result", lambda asked, answered: answered(fate))
     with pytest.raises(BrokenError) if said else nullcontext():
-        history.find(request, lambda answer: history.lose(request, unknown=True))
+        history.ask_result(request, lambda answer: history.lose(request, unknown=True))
     assert history.checks.stories["robot_0-1"].lost is not said
 
 
@@ -190,7 +290,7 @@ def test_a_broken_history_shrinks_to_the_faults_that_break_it(
         InjectedFault(1, "duplicate id", 12.0, 0, 0.5),
         InjectedFault(2, "robot restarts", 2.0, 1, 0.5),
     ]
-    outcome = simulate(0, faults, SHORT_S)
+    outcome = simulate(0, faults, SHORT_S, alone=False)
     assert outcome.broken == "an id is served once"
     assert [fault.number for fault in shrink(outcome, faults, lasts_s=SHORT_S)] == [1]
 

@@ -22,6 +22,7 @@ KINDS = {
     "disk full": "the next record of a journal does not fit; its server goes on without a journal",
     "disk slow": "the next record of a journal takes seconds",
     "partition": "no message passes between the dispatcher and a server for seconds",
+    "client apart": "no message passes between a robot or a person and its server for seconds",
     "robot dies": "a robot is silent for ever, and does nothing any more; another one comes",
     "robot restarts": "a robot forgets its plan, and asks for another one under its name",
     "dispatcher dies": "the dispatcher's process is killed; a new one comes seconds later",

@@ -100,11 +100,12 @@ def simulate(
             number += 1
 
     fired: Counter[str] = Counter()
-    events = requests = done = broken = 0
+    events = requests = done = broken = alone = 0
     for _, outcome in run_each(_history, parts(), jobs if minutes else min(jobs, seeds)):
         done += 1
         events += outcome.events
         requests += outcome.requests
+        alone += outcome.alone
         fired += outcome.fired
         if outcome.broken:
             broken += 1
@@ -113,6 +114,7 @@ def simulate(
     took_s = max(time.monotonic() - began_s, 1e-9)
     for kind in chosen:
         click.echo(f"{fired[kind]:8d}  {kind}: {faults.KINDS[kind]}")
+    click.echo(f"{alone:8d}  histories of one server with a recovery journal, without a dispatcher")
     click.echo(
         f"{done} histories from seed {first_seed} with {requests} requests and {events} events,"
         f" {events / took_s:.0f} events a second: {broken} with a broken invariant"
@@ -149,7 +151,8 @@ def _show(outcome: HistoryOutcome, part: _Part, most_s: float) -> None:
         part: what was asked for.
         most_s: time after which no more faults are left out, seconds.
     """
-    from timely_llm.histories import faults, history
+    from timely_llm.histories import faults
+    from timely_llm.histories.shrinking import shrink
 
     seed, kinds, without, lasts_s = part
     replay = f"timely-llm simulate --first-seed {seed} --seeds 1"
@@ -164,7 +167,7 @@ def _show(outcome: HistoryOutcome, part: _Part, most_s: float) -> None:
     click.echo(f"  replay: {replay}{asked}")
     given = _faults(part)
     end_s = time.monotonic() + most_s
-    kept = history.shrink(outcome, given, lambda: time.monotonic() < end_s, lasts_s)
+    kept = shrink(outcome, given, lambda: time.monotonic() < end_s, lasts_s)
     numbers = {one.number for one in kept}
     left_out = without | {one.number for one in given if one.number not in numbers}
     if left_out != without:
