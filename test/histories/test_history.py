@@ -27,7 +27,7 @@ from timely_llm.histories.faults import (
     faults_s,
     most_faults,
 )
-from timely_llm.histories.history import FaultHistory, is_alone, simulate
+from timely_llm.histories.history import FaultHistory, HistoryOutcome, is_alone, simulate
 from timely_llm.histories.host import Host
 from timely_llm.histories.network import ClientNetwork
 from timely_llm.histories.schedule import Schedule
@@ -293,6 +293,22 @@ def test_a_broken_history_shrinks_to_the_faults_that_break_it(
     outcome = simulate(0, faults, SHORT_S, alone=False)
     assert outcome.broken == "an id is served once"
     assert [fault.number for fault in shrink(outcome, faults, lasts_s=SHORT_S)] == [1]
+
+
+def test_a_long_list_of_faults_shrinks_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def breaks(seed: int, faults: list[InjectedFault], *args: Any) -> HistoryOutcome:
+        tries.append(faults)
+        broken = {3, 17} <= {fault.number for fault in faults}
+        return HistoryOutcome(seed, 0, Counter(), 0, "", "a rule" if broken else "")
+
+    monkeypatch.setattr("timely_llm.histories.shrinking.simulate", breaks)
+    faults = [InjectedFault(n, "cancel", float(n), 0, 0.5) for n in range(40)]
+    outcome = HistoryOutcome(0, 0, Counter(), 0, "", "a rule", at_s=30.0)
+    assert [fault.number for fault in shrink(outcome, faults)] == [3, 17]
+    assert len(tries) < 30
+    assert shrink(outcome, faults, lambda: False) == faults
 
 
 def test_faults_keep_their_numbers_when_some_kinds_are_left_out() -> None:
