@@ -40,10 +40,12 @@ SHORT_S = 25.0
 
 
 def test_the_same_seed_is_the_same_history() -> None:
-    faults = draw(1, lasts_s=SHORT_S)
-    first, again = simulate(1, faults, SHORT_S), simulate(1, faults, SHORT_S)
+    for seed, alone in ((0, True), (1, False)):
+        faults = draw(seed, lasts_s=SHORT_S)
+        first, again = simulate(seed, faults, SHORT_S), simulate(seed, faults, SHORT_S)
+        assert first == again
+        assert first.alone is alone
     other = simulate(2, draw(2, lasts_s=SHORT_S), SHORT_S)
-    assert first == again
     assert first.digest != other.digest
     assert first.requests > 5
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import time
 from collections import Counter
@@ -21,6 +22,8 @@ BROKEN = 1
 """Exit status if an invariant is broken, or a kind of fault never fired."""
 ENOUGH = 50
 """Seeds from which on every kind of fault must have fired."""
+MOST_NUMBER = 10_000
+"""No history has more faults."""
 SHRINK_S = 60.0
 """With --minutes: time after which no more faults of a broken history are left out, seconds."""
 
@@ -30,7 +33,7 @@ which it may end, seconds."""
 
 
 class Numbers(click.ParamType):  # type: ignore[type-arg] # older clicks have none
-    """Numbers of faults, separated by commas."""
+    """Numbers of faults and ranges of them, separated by commas."""
 
     name = "numbers"
 
@@ -38,10 +41,16 @@ class Numbers(click.ParamType):  # type: ignore[type-arg] # older clicks have no
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> frozenset[int]:
         """Return the numbers."""
-        words = [word for word in str(value).split(",") if word.strip()]
-        if not all(word.strip().isdecimal() for word in words):
-            self.fail(f"{value!r} must be numbers of faults, such as 3,7", param, ctx)
-        return frozenset(map(int, words))
+        if isinstance(value, frozenset):
+            return value
+        numbers: set[int] = set()
+        for word in filter(str.strip, str(value).split(",")):
+            found = re.fullmatch(r"(\d+)(?:-(\d+))?", word.strip())
+            if found is None:
+                self.fail(f"{value!r} must be numbers of faults, such as 3,7-9", param, ctx)
+            first, last = found[1], found[2] or found[1]
+            numbers.update(range(int(first), min(int(last), MOST_NUMBER) + 1))
+        return frozenset(numbers)
 
 
 class Kinds(click.ParamType):  # type: ignore[type-arg] # older clicks have none
@@ -73,7 +82,7 @@ class Kinds(click.ParamType):  # type: ignore[type-arg] # older clicks have none
 @click.option("--kinds", type=Kinds(),
               help="Kinds of faults, separated by commas; all if not given.")  # fmt: skip
 @click.option("--without", type=Numbers(), default="", metavar="NUMBERS", show_default=False,
-              help="Leave out these faults of each history, such as 3,7.")  # fmt: skip
+              help="Leave out these faults of each history, such as 3,7-9.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(10.0, 3600.0), default=120.0,
               help="Virtual time after which a history may end, seconds.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, help="Processes that run at once.")
@@ -178,4 +187,8 @@ def _show(outcome: HistoryOutcome, part: _Part, most_s: float) -> None:
 
 
 def _listed(numbers: frozenset[int]) -> str:
-    return ",".join(map(str, sorted(numbers)))
+    """Return numbers as `--without` takes them: 0-3,5."""
+    firsts = sorted(number for number in numbers if number - 1 not in numbers)
+    lasts = sorted(number for number in numbers if number + 1 not in numbers)
+    pairs = zip(firsts, lasts, strict=True)
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)
