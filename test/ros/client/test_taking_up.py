@@ -20,7 +20,7 @@ from timely_llm.core.request import (
 from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.client.plan_task import PlanTask
 from timely_llm.robots.client.taking_up import TAKEN_S, AnswerTakingUp, PlanTakingUp
-from timely_llm.ros.client.taking_up import NodeServer
+from timely_llm.ros.client.taking_up import WatchedServer
 from timely_llm.ros.client.talk import Answer
 
 DIED = "the server died"
@@ -82,7 +82,7 @@ class Client:
         sender: Any = self.server
         self.task = PlanTask("tour", "rover", sender)
         self.taking_up: PlanTakingUp[PlanTask] = PlanTakingUp(
-            NodeServer(node), PlanResult, recovery_s, lambda: self.now
+            WatchedServer(node), PlanResult, recovery_s, lambda: self.now
         )
 
     def lose(self) -> None:
@@ -227,7 +227,7 @@ def test_the_next_server_has_what_was_made_of_an_answer_so_far() -> None:
     server.result = srv.GetResult.Response(state=served, answer=made)
     answer = Answer("a", "ann", server)
     answer.offer(StreamChunk("a", "ann", 0, "Good"))
-    taking_up: AnswerTakingUp[Answer] = AnswerTakingUp(NodeServer(server), StreamResult, 30.0)
+    taking_up: AnswerTakingUp[Answer] = AnswerTakingUp(WatchedServer(server), StreamResult, 30.0)
     taking_up.keep([answer], DIED)
     taking_up.tick(["a"])
     assert server.taken == ["a"]

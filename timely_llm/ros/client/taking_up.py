@@ -14,7 +14,7 @@ from timely_llm.ros import conversions
 from timely_llm.ros.client.node import RequestNode
 
 
-class NodeServer:
+class WatchedServer:
     """An `AskedServer` that a client's node asks; for the client's thread.
 
     Args:
