@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from timely_llm.core.request import (
@@ -66,12 +66,12 @@ class Story:
     """What the client of a request got.
 
     Attributes:
-        orphaned: its dispatcher died, and the next one does not know the request yet.
+        orphaned: what served it died, and the next one does not know the request yet.
         lost: its client has given it up since no dispatcher knew it.
         heard: its client has shown since its beginning that it lives.
         first_token: of the newest run of an answer at a server.
         behind: a new dispatcher goes on with an old run of it, for now.
-        again: segments that a new dispatcher may deliver once more, by epoch and index.
+        again: segments that a new process may deliver once more, by epoch and index.
     """
 
     request: Request
@@ -221,7 +221,7 @@ class Checks:
     # A dispatcher that dies, and clients that do.
 
     def orphan(self) -> None:
-        """Record that the dispatcher died; the cancels that it got died with it."""
+        """Record that what serves clients died; the cancels that it got died with it."""
         for story in self.open:
             story.orphaned, story.canceled_s = True, None
 
@@ -263,6 +263,33 @@ class Checks:
         story.epoch = max(epoch, story.epoch)
         story.texts |= texts
         story.whole |= {one.epoch for one in segments if one.final}
+
+    def resuming(self, saved: Collection[str]) -> None:
+        """Take the requests that a server without a dispatcher has found in its journal."""
+        for key in saved:
+            story = self.stories.get(key)
+            if story is None:
+                continue  # it was recorded, and the server died before it accepted it
+            story.orphaned = False
+            story.again = {place for place in story.texts if place[0] == story.epoch}
+            if story.lost or story.result is not None:
+                self._unwanted.add(key)  # its client is gone, or its end comes twice
+
+    def resumed(self, name: str, emptied: bool) -> None:
+        """Check that a server goes on with what the one before had accepted.
+
+        Args:
+            name: the server's.
+            emptied: a full disk has ended its journal, or it is of another release.
+        """
+        for story in self.open:
+            if story.orphaned:
+                ensure(
+                    emptied,
+                    "a server goes on with the requests of its journal",
+                    f"{story.request.request_id} is lost at {name}",
+                )
+                story.lost = True
 
     def fetched(self, result: Result) -> None:
         """Take a result for which a client has asked a new dispatcher."""
@@ -374,6 +401,21 @@ class Checks:
                 "a request is in one place",
                 f"{key} is in {places} places of the dispatcher",
             )
+        self._check_times(now)
+
+    def alone(self, name: str, server: TurnedServer, now: float) -> None:
+        """Check a server without a dispatcher after a turn."""
+        gate = server.request_ids
+        known = {one.request.request_id for one in self.open if not one.orphaned}
+        ensure(
+            gate - self._unwanted == known,
+            "every accepted request has one result or is served",
+            f"{name} serves {sorted(gate)}, without result are {sorted(known)}",
+        )
+        self._check_times(now)
+
+    def _check_times(self, now: float) -> None:
+        """Check that requests end in time."""
         for story in self.open:
             key, age_s = story.request.request_id, now - story.at_s
             ensure(age_s < LONGEST_S, "every request ends", f"{key} is served for {age_s:.0f} s")

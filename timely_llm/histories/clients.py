@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.request import (
     ErrorCode,
     ExecutionReport,
@@ -26,6 +26,13 @@ from timely_llm.core.request import (
 from timely_llm.core.segment import Segment
 from timely_llm.histories.checks import Checks
 from timely_llm.histories.schedule import Schedule
+from timely_llm.robots.client.taking_up import (
+    AnswerTakingUp,
+    AskedServer,
+    PlanTakingUp,
+    RequestFate,
+    TakingUp,
+)
 from timely_llm.robots.epoch_run import ExecutionEvent
 from timely_llm.robots.execution import PlanExecution
 from timely_llm.robots.people import Person
@@ -44,35 +51,28 @@ LONG_SHARE = 0.15
 FAILURE_SHARE = 0.05
 """Share of segments that a robot fails to execute."""
 
-AGAIN_S = 0.5
-"""Seconds from the answer that a new dispatcher does not know a request to the next question."""
-PATIENCE_S = 2.0
-"""Longest time that a question is on its way, seconds."""
-
-
-@dataclass(frozen=True)
-class RequestFate:
-    """What a dispatcher says of a request.
-
-    Attributes:
-        served: it is being served.
-        segments: of its newest epoch, if it is one for a plan.
-        result: how it ended; None: it is served, or not known.
-        lives: of servers that had reported their requests when this was reported.
-    """
-
-    served: bool
-    segments: Sequence[Segment] = ()
-    result: Result | None = None
-    lives: Collection[str] = ()
+TICK_S = 0.1
+"""Period in which a client without a server looks for one, seconds."""
+ASK_AGAIN_S = 0.5
+"""Time after which a person without a server tries to ask again, seconds."""
 
 
 class Service(Protocol):
-    """The way of clients to the dispatcher."""
+    """The way of clients to what serves them: a dispatcher, or a server alone."""
 
     @property
     def ready(self) -> bool:
-        """Whether clients find a dispatcher."""
+        """Whether it is there for clients that have found it."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why clients cannot use it; empty: they can."""
+        ...
+
+    @property
+    def replaces_plans(self) -> bool:
+        """Whether it replaces plans that did not fail."""
         ...
 
     def ask(self, request: Request) -> None:
@@ -87,7 +87,13 @@ class Service(Protocol):
         """Ask to end a request."""
         ...
 
-    def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
+    def ask_segments(
+        self, request: Request, answered: Callable[[Sequence[Segment] | None], None]
+    ) -> None:
+        """Ask for the segments of a plan; None: it is not served. There may be no answer."""
+        ...
+
+    def ask_result(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
         """Ask what became of a request; there may be no answer."""
         ...
 
@@ -96,7 +102,7 @@ class Service(Protocol):
 
         Args:
             request: the request.
-            unknown: the dispatcher does not know it; else it was away for too long.
+            unknown: what is there does not know it; else nothing that it can use is there.
         """
         ...
 
@@ -104,16 +110,17 @@ class Service(Protocol):
 class Client(ABC):
     """What robots and people share: requests, signs of life, and their own death.
 
-    A client asks a new dispatcher for its request, as the clients of ROS do.
+    A client without a server keeps its request and asks the next one, as the clients of ROS do: by
+    the same `TakingUp`.
 
     Attributes:
         request: the open request; None: there is none.
-        AWAY_S: longest time without a dispatcher after which the request goes on, seconds.
-        TAKEN_S: time in which a new dispatcher knows the request, seconds.
+        alive: it lives.
+        apart_s: end of a partition that it notices, seconds.
+        RECOVERY_S: longest time without a server after which the request is lost, seconds.
     """
 
-    AWAY_S: ClassVar[float]
-    TAKEN_S: ClassVar[float]
+    RECOVERY_S: ClassVar[float] = 30.0
 
     def __init__(
         self, agent: str, schedule: Schedule, source: random.Random, service: Service,
@@ -125,11 +132,28 @@ class Client(ABC):
         self._service = service
         self._until_s = until_s
         self._count = 0
-        self._dispatchers = 0
-        self._canceling = False  # the open request
-        self.request: Request | None = None
+        self._open: _OpenRequest | None = None
+        self._finds = True
+        self._unknown = False  # the present server does not know the open request
+        self._ticks = False
         self.alive = True
+        self.apart_s = 0.0
+        self._taking_up = self._make_taking_up(_ClientServer(self, service))
         self._live()
+
+    @abstractmethod
+    def _make_taking_up(self, server: AskedServer) -> TakingUp[Any]:
+        """Return what keeps open requests."""
+
+    @property
+    def request(self) -> Request | None:
+        """The open request; None: there is none."""
+        return None if self._open is None else self._open.request
+
+    @property
+    def ready(self) -> bool:
+        """Whether the client has found what serves it."""
+        return self._finds and self._service.ready and not self._service.problem
 
     def next_id(self) -> str:
         """Return a new request's id."""
@@ -138,12 +162,15 @@ class Client(ABC):
 
     def _live(self) -> None:
         if self.alive:
-            if self.request is not None:
-                self._service.say(ExecutionReport("", self.agent, ReportState.ALIVE))
+            if (request := self.request) is not None:
+                said = ReportState.ALIVE
+                alive = ExecutionReport("", self.agent, said, value=request.request_id)
+                self._service.say(alive)
             self._schedule.at(self._schedule.now + ALIVE_S, self._live)
 
     def _sends(self, request: Request) -> None:
-        self.request, self._canceling = request, False
+        self._open = _OpenRequest(self, request)
+        self._taking_up.tick([request.request_id])
         self._service.ask(request)
 
     def waits_for(self, request_id: str) -> bool:
@@ -151,64 +178,68 @@ class Client(ABC):
         return self.alive and self.request is not None and self.request.request_id == request_id
 
     def cancel(self) -> None:
-        """Cancel the open request; a dispatcher that takes it up gets the cancel again."""
-        if self.request is not None:
-            self._canceling = True
-            self._service.cancel(self.request)
+        """Cancel the open request; a server that takes it up gets the cancel again."""
+        if self._open is not None:
+            self._open.canceling = True
+            self._service.cancel(self._open.request)
 
-    # A new dispatcher.
+    # The loss of its server.
 
-    def reconnect(self, away_s: float) -> None:
-        """Go on with a new dispatcher.
+    def server_lost(self) -> None:
+        """Keep the open request: its server has been silent for too long."""
+        self._finds = False
+        self._keep("it is silent")
 
-        Args:
-            away_s: seconds without one.
+    def server_found(self) -> None:
+        """Go on with a new server, or one that can be reached again."""
+        if self._schedule.now < self.apart_s:
+            self._schedule.at(self.apart_s, self.server_found)
+        elif self._service.ready:
+            self._finds = True
+            self._keep("it was started anew and does not answer")
+
+    def _keep(self, reason: str) -> None:
+        if self.alive and self._open is not None:
+            self._unknown = False
+            self._taking_up.keep([self._open], reason)
+            self._tick()
+
+    def _tick(self) -> None:
+        if not self._ticks and self.alive:
+            self._taking_up.tick([] if self.request is None else [self.request.request_id])
+            if self._taking_up.waits:
+                self._ticks = True
+                self._schedule.at(self._schedule.now + TICK_S, self._tick_again)
+
+    def _tick_again(self) -> None:
+        self._ticks = False
+        self._tick()
+
+    def find(self) -> bool:
+        """Return whether there is a server to ask.
+
+        Raises:
+            ConfigurationError: the client cannot use it.
         """
-        self._dispatchers += 1
-        request = self.request
-        if request is None or not self.alive:
-            return
-        if away_s > self.AWAY_S:
-            self._lose(request, unknown=False)
-        else:
-            self._find(request, self._dispatchers, self._schedule.now)
+        found = self._finds and self._service.ready
+        if found and self._service.problem:
+            raise ConfigurationError(self._service.problem)
+        return found
 
-    def _find(self, request: Request, dispatcher: int, since_s: float) -> None:
-        """Ask a dispatcher for a request until it knows it, or should."""
-        answered = False
+    def hear_fate(self, request_id: str, fate: RequestFate) -> None:
+        """Take what a server says of a request."""
+        if self.waits_for(request_id):
+            self._unknown = not fate.served and fate.result is None
 
-        def again() -> None:
-            if dispatcher == self._dispatchers and self.waits_for(request.request_id):
-                self._find(request, dispatcher, since_s)
-
-        def take(answer: RequestFate) -> None:
-            nonlocal answered
-            known = dispatcher == self._dispatchers and self.waits_for(request.request_id)
-            if answered or not known:
-                return
-            answered = True
-            if answer.served:
-                if self._canceling:
-                    self._service.cancel(request)
-                self.take_up(answer.segments)
-            elif answer.result is not None:
-                self.finish(answer.result)
-            elif self._schedule.now > since_s + self.TAKEN_S:
-                self._lose(request, unknown=True)
-            else:
-                self._schedule.at(self._schedule.now + AGAIN_S, again)
-
-        self._service.find(request, take)
-        later_s = self._schedule.now + PATIENCE_S
-        self._schedule.at(later_s, lambda: None if answered else again())
-
-    def _lose(self, request: Request, unknown: bool) -> None:
-        self._service.lose(request, unknown)
-        self.forget()
+    def lose(self, request: Request) -> None:
+        """Give the open request up: no server goes on with it."""
+        if self.waits_for(request.request_id):
+            self._service.lose(request, self._unknown or self.ready)
+            self.forget()
 
     @abstractmethod
     def take_up(self, segments: Sequence[Segment]) -> None:
-        """Go on with the request at a new dispatcher, which has delivered these segments."""
+        """Go on with a plan at a new server, which has published these segments."""
 
     @abstractmethod
     def finish(self, result: Result) -> None:
@@ -219,10 +250,93 @@ class Client(ABC):
         """Forget the request, and ask for another one soon."""
 
 
+class _OpenRequest:
+    """The open request of a client, as `TakingUp` sees it."""
+
+    def __init__(self, client: Client, request: Request) -> None:
+        self._client = client
+        self.request = request
+        self.canceling = False
+
+    @property
+    def request_id(self) -> str:
+        """Its id."""
+        return self.request.request_id
+
+    @property
+    def agent(self) -> str:
+        """Its client."""
+        return self.request.agent
+
+    @property
+    def done(self) -> bool:
+        """Whether its client waits for it no more."""
+        return not self._client.waits_for(self.request_id)
+
+    def finish(self, result: Result) -> None:
+        """Pass the result on."""
+        self._client.finish(result)
+
+    def lose(self, reason: str) -> None:
+        """Let the client give it up."""
+        self._client.lose(self.request)
+
+    def adopt(self, made: Any, tokens: int = 0) -> None:
+        """Pass the segments of a plan on; of an answer, the result has all tokens."""
+        if not isinstance(made, str):
+            self._client.take_up(made)
+
+
+class _ClientServer:
+    """The way of `TakingUp` to what serves a client."""
+
+    name, resumes = "of a history", True
+
+    def __init__(self, client: Client, service: Service) -> None:
+        self._client = client
+        self._service = service
+
+    def find(self) -> bool:
+        """Return whether there is a server to ask."""
+        return self._client.find()
+
+    def stop_asking(self, request_id: str) -> None:
+        """Do nothing: no result is lost without a partition."""
+
+    def ask_segments(
+        self, request_id: str, agent: str, answered: Callable[[Sequence[Segment] | None], None]
+    ) -> None:
+        """Ask for the segments of a plan."""
+        request = self._client.request
+        if request is not None and self._client.waits_for(request_id):
+            self._service.ask_segments(request, answered)
+
+    def ask_result(self, request_id: str, answered: Callable[[RequestFate], None]) -> None:
+        """Ask what became of a request."""
+
+        def take(fate: RequestFate) -> None:
+            self._client.hear_fate(request_id, fate)
+            answered(fate)
+
+        request = self._client.request
+        if request is not None and self._client.waits_for(request_id):
+            self._service.ask_result(request, take)
+
+    def take_up(self, request_id: str) -> None:
+        """Do nothing: the result comes by itself."""
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel the request again."""
+        if (request := self._client.request) is not None:
+            self._service.cancel(request)
+
+    def report(self, report: ExecutionReport) -> None:
+        """Send a report."""
+        self._service.say(report)
+
+
 class HistoryRobot(Client):
     """A robot that asks for plans and follows them, as the robots of a fleet do."""
-
-    AWAY_S, TAKEN_S = 30.0, 8.0
 
     def __init__(
         self, agent: str, schedule: Schedule, source: random.Random, service: Service,
@@ -234,12 +348,14 @@ class HistoryRobot(Client):
         self._checks = checks
         self._rng = np.random.default_rng(source.randrange(2**32))
         self._follower: PlanFollower[PlanExecution] | None = None
-        self._reported: list[ExecutionReport] = []  # of the newest epoch
         self._pause()
+
+    def _make_taking_up(self, server: AskedServer) -> TakingUp[Any]:
+        return PlanTakingUp(server, PlanResult, self.RECOVERY_S, lambda: self._schedule.now)
 
     def forget(self) -> None:
         """Forget the plan, and ask for another one soon."""
-        self._follower = self.request = None
+        self._follower = self._open = None
         self._pause()
 
     def take(self, segment: Segment) -> None:
@@ -249,12 +365,9 @@ class HistoryRobot(Client):
             self._after()
 
     def take_up(self, segments: Sequence[Segment]) -> None:
-        """Take the segments of the newest epoch; the new dispatcher gets the reports again."""
-        reported = list(self._reported)
+        """Take the segments of the newest epoch."""
         for segment in segments:
             self.take(segment)
-        for report in reported:
-            self._service.say(report)
 
     def finish(self, result: Result) -> None:
         """Take the result of the plan."""
@@ -276,7 +389,7 @@ class HistoryRobot(Client):
         now = self._schedule.now
         if now > self._until_s:
             return
-        if not self._service.ready:
+        if not self.ready:
             self._pause()
             return
         task = self._tasks.draw(self._source.random() < 0.3, self._rng)
@@ -284,9 +397,9 @@ class HistoryRobot(Client):
         def new_run() -> PlanExecution:
             return PlanExecution(self._skill_set, task.world, self._rng, self._schedule.now)
 
-        self._reported = []
-        # A dispatcher moves plans.
-        self._follower = PlanFollower(new_run, self._failure, replaces=lambda: True)
+        self._follower = PlanFollower(
+            new_run, self._failure, replaces=lambda: self._service.replaces_plans
+        )
         self._sends(
             PlanRequest(
                 self.next_id(), self.agent, self._skill_set.name, task.text, task.time_utility,
@@ -311,18 +424,12 @@ class HistoryRobot(Client):
                 self._checks.failed(key, epoch)
             report = event.report(key, self.agent, epoch)
             if report is not None:
-                self._report(report)
+                self._taking_up.report(report)
         if follower.ending:
             self.forget()
             return
         if follower.wake_s < math.inf:
             self._schedule.at(follower.wake_s, lambda: self._wake(follower))
-
-    def _report(self, report: ExecutionReport) -> None:
-        if self._reported and self._reported[-1].epoch != report.epoch:
-            self._reported.clear()
-        self._reported.append(report)
-        self._service.say(report)
 
     def _wake(self, follower: PlanFollower[PlanExecution]) -> None:
         if self.alive and follower is self._follower and follower.wake_s <= self._schedule.now:
@@ -333,8 +440,6 @@ class HistoryRobot(Client):
 class HistoryPerson(Client):
     """A person who talks."""
 
-    AWAY_S, TAKEN_S = 2.0, 0.4  # a second answer comes after AGAIN_S
-
     def __init__(
         self, person: Person, schedule: Schedule, source: random.Random, service: Service,
         until_s: float,
@@ -342,6 +447,9 @@ class HistoryPerson(Client):
         super().__init__(person.agent, schedule, source, service, until_s)
         self._person = person
         self._pause()
+
+    def _make_taking_up(self, server: AskedServer) -> TakingUp[Any]:
+        return AnswerTakingUp(server, StreamResult, self.RECOVERY_S, lambda: self._schedule.now)
 
     def take(self, chunk: StreamChunk) -> None:
         """Take a piece of an answer."""
@@ -356,7 +464,7 @@ class HistoryPerson(Client):
         if not self.waits_for(result.request_id):
             return
         assert isinstance(result, StreamResult)
-        self.request = None
+        self._open = None
         self._person.take(result, self._schedule.now)
         self._pause()
 
@@ -364,7 +472,7 @@ class HistoryPerson(Client):
         """Give the answer up, and ask another question soon."""
         request = self.request
         if isinstance(request, StreamRequest):
-            reason = "the dispatcher is gone"
+            reason = "its server is gone"
             self.finish(request.refused(ErrorCode.SHUTTING_DOWN, reason))
 
     def _pause(self) -> None:
@@ -374,8 +482,8 @@ class HistoryPerson(Client):
         now = self._schedule.now
         if not self.alive or now > self._until_s:
             return
-        if not self._service.ready:
-            self._schedule.at(now + AGAIN_S, self._ask_question)
+        if not self.ready:
+            self._schedule.at(now + ASK_AGAIN_S, self._ask_question)
             return
         question = self._person.ask()
         self._sends(

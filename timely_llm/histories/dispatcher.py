@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from typing import Any
 
 from timely_llm.core.clock import Clock
@@ -28,8 +28,10 @@ from timely_llm.dispatch.link import Found, Link
 from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import Checks
-from timely_llm.histories.clients import Client, RequestFate
-from timely_llm.histories.schedule import LONGEST_WAY_S, Schedule
+from timely_llm.histories.clients import Client
+from timely_llm.histories.network import DISCOVERY_S, ClientNetwork
+from timely_llm.histories.schedule import Schedule
+from timely_llm.robots.client.taking_up import RequestFate
 from timely_llm.serving.server.registration import Reading
 from timely_llm.skills.skill_set import SkillSet
 
@@ -39,10 +41,19 @@ FIRST_SERVER_S = 5.0
 """Longest wait of a new dispatcher for a server before clients find it, seconds."""
 UNCLAIMED_S = 12.0
 """Seconds in which a new dispatcher and clients find each other's requests."""
-DISCOVERY_S = 0.5
-"""Longest time in which a new dispatcher finds a server, or a client finds it, seconds."""
 
 Lose = Callable[[Request, bool], None]
+
+
+@dataclass(frozen=True)
+class DispatcherFate(RequestFate):
+    """What a dispatcher answers about a request.
+
+    Attributes:
+        lives: of servers that had reported their requests when this was answered.
+    """
+
+    lives: Collection[str] = ()
 
 
 class _ReadingAtOnce(Reading):
@@ -85,7 +96,11 @@ class DispatcherMachine:
         life: number of its starts.
         alive: its process is there.
         ready: clients find it.
+        network: of its clients.
+        problem, replaces_plans: as in `Service`.
     """
+
+    problem, replaces_plans = "", True  # it moves plans
 
     def __init__(
         self, schedule: Schedule, source: random.Random, checks: Checks,
@@ -99,18 +114,11 @@ class DispatcherMachine:
         self._skill_set = skill_set
         self._links: Mapping[str, Link] = {}
         self._clients: Mapping[str, Client] = {}
-        self._digest = sha256()
-        self._arrives_s: dict[tuple[str, str], float] = {}
+        self.network = ClientNetwork(schedule, source, lambda: self.life if self.alive else None)
         self._wakes_s = float("inf")
-        self._died_s = 0.0
         self._asked: dict[str, str] = {}  # lives of servers that were asked for requests, by name
         self.life = 0
         self.alive = self.ready = False
-
-    @property
-    def digest(self) -> str:
-        """Hash of all that clients got."""
-        return self._digest.hexdigest()
 
     # Its life.
 
@@ -131,8 +139,8 @@ class DispatcherMachine:
     def die(self) -> None:
         """End the process at once; what is on its way to it or from it is lost."""
         self.alive = self.ready = False
-        self._died_s = self._schedule.now
         self._checks.orphan()
+        self.network.gone(self._clients.values(), lambda: self.ready)
 
     def restart(self) -> None:
         """Start a new dispatcher, unless there is one; it finds the servers one by one."""
@@ -156,10 +164,7 @@ class DispatcherMachine:
                 self._schedule.at(self._schedule.now + LOOK_S, find)
                 return
             self.ready = True
-            away_s = self._schedule.now - self._died_s
-            for client in self._clients.values():
-                way_s = self._source.uniform(0.0, DISCOVERY_S)
-                self._schedule.at(self._schedule.now + way_s, partial(client.reconnect, away_s))
+            self.network.back(self._clients.values())
             self._schedule.at(self._schedule.now + UNCLAIMED_S, give_up)
 
         def give_up() -> None:
@@ -224,26 +229,26 @@ class DispatcherMachine:
 
     def accepted(self, request: Request) -> None:
         """Take a request that the dispatcher accepted."""
-        self._note("accepted", request.request_id)
+        self.network.note("accepted", request.request_id)
         self._checks.accepted(request, self._schedule.now)
 
     def segment(self, segment: Segment) -> None:
         """Send a segment to its robot."""
-        self._note("segment", segment.request_id, segment.epoch, segment.index, segment.text)
+        self.network.note("segment", segment.request_id, segment.epoch, segment.index, segment.text)
         self._checks.segment(segment)
         robot: Any = self._clients[segment.agent]
         self._tell("deliveries", segment.agent, lambda: robot.take(segment))
 
     def chunk(self, chunk: StreamChunk) -> None:
         """Send a token to its listener."""
-        self._note("token", chunk.request_id, chunk.index, chunk.text)
+        self.network.note("token", chunk.request_id, chunk.index, chunk.text)
         self._checks.chunk(chunk)
         person: Any = self._clients[chunk.agent]
         self._tell("deliveries", chunk.agent, lambda: person.take(chunk))
 
     def ended(self, result: Result) -> None:
         """Send a result to its client."""
-        self._note("ended", result.request_id, result.error_code.name)
+        self.network.note("ended", result.request_id, result.error_code.name)
         self._checks.ended(result)
         self._finish(result)
 
@@ -253,9 +258,6 @@ class DispatcherMachine:
     def _finish(self, result: Result) -> None:
         client: Any = self._clients[result.agent]
         self._tell("results", result.agent, lambda: client.finish(result))
-
-    def _note(self, *words: object) -> None:
-        self._digest.update(f"{self._schedule.now!r} {words!r}\n".encode())
 
     # Clients.
 
@@ -284,30 +286,47 @@ class DispatcherMachine:
 
         self._take("requests", request.agent, arrive)
 
-    def find(self, request: Request, answered: Callable[[RequestFate], None]) -> None:
-        """Let a client ask what became of its request, as after a loss of its server."""
+    def ask_segments(
+        self, request: Request, answered: Callable[[Sequence[Segment] | None], None]
+    ) -> None:
+        """Let a client ask for the segments of its plan."""
         key, agent = request.request_id, request.agent
 
-        def tell(answer: RequestFate) -> None:
-            self._tell("answers", agent, lambda: answered(answer))
-
-        def served() -> bool:
-            if not self.relay.serves(key):
-                return False
-            plans = self.relay.segments(agent).result()
-            tell(RequestFate(True, tuple(one for one in plans if one.request_id == key)))
-            return True
-
-        def end(result: Result | None) -> None:
-            # The request may have been found at a server meanwhile.
-            if result is not None or not served():
-                tell(RequestFate(False, result=result, lives=tuple(self._asked.values())))
-
         def arrive() -> None:
-            if not served():
-                self.relay.result(key).add_done_callback(lambda done: end(done.result()))
+            found = None
+            if self.relay.serves(key):
+                plans = self.relay.segments(agent).result()
+                found = [one for one in plans if one.request_id == key]
+            self._tell("answers", agent, lambda: answered(found))
 
         self._take("requests", agent, arrive)
+
+    def ask_result(self, request: Request, answered: Callable[[DispatcherFate], None]) -> None:
+        """Let a client ask what became of its request."""
+        key, agent = request.request_id, request.agent
+
+        def tell(result: Result | None) -> None:
+            # The request may have been found at a server meanwhile.
+            served = result is None and self.relay.serves(key)
+            fate = DispatcherFate(served, result, lives=tuple(self._asked.values()))
+            self._tell("answers", agent, lambda: answered(fate))
+
+        def arrive() -> None:
+            if self.relay.serves(key):
+                tell(None)
+            else:
+                self.relay.result(key).add_done_callback(lambda done: tell(done.result()))
+
+        self._take("requests", agent, arrive)
+
+    def submit(self, request: Request) -> None:
+        """Take a request at once.
+
+        Raises:
+            Rejected: the dispatcher does not take it.
+        """
+        self.relay.submit(request)
+        self.changed()
 
     def _take(
         self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
@@ -318,24 +337,11 @@ class DispatcherMachine:
             arrive()
             self.changed()
 
-        self._send(topic, agent, arrives, late_s)
+        self.network.send(topic, agent, arrives, late_s=late_s)
 
     def _tell(self, topic: str, agent: str, arrive: Callable[[], None]) -> None:
         """Let a message of this life of the dispatcher arrive at a client."""
-        self._send(topic, agent, arrive)
-
-    def _send(
-        self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
-    ) -> None:
-        life, way = self.life, (topic, agent)
-        at_s = self._schedule.now + self._source.uniform(0.0005, LONGEST_WAY_S)
-        self._arrives_s[way] = max(at_s, self._arrives_s.get(way, 0.0))
-
-        def happen() -> None:
-            if life == self.life and self.alive:
-                arrive()
-
-        self._schedule.at(self._arrives_s[way] + late_s, happen)
+        self.network.send(topic, agent, arrive)
 
     # Servers.
 

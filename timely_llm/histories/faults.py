@@ -22,12 +22,13 @@ KINDS = {
     "disk full": "the next record of a journal does not fit; its server goes on without a journal",
     "disk slow": "the next record of a journal takes seconds",
     "partition": "no message passes between the dispatcher and a server for seconds",
-    "robot dies": "a robot is silent for ever, and does nothing any more",
+    "client apart": "no message passes between a robot or a person and its server for seconds",
+    "robot dies": "a robot is silent for ever, and does nothing any more; another one comes",
     "robot restarts": "a robot forgets its plan, and asks for another one under its name",
     "dispatcher dies": "the dispatcher's process is killed; a new one comes seconds later",
     "other release": "a server of another release takes the place of one for seconds",
     "memory exhausted": "an engine has almost no free KV for seconds",
-    "person dies": "the client of a person is silent for ever, and takes nothing any more",
+    "person dies": "a person is silent for ever, and takes nothing any more; another one comes",
     "clock jump": "the simulator's clock, which is robots' time, leaps ahead or back",
     "cancel": "a client cancels its request",
     "duplicate id": "a client sends the id of a request that is being served",
@@ -47,11 +48,22 @@ OF_SERVERS = frozenset(
 OF_JOURNALS = frozenset({"server dies at record", "record torn", "disk full", "disk slow"})
 """Kinds that hit the next record of a recovery journal."""
 
-FAULTS_S = 20.0
-"""Faults begin in this time, seconds."""
+LASTS_S = 120.0
+"""Time after which a history may end, seconds."""
 
-MOST = 12
-"""Most faults of a history."""
+REST_S = 5.0
+"""No fault begins in this last part of a history, seconds."""
+
+EACH_S = 2.5
+"""A history has at most one fault in this time, on the mean, seconds."""
+
+CALM_SHARE = 0.1
+"""Share of the seeds that have no fault of servers or their network."""
+
+
+def faults_s(lasts_s: float) -> float:
+    """Return the time in which the faults of a history begin, and clients ask, seconds."""
+    return max(lasts_s - REST_S, REST_S)
 
 
 @dataclass(frozen=True)
@@ -73,15 +85,30 @@ class InjectedFault:
     size: float
 
 
-def draw(seed: int, kinds: Collection[str] = tuple(KINDS)) -> list[InjectedFault]:
-    """Return the faults of a seed, of the given kinds only; each keeps its number."""
+def draw(
+    seed: int, kinds: Collection[str] = tuple(KINDS), lasts_s: float = LASTS_S
+) -> list[InjectedFault]:
+    """Return the faults of a seed, of the given kinds only; each keeps its number.
+
+    Args:
+        seed: of the history.
+        kinds: kinds of faults.
+        lasts_s: time after which the history may end, seconds.
+    """
     source = random.Random(f"faults of {seed}")
-    names = list(KINDS)
+    calm = source.random() < CALM_SHARE
+    names = [kind for kind in KINDS if not (calm and kind in OF_SERVERS)]
+    begin_s = faults_s(lasts_s)
     drawn = [
         InjectedFault(
-            number, source.choice(names), source.uniform(0.0, FAULTS_S), source.randrange(1 << 16),
+            number, source.choice(names), source.uniform(0.0, begin_s), source.randrange(1 << 16),
             source.random(),
         )
-        for number in range(source.randint(1, MOST))
+        for number in range(source.randint(1, most_faults(lasts_s)))
     ]  # fmt: skip
     return [fault for fault in drawn if fault.kind in kinds]
+
+
+def most_faults(lasts_s: float) -> int:
+    """Return the largest number of faults of a history."""
+    return int(faults_s(lasts_s) / EACH_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +89,11 @@ class HostJournal:
         wall_s: returns the machine's time of day, seconds.
         pause: lets time pass for the server.
         fired: takes the kind of a fault that happens.
+
+    Attributes:
+        emptied: the present life cannot go on with the requests of the one before: a full disk has
+            ended its journal, or it is of another release.
+        pause_s: time after which a process that a record has ended comes back, seconds.
     """
 
     def __init__(
@@ -108,12 +113,18 @@ class HostJournal:
         self._waiting: list[RunEvent] = []
         self._file: _FailingFile | None = None
         self._foreign = self._exchanged = False
+        self.emptied = False
         self.pause_s = 0.0
 
     @property
     def killed(self) -> bool:
         """Whether a record has ended the process."""
         return self._file is not None and self._file.killed
+
+    @property
+    def saved_ids(self) -> Collection[str]:
+        """The requests with which the present life goes on."""
+        return () if self._file is None else self._file.saved.keys()
 
     def hit(self, kind: str, size: float) -> None:
         """Let a fault hit the next record.
@@ -147,6 +158,7 @@ class HostJournal:
 
     def open(self) -> JournalFile:
         """Begin a life: read the file of the one before, and check it."""
+        self.emptied = self._exchanged or (self._file is not None and self._file.failed)
         if self._file is not None and self._file.failed:
             ensure(
                 not self._path.exists(),

@@ -19,8 +19,9 @@ from timely_llm.core.request import (
 )
 from timely_llm.robots.client.pending import PlanClientError, ServerLost
 from timely_llm.robots.client.plan_task import PlanTask
-from timely_llm.ros.client.taking_up import TAKEN_S, PlanTakingUp
-from timely_llm.ros.client.talk import Answer, AnswerTakingUp
+from timely_llm.robots.client.taking_up import TAKEN_S, AnswerTakingUp, PlanTakingUp
+from timely_llm.ros.client.taking_up import WatchedServer
+from timely_llm.ros.client.talk import Answer
 
 DIED = "the server died"
 
@@ -74,14 +75,15 @@ class Server:
 class Client:
     """A client with one open plan, on a clock of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, recovery_s: float = 30.0) -> None:
+    def __init__(self, recovery_s: float = 30.0) -> None:
         self.now = 100.0
-        monkeypatch.setattr("timely_llm.ros.client.taking_up.time.monotonic", lambda: self.now)
         self.server = Server()
         node: Any = self.server
         sender: Any = self.server
-        self.taking_up = PlanTakingUp(node, PlanResult, recovery_s)
         self.task = PlanTask("tour", "rover", sender)
+        self.taking_up: PlanTakingUp[PlanTask] = PlanTakingUp(
+            WatchedServer(node), PlanResult, recovery_s, lambda: self.now
+        )
 
     def lose(self) -> None:
         self.taking_up.keep([self.task], DIED)
@@ -99,8 +101,8 @@ class Client:
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> Client:
-    return Client(monkeypatch)
+def client() -> Client:
+    return Client()
 
 
 def report(epoch: int, index: int) -> ExecutionReport:
@@ -151,10 +153,8 @@ def test_a_plan_is_lost_at_once_where_nothing_is_resumed(client: Client) -> None
     assert client.reason() == DIED
 
 
-def test_a_plan_is_lost_at_once_if_the_user_wants_no_pause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    client = Client(monkeypatch, recovery_s=0.0)
+def test_a_plan_is_lost_at_once_if_the_user_wants_no_pause() -> None:
+    client = Client(recovery_s=0.0)
     client.lose()
     assert client.reason() == DIED
 
@@ -220,17 +220,14 @@ def test_a_plan_that_was_canceled_meanwhile_is_canceled_at_the_next_server(clien
     assert client.server.canceled == ["tour"]
 
 
-def test_the_next_server_has_what_was_made_of_an_answer_so_far(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("timely_llm.ros.client.taking_up.time.monotonic", lambda: 100.0)
+def test_the_next_server_has_what_was_made_of_an_answer_so_far() -> None:
     server: Any = Server()
     served = srv.GetResult.Response.SERVED
     made = msg.StreamResult(text="Good mor", generated_tokens=3)
     server.result = srv.GetResult.Response(state=served, answer=made)
     answer = Answer("a", "ann", server)
     answer.offer(StreamChunk("a", "ann", 0, "Good"))
-    taking_up = AnswerTakingUp(server, StreamResult, 30.0)
+    taking_up: AnswerTakingUp[Answer] = AnswerTakingUp(WatchedServer(server), StreamResult, 30.0)
     taking_up.keep([answer], DIED)
     taking_up.tick(["a"])
     assert server.taken == ["a"]

@@ -30,10 +30,10 @@ from timely_llm.robots.client.execution import Executed, MadeCall, Progress
 from timely_llm.robots.client.open_plan import Execution
 from timely_llm.robots.client.pending import PlanClientError, PlanTimeout, ServerLost
 from timely_llm.robots.client.plan_task import PlanTask
+from timely_llm.robots.client.taking_up import PlanTakingUp
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import ClientNode
 from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
-from timely_llm.ros.client.taking_up import PlanTakingUp
 
 if TYPE_CHECKING:  # its import takes a while, and only an execution needs it
     from timely_llm.skills.skill_set import SkillSet

@@ -39,10 +39,11 @@ from timely_llm.robots.client.pending import (
     PlanTimeout,
     ServerLost,
 )
+from timely_llm.robots.client.taking_up import TakingUp
 from timely_llm.ros import conversions
 from timely_llm.ros.client.node import RequestNode
 from timely_llm.ros.client.server_watch import ANSWER_S, MOST_QUESTIONS, not_found
-from timely_llm.ros.client.taking_up import TakingUp
+from timely_llm.ros.client.taking_up import WatchedServer
 
 T = TypeVar("T")
 AnyNode = TypeVar("AnyNode", bound=RequestNode[Any])
@@ -133,7 +134,7 @@ class ServerClient(Generic[AnyNode, AnyTask, AnyResult]):
             )
         except ConfigurationError as error:
             raise PlanClientError(str(error)) from error
-        self._taking_up = self.TAKING_UP(self._node, self.RESULT, recovery_s)
+        self._taking_up = self.TAKING_UP(WatchedServer(self._node), self.RESULT, recovery_s)
         self._thread = threading.Thread(target=self._run, name="plan client", daemon=True)
         self._thread.start()
         atexit.register(self.close)

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from timely_llm import msg, srv
+from timely_llm import msg
 from timely_llm.action import Converse
 from timely_llm.core.arguments import kind, number, seconds, text
 from timely_llm.core.errors import RequestError
@@ -37,9 +37,9 @@ from timely_llm.robots.client.pending import (
     ServerLost,
     failed,
 )
+from timely_llm.robots.client.taking_up import AnswerTakingUp
 from timely_llm.ros.client.node import TalkNode
 from timely_llm.ros.client.session import ServerClient, check_mode, check_sampling
-from timely_llm.ros.client.taking_up import Kept, TakingUp
 from timely_llm.ros.conversions import SLO, STREAM_REQUEST
 
 
@@ -110,14 +110,6 @@ class Answer(Pending[StreamResult]):
                 if result.error_code is not ErrorCode.NONE:
                     raise failed(result)
             return text
-
-
-class AnswerTakingUp(TakingUp[Answer]):
-    """Takes up answers: the next server has what a client has missed."""
-
-    def _on_served(self, kept: Kept[Answer], response: srv.GetResult.Response) -> None:
-        self._take_up(kept)
-        kept.task.adopt(response.answer.text, response.answer.generated_tokens)
 
 
 class AskFunction(Protocol):
