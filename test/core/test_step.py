@@ -14,8 +14,8 @@ TIMES = StageTimes((0.0, 0.4), (0.3, 0.2), (0.1,), (0.1, 0.1), (0.0, 0.1))
 def test_the_shares_of_stages_are_of_the_time_of_all_steps() -> None:
     later = StageTimes((), (0.1, 0.4), (0.2,), (0.2, 0.2), (0.3, 0.0))
     first, second = stage_uses([TIMES, later])
-    assert first == pytest.approx((0.4, 0.3, 0.3))
-    assert second == pytest.approx((0.6, 0.1, 0.0))
+    assert first == pytest.approx((0.4, 0.3, 0.3, 1.0))
+    assert second == pytest.approx((0.6, 0.1, 0.0, 1.0))
 
 
 def test_steps_of_one_stage_have_no_shares() -> None:

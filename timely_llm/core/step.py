@@ -160,11 +160,13 @@ class StageUse(NamedTuple):
         compute: in which the stage computed.
         idle: in which it waited; in the rest, transfers kept it from computing.
         link: in which the link to the next stage was in use; 0 for the last stage.
+        window: the time of these steps, seconds.
     """
 
     compute: float
     idle: float
     link: float
+    window: float
 
 
 def stage_uses(steps: Collection[StageTimes]) -> list[StageUse]:
@@ -177,7 +179,7 @@ def stage_uses(steps: Collection[StageTimes]) -> list[StageUse]:
     )
     whole = [max(sum(parts), 1e-9) for parts in zip(compute, blocked, idle, strict=True)]
     return [
-        StageUse(compute_s / whole_s, idle_s / whole_s, link_s / whole_s)
+        StageUse(compute_s / whole_s, idle_s / whole_s, link_s / whole_s, whole_s)
         for compute_s, idle_s, link_s, whole_s in zip(
             compute, idle, [*links, 0.0], whole, strict=True
         )

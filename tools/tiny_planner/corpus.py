@@ -157,12 +157,14 @@ def stream(seed: int, split: Split = "train", version: int = VERSION) -> Iterato
 def with_steps(plain: Sample, form: str) -> Sample | None:
     """Return a task's sample with its steps in the prompt, or as the answer.
 
-    None: the plan is no list of at least two steps, or the server would not take one of them.
+    None: the plan is no list of steps, or the server would not take one of them. Steps in a prompt
+    are at least two: the server asks for no plan of one step.
     """
     goal = plain.objects[0] if plain.family == "find" else ""
     scene = plain.user.partition("]")[0].removeprefix("Scene: [").split(", ")
     steps = steps_of(plain.answer, goal in scene)
-    if not steps or len(steps) < 2 or not all(grounded(step, plain.user) for step in steps):
+    least = 2 if form == GUIDED else 1
+    if not steps or len(steps) < least or not all(grounded(step, plain.user) for step in steps):
         return None
     family = f"{plain.family}/{form}"
     if form == GUIDED:

@@ -40,8 +40,12 @@ from tools.tiny_planner import corpus
 from tools.tiny_planner.batches import SKILL_SETS
 from tools.tiny_planner.evaluate import test_samples
 from tools.tiny_planner.evaluate_help import Share
+from tools.tiny_planner.planning_cloud import PACE
 
 CLOUD = (sys.executable, "-m", "tools.tiny_planner.planning_cloud")
+STAND_IN = (
+    sys.executable, "-c", "from timely_llm.entry import main; main()", "cloud-stand-in",
+)  # fmt: skip
 SERVERS = ("edge_1", "edge_2")
 MODES = ("direct", "progressive")
 START_LIMIT_S, PLAN_LIMIT_S = 120.0, 60.0
@@ -120,14 +124,30 @@ class LiveRobots:
         )  # fmt: skip
 
 
+def cloud_command(large: Path, sketcher: Path | None) -> list[str]:
+    """Return the command line of the cloud.
+
+    Args:
+        large: a planner; the steps of its plans are the sketches.
+        sketcher: a model that writes sketches itself; it takes the planner's place.
+    """
+    if sketcher is None:
+        return [*CLOUD, str(large)]
+    return [*STAND_IN, "--model", str(sketcher), "--pace", PACE]
+
+
 def measure(
-    small: Path, large: Path, samples: Sequence[corpus.Sample], robots: int, share: float
+    small: Path,
+    cloud_words: Sequence[str],
+    samples: Sequence[corpus.Sample],
+    robots: int,
+    share: float,
 ) -> list[dict[str, LivePlan]]:
     """Return the plans of each task by mode.
 
     Args:
         small: model of the servers.
-        large: model of the cloud.
+        cloud_words: command line of the cloud.
         samples: the tasks.
         robots: robots at each server that ask at a time.
         share: of the predicted seconds that a call takes.
@@ -144,8 +164,7 @@ def measure(
         Children(interrupts) as children,
     ):
         folder = Path(name)
-        command = [*CLOUD, str(large)]
-        cloud = children.start("cloud", command, environment, folder / "cloud.log")
+        cloud = children.start("cloud", cloud_words, environment, folder / "cloud.log")
         late = "the cloud was not ready"
         wait(cloud, lambda: bool(printed_url(cloud)), interrupts, START_LIMIT_S, late)
         for server in SERVERS:
@@ -189,6 +208,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure live what a cloud's steps add.")
     parser.add_argument("small", type=Path)
     parser.add_argument("--large", type=Path, default=resource(EMBEDDED_MODEL))
+    parser.add_argument("--sketcher", type=Path,
+                        help="a sketching model as the cloud, in place of the large one's steps"
+                        )  # fmt: skip
     parser.add_argument("--count", type=int, default=20, help="test tasks of each family")
     parser.add_argument("--seed", type=int, default=2)
     parser.add_argument("--robots", type=int, default=4, help="robots at each server")
@@ -200,7 +222,9 @@ def main() -> None:
         one for family in corpus.STEP_FAMILIES for one in test_samples(family, a.count, a.seed)
     ]
     random.Random(a.seed).shuffle(samples)
-    found = summary(measure(a.small, a.large, samples, a.robots, a.share))
+    found = summary(
+        measure(a.small, cloud_command(a.large, a.sketcher), samples, a.robots, a.share)
+    )
     for mode in MODES:
         row = found[mode]
         print(

@@ -59,5 +59,5 @@ def _stages(loop: Loop, counts: Stats) -> list[StageUse]:
     """Return what each stage of the engine did; before the first step, all are idle."""
     stages = loop.capacity.stages
     if stages > 1 and not counts.steps:
-        return [StageUse(0.0, 1.0, 0.0)] * stages
+        return [StageUse(0.0, 1.0, 0.0, 0.0)] * stages
     return counts.stages

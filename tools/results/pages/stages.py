@@ -9,7 +9,9 @@ from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
 from tools.results.page import Command, Comparison, Page, PageTable, Picture, Timelines
 
 _STOCK = AHN_STOCK
-_BUDGET, _PAPER, _THROTTLE, _CYCLE = map(in_stages, ("budget-only", "paper", "throttle", "cycle"))
+_BUDGET, _PAPER, _THROTTLE, _CYCLE, _KEPT = map(
+    in_stages, ("budget-only", "paper", "throttle", "cycle", "cycle-kept")
+)
 _OTHERS = {_STOCK: "stock", _BUDGET: "budget", _PAPER: "paper", _THROTTLE: "throttle"}
 _CELLS = "--links blocking,overlapping --bandwidths 100,1000,10000 --kv limited,unlimited"
 _STAGES = ("completion_s", "idle_share", "idle_1", "idle_2", "idle_3", "idle_4", "steps")
@@ -105,10 +107,39 @@ PAGES = (
                 "pipeline-offline-long",
                 _COLUMNS,
                 "The same with more and longer requests",
-                where={"policy": (_STOCK, _PAPER, _CYCLE)},
+                where={"policy": (_STOCK, _BUDGET, _PAPER, _CYCLE)},
             ),
             PageTable(
                 "pipeline-unlimited", _COLUMNS, "The same without a limit of KV", papers=False
+            ),
+        ),
+    ),
+    Page(
+        "pipeline_kept",
+        "What evictions gain, at a model in stages",
+        (
+            Command(
+                "pipeline-kept",
+                f"pipeline-offline --policies {_STOCK},{_CYCLE},{_KEPT} --workloads"
+                " 64/1024/1024,32/2048/2048 --links blocking,overlapping --bandwidths"
+                " 100,1000,10000",
+                seeds=0,
+                minutes=5,
+            ),
+        ),
+        Picture(
+            "pipeline-kept",
+            ("completion_vs_stock",),
+            "Completion over that of vLLM's rule with and without evictions for a prompt, where"
+            " transfers block and links have 1 Gbit/s",
+            where={"link": "blocking", "mbit": 1000.0},
+        ),
+        (
+            PageTable(
+                "pipeline-kept",
+                ("completion_s", "completion_vs_stock", "idle_share", "recomputed_tokens"),
+                "KV limited",
+                papers=False,
             ),
         ),
     ),
@@ -270,12 +301,6 @@ PAGES = (
                 seeds=1,
                 minutes=2,
             ),
-            Command(
-                "pipeline-online-budgets",
-                f"pipeline-online --policies {_STOCK},{_CYCLE} {_BUDGETS}",
-                seeds=1,
-                minutes=3,
-            ),
         ),
         Picture(
             "pipeline-online",
@@ -292,14 +317,33 @@ PAGES = (
                     "completion_s", "span_s", "recomputed_tokens",
                 ),
             ),
+        ),
+    ),
+    Page(
+        "pipeline_online_budgets",
+        "Requests at Poisson times, with static token budgets",
+        (
+            Command(
+                "pipeline-online-budgets",
+                f"pipeline-online --policies {_STOCK},{_CYCLE} {_BUDGETS}",
+                seeds=1,
+                minutes=3,
+            ),
+        ),
+        Picture(
+            "pipeline-online-budgets",
+            ("attainment",),
+            "Share of requests within their service level, by the time at which requests came, with"
+            " static budgets and with this package's rule, where transfers overlap",
+            where={"link": "overlapping"},
+        ),
+        (
             PageTable(
                 "pipeline-online-budgets",
                 (
                     "attainment", "ttft_attainment", "tpot_attainment", "ttft_p95_s",
                     "completion_s", "span_s", "recomputed_tokens",
                 ),
-                "Static budgets, all requests",
-                where={"arrived": "all"},
             ),
         ),
     ),
