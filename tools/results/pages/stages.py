@@ -332,10 +332,10 @@ PAGES = (
         ),
         Picture(
             "pipeline-online-budgets",
-            ("attainment",),
-            "Share of requests within their service level, by the time at which requests came, with"
+            ("attainment", "ttft_p95_s"),
+            "Share of all requests within their service level, and the time to the first token with"
             " static budgets and with this package's rule, where transfers overlap",
-            where={"link": "overlapping"},
+            where={"link": "overlapping", "arrived": "all"},
         ),
         (
             PageTable(
