@@ -9,7 +9,7 @@ from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import EngineError
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.pipelined import PipelinedEngine, PipelineProfile, StageLink
-from timely_llm.engines.simulated import Profile, SimulatedEngine
+from timely_llm.engines.simulated import Profile, ScriptTokenizer, SimulatedEngine
 from timely_llm.policies.micro_batches.policy import Mode
 
 STAGE = Profile("stage", "made up", 0.001, 0.0001, 0.0001)
@@ -36,6 +36,15 @@ def test_a_row_for_each_rule_and_run() -> None:
         assert other["seconds_ratio"] == other["seconds"] / first["seconds"]
         more = sum(other[name] - first[name] for name in ("idle_1", "idle_2")) / 2
         assert other["idle_more"] == pytest.approx(more)
+
+
+def test_no_prompt_is_found_in_another_one() -> None:
+    tokenizer = ScriptTokenizer()
+    prompts = [
+        tokenizer.encode(request.messages[0].content) for request in AlikeRequests(512, 8, 4).made()
+    ]
+    assert {len(prompt) for prompt in prompts} == {8}
+    assert len({prompt[0] for prompt in prompts}) == 512
 
 
 def test_stock_steps_have_rows_of_the_same_columns() -> None:

@@ -22,6 +22,8 @@ from timely_llm.serving.loop import Loop
 
 STOCK = "stock"
 """Name of stock vLLM's own scheduler beside the rules of micro-batches."""
+_SYMBOL = 0x2200
+"""The first of many characters that are a token each."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class AlikeRequests:
     answer: int
 
     def made(self) -> list[StreamRequest]:
-        """Return the requests."""
-        messages = (ChatMessage("user", "." * self.prompt),)
+        """Return the requests; no prompt is like another, so that a prefix cache finds none."""
+        prompts = [chr(_SYMBOL + place) * self.prompt for place in range(self.number)]
         return [
-            StreamRequest(f"r{place}", f"r{place}", messages, max_tokens=self.answer)
-            for place in range(self.number)
+            StreamRequest(
+                f"r{place}", f"r{place}", (ChatMessage("user", text),), max_tokens=self.answer
+            )
+            for place, text in enumerate(prompts)
         ]
 
 
