@@ -1,9 +1,10 @@
 """Measure live what steps of a cloud add to the plans of a smaller model at two plan servers.
 
-    PYTHONPATH=. python -m tools.tiny_planner.live_help SMALL
+    PYTHONPATH=. python -m tools.tiny_planner.live_help SMALL [--sketcher SKETCHER]
 
-A cloud of this machine runs the large model behind OpenAI's interface at the pace of a 70B model:
-the steps of its plans are the sketches (`planning_cloud.py`). Two plan servers run the small model.
+A cloud of this machine runs a model behind OpenAI's interface at the pace of a 70B model: the
+sketcher, or the large model, of which the steps of its plans are the sketches
+(`planning_cloud.py`). Two plan servers run the small model.
 Robots ask them for plans of tasks that no training saw: each task once in the mode `direct` and
 once in the mode `progressive`. They make each call in a share of the seconds that the skill set
 predicts. A task is right if a robot makes the calls of the one right plan, in their order and no
