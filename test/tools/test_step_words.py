@@ -55,7 +55,7 @@ def test_a_server_takes_the_steps_of_the_corpus(family: str) -> None:
         one = corpus.sample(rng, "train", f"{family}/{corpus.SKETCH}")
         reader = SketchReader()
         steps = [part.text for part in (*reader.feed(one.answer), *reader.end())]
-        assert len(steps) > 1
+        assert steps
         assert all(grounded(step, one.user) for step in steps)
 
 
