@@ -55,9 +55,9 @@ test-fast: install
 test-extended: install
 	python -m pytest $(AT_ONCE) -m "extended and not faults and not long"
 
-# Attacks, killed processes, hung engines, and the short fault tests that `test` runs too. Each runs
-# once: a second run would hide a lost request. SHORT=1: without those that take longest, and each with its
-# first parameters only. OUTCOMES=FILE gets what became of the requests of each test.
+# Attacks, killed processes, hung engines, and the short fault tests that `test` runs too. A lost
+# request fails its test, also where a second run passes. SHORT=1: without those that take longest,
+# and each with its first parameters only. OUTCOMES=FILE gets what became of the requests of each test.
 # A process that has used a discovery server of DDS finds no other nodes: that file runs by itself.
 test-faults: REST = $(if $(SHORT), and not extended)
 test-faults: FAULTS = $(if $(SHORT),--short) $(addprefix --outcomes ,$(OUTCOMES))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from test.real import is_fault, is_real
+from test.real import LEAKED, LOST, is_real
 
 # A busy machine is slow: no test fails for that. With CI in the environment, Hypothesis takes the
 # same examples in each run.
@@ -69,14 +69,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Begin with those of real processes, and run them once more where they fail.
 
     The waits for processes and for ROS are bounded, and a machine can be busy for longer. The
-    summary names what ran twice. A fault test runs once: a second run would hide a lost request.
-    If asked, keep one test of each function.
+    summary names what ran twice. The requests of both runs are counted, and a lost one fails the
+    module at once. If asked, keep one test of each function.
     """
     items.sort(key=lambda item: not is_real(item.nodeid))
     if config.pluginmanager.hasplugin("rerunfailures"):
-        for item in items:
-            if is_real(item.nodeid) and not is_fault(item):
-                item.add_marker(pytest.mark.flaky(reruns=1))
+        for item in filter(lambda item: is_real(item.nodeid), items):
+            item.add_marker(pytest.mark.flaky(reruns=1, rerun_except=[LOST, LEAKED]))
     if not config.getoption("--short"):
         return
     first: dict[str, pytest.Item] = {}

@@ -2,6 +2,10 @@
 
 import pytest
 
+LOST = "requests with neither a result nor a reason"
+LEAKED = "tokens of KV that a server did not have back"
+"""What no second run makes good."""
+
 ROOMS = tuple(f"test/{room}/" for room in ("cluster", "launch", "ros", "system"))
 
 

@@ -43,6 +43,21 @@ def pytest_runtest_call() -> None:
     _started.clear()
 
 
+_lost: list[str] = []  # what modules with fault tests have lost, in first runs too
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail if a request was lost, also by a first run that the plugin for second runs drops."""
+    if _lost:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was lost."""
+    for line in _lost:
+        terminalreporter.write_line(f"LOST {line}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
@@ -164,7 +179,11 @@ def none_left(counted: Outcomes | None, request: pytest.FixtureRequest) -> Itera
             lines.append(shlex.join(process.cmdline()))
             process.kill()
     if counted is not None:
-        check(counted.count(), len(lines), request.config.getoption("--outcomes"))
+        try:
+            check(counted.count(), len(lines), request.config.getoption("--outcomes"))
+        except AssertionError as error:
+            _lost.append(f"{request.path.name}: {str(error).splitlines()[0]}")
+            raise
     assert lines == [], "processes were left"
 
 

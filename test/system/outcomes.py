@@ -22,6 +22,7 @@ import rclpy
 from rclpy.context import Context
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 
+from test.real import LEAKED, LOST
 from timely_llm import msg
 from timely_llm.core.errors import TimelyError
 from timely_llm.core.events.log import is_event
@@ -294,6 +295,6 @@ def check(attempts: list[Attempt], left: int, file: Path | None) -> None:
             with file.open("a") as lines:
                 print(json.dumps(asdict(row)), file=lines)
     lost = {attempt.test: attempt.lost for attempt in attempts if attempt.lost}
-    assert not lost, "requests with neither a result nor a reason"
+    assert not lost, LOST
     leaked = {attempt.test: attempt.leaked for attempt in attempts if attempt.leaked}
-    assert not leaked, "tokens of KV that a server did not have back"
+    assert not leaked, LEAKED

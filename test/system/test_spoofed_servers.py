@@ -112,5 +112,6 @@ def test_a_resumed_plan_and_a_kept_result_are_the_servers_own(
                 texts.append(segment.text)
                 again.finished(segment, value="a cat")
             assert "".join(texts) == PLAN
+            again.result(WAIT_S)  # a client that is closed cancels what is open
         result = first.result_of("resumed", WAIT_S)
         assert (result.error_code, result.plan) == (ErrorCode.NONE, PLAN)
