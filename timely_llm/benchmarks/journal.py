@@ -7,7 +7,7 @@ import math
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -229,7 +229,7 @@ class _JournalSite:
         """Pass a request on."""
         self._sink.accepted(request)
 
-    def coming(self, segments: Sequence[Segment]) -> None:
+    def coming(self, segments: Iterable[Segment]) -> None:
         """Let segments be recorded."""
         with self._loops:
             self._sink.coming(segments)

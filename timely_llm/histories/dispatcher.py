@@ -10,11 +10,7 @@ from functools import partial
 from typing import Any
 
 from timely_llm.core.clock import Clock
-from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
-    ErrorCode,
-    ExecutionReport,
-    Rejected,
     Request,
     Result,
     StreamChunk,
@@ -29,7 +25,7 @@ from timely_llm.dispatch.relay import Relay
 from timely_llm.dispatch.settings import DispatchSettings
 from timely_llm.histories.checks import Checks
 from timely_llm.histories.clients import Client
-from timely_llm.histories.network import DISCOVERY_S, ClientNetwork
+from timely_llm.histories.network import DISCOVERY_S, ClientNetwork, ClientsWay
 from timely_llm.histories.schedule import Schedule
 from timely_llm.robots.client.taking_up import RequestFate
 from timely_llm.serving.server.registration import Reading
@@ -77,7 +73,7 @@ class _Now(Clock):
         return self._schedule.now
 
 
-class DispatcherMachine:
+class DispatcherMachine(ClientsWay):
     """One dispatcher and its clients' way to it; it is the dispatcher's sink.
 
     Messages of a topic arrive in order, those of several topics do not. Those of an earlier life of
@@ -250,41 +246,22 @@ class DispatcherMachine:
         """Send a result to its client."""
         self.network.note("ended", result.request_id, result.error_code.name)
         self._checks.ended(result)
-        self._finish(result)
+        self.tell_result(result)
 
     def stepped(self, result: StepResult) -> None:
         """Take a step: a dispatcher has none."""
 
-    def _finish(self, result: Result) -> None:
+    def tell_result(self, result: Result) -> None:
+        """Send a result to its client."""
         client: Any = self._clients[result.agent]
         self._tell("results", result.agent, lambda: client.finish(result))
 
     # Clients.
 
-    def ask(self, request: Request) -> None:
-        """Let a request arrive."""
-
-        def arrive() -> None:
-            try:
-                self.relay.submit(request)
-            except RequestError as error:
-                code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
-                self._finish(request.refused(code, str(error)))
-
-        self._take("requests", request.agent, arrive)
-
-    def report(self, report: ExecutionReport, late_s: float = 0.0) -> None:
-        """Let a report arrive, some seconds late."""
-        self._take("reports", report.agent, lambda: self.relay.report(report), late_s)
-
-    def cancel(self, request: Request, arrives: Callable[[], None]) -> None:
-        """Let a client's cancel arrive; `arrives` is called just before."""
-
-        def arrive() -> None:
-            arrives()
-            self.relay.cancel(request.request_id)
-
-        self._take("requests", request.agent, arrive)
+    @property
+    def serving(self) -> Relay:
+        """The dispatcher of the present life."""
+        return self.relay
 
     def ask_segments(
         self, request: Request, answered: Callable[[Sequence[Segment] | None], None]
@@ -331,8 +308,6 @@ class DispatcherMachine:
     def _take(
         self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
     ) -> None:
-        """Let a message of a client arrive at this life of the dispatcher."""
-
         def arrives() -> None:
             arrive()
             self.changed()

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from timely_llm.core.request import (
-    ExecutionReport,
-    Rejected,
     Request,
     Result,
     StreamChunk,
@@ -19,14 +17,15 @@ from timely_llm.core.segment import Segment
 from timely_llm.histories.checks import Checks
 from timely_llm.histories.clients import Client
 from timely_llm.histories.machine import ServerMachine
-from timely_llm.histories.network import ClientNetwork
+from timely_llm.histories.network import ClientNetwork, ClientsWay
 from timely_llm.histories.schedule import Schedule
 from timely_llm.robots.client.taking_up import RequestFate
 from timely_llm.serving.journal.sink import JournalSink
+from timely_llm.serving.server.server import Server
 from timely_llm.skills.skill_set import SkillSet
 
 
-class LoneServer(ServerMachine):
+class LoneServer(ServerMachine, ClientsWay):
     """One server without a dispatcher; it is its clients' way to it.
 
     Clients notice its death by its silence, or by the next life that they find. That one goes on
@@ -143,16 +142,10 @@ class LoneServer(ServerMachine):
 
     # Clients.
 
-    def ask(self, request: Request) -> None:
-        """Let a request arrive."""
-
-        def do() -> None:
-            try:
-                self.server.submit(request)
-            except Rejected as error:
-                self.tell_result(request.refused(error.code, str(error)))
-
-        self._take("requests", request.agent, do)
+    @property
+    def serving(self) -> Server:
+        """The server of the present life."""
+        return self.server
 
     def submit(self, request: Request) -> None:
         """Take a request at once.
@@ -161,19 +154,6 @@ class LoneServer(ServerMachine):
             Rejected: the server does not take it.
         """
         self.server.submit(request)
-
-    def report(self, report: ExecutionReport, late_s: float = 0.0) -> None:
-        """Let a report arrive, some seconds late."""
-        self._take("reports", report.agent, lambda: self.server.report(report), late_s)
-
-    def cancel(self, request: Request, arrives: Callable[[], None]) -> None:
-        """Let a client's cancel arrive; `arrives` is called just before."""
-
-        def do() -> None:
-            arrives()
-            self.server.cancel(request.request_id)
-
-        self._take("requests", request.agent, do)
 
     def ask_segments(
         self, request: Request, answered: Callable[[Sequence[Segment] | None], None]
@@ -207,6 +187,7 @@ class LoneServer(ServerMachine):
         found = self._results.get(request_id, self.clock.now())
         return found if found is not None else self.server.result(request_id).result()
 
-    def _take(self, topic: str, agent: str, do: Callable[[], None], late_s: float = 0.0) -> None:
-        """Let a message of a client arrive at this life of the server."""
-        self.network.send(topic, agent, lambda: self.put(do), late_s=late_s)
+    def _take(
+        self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
+    ) -> None:
+        self.network.send(topic, agent, lambda: self.put(arrive), late_s=late_s)

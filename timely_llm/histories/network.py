@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, Protocol
 
+from timely_llm.core.errors import RequestError
+from timely_llm.core.request import ErrorCode, ExecutionReport, Rejected, Request, Result
 from timely_llm.histories.schedule import LONGEST_WAY_S, Schedule
 
 SILENCE_S = 2.4
@@ -131,3 +134,67 @@ class ClientNetwork:
             arrive()
 
         self._schedule.at(self._arrives_s[way] + late_s, happen)
+
+
+class Serving(Protocol):
+    """What serves clients: a server, or a dispatcher's relay."""
+
+    def submit(self, request: Request) -> Any:
+        """Take a request.
+
+        Raises:
+            RequestError: it is not taken.
+        """
+        ...
+
+    def report(self, report: ExecutionReport) -> Any:
+        """Take a report."""
+        ...
+
+    def cancel(self, request_id: str) -> Any:
+        """End a request."""
+        ...
+
+
+class ClientsWay(ABC):
+    """The messages of clients to the process that serves them."""
+
+    @property
+    @abstractmethod
+    def serving(self) -> Serving:
+        """What serves clients in the present life of the process."""
+
+    @abstractmethod
+    def _take(
+        self, topic: str, agent: str, arrive: Callable[[], None], late_s: float = 0.0
+    ) -> None:
+        """Let a message of a client arrive at this life of the process."""
+
+    @abstractmethod
+    def tell_result(self, result: Result) -> None:
+        """Send a result to its client."""
+
+    def ask(self, request: Request) -> None:
+        """Let a request arrive."""
+
+        def arrive() -> None:
+            try:
+                self.serving.submit(request)
+            except RequestError as error:
+                code = error.code if isinstance(error, Rejected) else ErrorCode.INVALID_REQUEST
+                self.tell_result(request.refused(code, str(error)))
+
+        self._take("requests", request.agent, arrive)
+
+    def report(self, report: ExecutionReport, late_s: float = 0.0) -> None:
+        """Let a report arrive, some seconds late."""
+        self._take("reports", report.agent, lambda: self.serving.report(report), late_s)
+
+    def cancel(self, request: Request, arrives: Callable[[], None]) -> None:
+        """Let a client's cancel arrive; `arrives` is called just before."""
+
+        def arrive() -> None:
+            arrives()
+            self.serving.cancel(request.request_id)
+
+        self._take("requests", request.agent, arrive)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from timely_llm.core.request import ErrorCode, Request, Result, StreamChunk
 from timely_llm.core.segment import Segment
@@ -33,7 +33,7 @@ class SinkCounts:
         self._sink.accepted(request)
         self._counts["accepted"] += 1
 
-    def coming(self, segments: Sequence[Segment]) -> None:
+    def coming(self, segments: Iterable[Segment]) -> None:
         """Let segments be recorded."""
         if isinstance(self._sink, RecordingSink):
             self._sink.coming(segments)

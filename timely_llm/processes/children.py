@@ -15,6 +15,7 @@ import psutil
 
 from timely_llm.core.errors import Interrupted, TimelyError
 from timely_llm.processes import signals
+from timely_llm.processes.own_session import OwnSession
 from timely_llm.processes.tied import tied_command
 
 GRACE = ((signal.SIGINT, 8.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
@@ -61,7 +62,7 @@ class Interrupts:
         return len(self.received) > 1
 
 
-class Child:
+class Child(OwnSession):
     """A process in a session of its own, its output in a file; it ends with this one.
 
     Args:
@@ -81,7 +82,7 @@ class Child:
         self.log = log
         try:
             with log.open("w") as output:
-                self._process = subprocess.Popen(
+                process = subprocess.Popen(
                     tied_command(command),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -91,21 +92,7 @@ class Child:
                 )
         except OSError as error:
             raise ProcessError(f"cannot start the {name}: {error}") from error
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        return self._process.poll()
-
-    def send(self, signum: int) -> None:
-        """Send a signal to it and to all that it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signum)
+        super().__init__(process)
 
     def obituary(self) -> str:
         """Return one sentence: how it ended and the last line it wrote."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 
+from timely_llm.processes.own_session import OwnSession
 from timely_llm.processes.tied import module_command, module_environment
 
 
-class ModuleProcess:
+class ModuleProcess(OwnSession):
     """A child process that runs a module, in a session of its own.
 
     Ctrl-C reaches this process alone, which then ends the child. The module calls `tie_to_parent`
@@ -30,26 +30,17 @@ class ModuleProcess:
     def __init__(
         self, module: str, *arguments: object, inherited: int | None = None, secret: bytes = b""
     ) -> None:
-        self._process = subprocess.Popen(
+        process = subprocess.Popen(
             module_command(module, *arguments),
             stdin=subprocess.PIPE if secret else subprocess.DEVNULL,
             pass_fds=() if inherited is None else (inherited,),
             env=module_environment(),
             start_new_session=True,
         )
-        if self._process.stdin is not None:
-            with contextlib.suppress(OSError), self._process.stdin as pipe:
+        super().__init__(process)
+        if process.stdin is not None:
+            with contextlib.suppress(OSError), process.stdin as pipe:
                 pipe.write(secret)
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        return self._process.poll()
 
     def wait(self, most_s: float | None = None) -> int | None:
         """Wait until it ends; return its exit status.
@@ -66,5 +57,4 @@ class ModuleProcess:
 
     def kill(self) -> None:
         """Kill it and the processes that it has started; does not wait for their end."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.send(signal.SIGKILL)

@@ -227,7 +227,7 @@ class EventPublisher:
         try:
             if self._recording is not None and events:
                 self._recording.coming(
-                    [e.segment for e in events if isinstance(e, SegmentEvent) and e.segment]
+                    e.segment for e in events if isinstance(e, SegmentEvent) and e.segment
                 )
             while self._waiting:
                 event = self._waiting.popleft()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar, runtime_checkable
 
 from timely_llm.core.request import ErrorCode, Request, Result, StreamChunk
@@ -48,7 +48,7 @@ class ServerSink(Sink, Protocol):
 class RecordingSink(Protocol):
     """A sink that records what it publishes, many records with one write."""
 
-    def coming(self, segments: Sequence[Segment]) -> None:
+    def coming(self, segments: Iterable[Segment]) -> None:
         """Record segments that come next, before the first of them; later records may wait."""
         ...
 
@@ -74,7 +74,7 @@ class ActiveRequestSink:
         self._gate = gate
         self._failures = Failures(log, "a step, an end or a record could not be published")
 
-    def coming(self, segments: Sequence[Segment]) -> None:
+    def coming(self, segments: Iterable[Segment]) -> None:
         """Let those segments be recorded that will be passed on."""
         if self._recording is not None:
             mine = [one for one in segments if one.request_id in self._gate]

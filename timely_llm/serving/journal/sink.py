@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from timely_llm.core.errors import RequestError, TimelyError
@@ -138,17 +138,16 @@ class JournalSink:
 
     # The sink.
 
-    def coming(self, segments: Sequence[Segment]) -> None:
+    def coming(self, segments: Iterable[Segment]) -> None:
         """Record segments that come next with one write; later records wait for `written`."""
         self._journal.hold()
-        if not segments:
-            return
         for segment in segments:
             if segment.request_id not in self._saved:
                 with suppress(Exception):  # `segment` raises it again, and ends this request
                     self._record(segment)
                     self._recorded[id(segment)] = segment
-        self._journal.flush()
+        if self._recorded:
+            self._journal.flush()
 
     def written(self) -> None:
         """Write the records that wait."""
