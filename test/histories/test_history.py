@@ -27,7 +27,13 @@ from timely_llm.histories.faults import (
     faults_s,
     most_faults,
 )
-from timely_llm.histories.history import FaultHistory, HistoryOutcome, is_alone, simulate
+from timely_llm.histories.history import (
+    FaultHistory,
+    HistoryOutcome,
+    is_alone,
+    most_events,
+    simulate,
+)
 from timely_llm.histories.host import Host
 from timely_llm.histories.network import ClientNetwork
 from timely_llm.histories.schedule import Schedule
@@ -347,3 +353,8 @@ def test_another_client_comes_after_the_death_of_one() -> None:
     assert outcome.fired == {"robot dies": 6, "person dies": 1}
     agents = {one.request.agent for one in history.checks.stories.values()}
     assert len(agents) > 6
+
+
+def test_a_history_of_an_hour_may_have_more_events_than_one_of_two_minutes() -> None:
+    assert most_events(3600.0) == 30 * most_events(120.0)
+    assert most_events(SHORT_S) == most_events(120.0)

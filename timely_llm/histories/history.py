@@ -48,16 +48,14 @@ from timely_llm.serving.limits import RequestLimits
 from timely_llm.skills.skill_set import SkillSet, parse_skill_set
 
 SERVERS, ROBOTS, PEOPLE = 2, 3, 2
-MOST_PEOPLE = 100
-"""Most people of a history, one after another."""
 ALONE_SHARE = 0.3
 """Share of histories with one server, its recovery journal, and no dispatcher."""
 QUIET_S = 400.0
 """Time after the last fault in which everything ends, seconds."""
 SILENCE_S = 2.0
 """Silence after which the dispatcher counts a server as lost, seconds."""
-MOST_EVENTS = 300_000
-"""Events after which a history counts as endless."""
+MOST_EVENTS_PER_S = 2_500
+"""Events a second of virtual time after which a history counts as endless."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,15 @@ def _shipped() -> tuple[SkillSet, str, TaskSet, QuestionSet]:
     return parse_skill_set(text), text, tasks, questions
 
 
+def most_events(lasts_s: float) -> int:
+    """Return the events after which a history counts as endless.
+
+    Args:
+        lasts_s: time after which it may end, seconds. A short one may need longer for its rest.
+    """
+    return int(MOST_EVENTS_PER_S * max(lasts_s, LASTS_S))
+
+
 def is_alone(seed: int) -> bool:
     """Return whether a history has one server with a journal, and no dispatcher."""
     return random.Random(f"servers of {seed}").random() < ALONE_SHARE
@@ -121,7 +128,7 @@ class FaultHistory:
     ) -> None:
         self._source = random.Random(f"history {seed}")
         self._seed = seed
-        self._faults_s = faults_s(lasts_s)
+        self._faults_s, self._most_events = faults_s(lasts_s), most_events(lasts_s)
         self.schedule = Schedule()
         self.checks = Checks(not any(fault.kind in OF_SERVERS for fault in faults))
         self.fired: Counter[str] = Counter()
@@ -165,7 +172,8 @@ class FaultHistory:
             ]  # fmt: skip
             self.hosts.extend(hosts)
         self._tasks = tasks
-        self._people = iter(people(MOST_PEOPLE, questions, seed, 1.0, 0.0))
+        deaths = sum(fault.kind == "person dies" for fault in faults)
+        self._people = iter(people(PEOPLE + deaths, questions, seed, 1.0, 0.0))
         self._clients: dict[str, Client] = {}
         self.robots = [self._new_robot() for _ in range(ROBOTS)]
         self.people = [self._new_person() for _ in range(PEOPLE)]
@@ -217,7 +225,7 @@ class FaultHistory:
     def _run(self) -> None:
         schedule = self.schedule
         while not (schedule.now > self._faults_s + REST_S and self._over()):
-            if schedule.now >= self._faults_s + QUIET_S or schedule.happened >= MOST_EVENTS:
+            if schedule.now >= self._faults_s + QUIET_S or schedule.happened >= self._most_events:
                 ensure(False, "everything ends", self._left())
             schedule.next()
         for host in self.hosts:
