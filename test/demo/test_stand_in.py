@@ -7,12 +7,14 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from test.cloud.asking import BOUND_S, Asking, question
 from timely_llm.cloud.contract import CloudWords
+from timely_llm.cloud.prompts import plan_sketch
 from timely_llm.core.clock import WallClock
 from timely_llm.demo.stand_in import CloudStandIn
 from timely_llm.engines.simulated import Profile, SimulatedEngine
@@ -71,7 +73,7 @@ def test_an_answer_in_one_piece(stand_in: CloudStandIn) -> None:
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_a_small_model_gets_no_instructions() -> None:
+def test_a_small_model_gets_no_instructions_but_the_question_for_steps() -> None:
     asked: list[str] = []
 
     def said(key: str, prompt: str) -> str:
@@ -82,10 +84,13 @@ def test_a_small_model_gets_no_instructions() -> None:
         return SimulatedEngine(QUICK, said, WallClock())
 
     told = {**CHAT, "messages": [{"role": "system", "content": "A list!"}, *CHAT["messages"]]}
+    steps = [asdict(message) for message in plan_sketch("Go to the cup.", "g: go to a thing")]
     for heeds in (True, False):
         with closing(CloudStandIn(engine, "large", heeds_system=heeds)) as made:
             assert ask(made, "POST", "/v1/chat/completions", told)[0] == 200
-    assert ["A list!" in prompt for prompt in asked] == [True, False]
+            assert ask(made, "POST", "/v1/chat/completions", {**CHAT, "messages": steps})[0] == 200
+    assert ["A list!" in prompt for prompt in asked] == [True, False, False, False]
+    assert ["go to a thing" in prompt for prompt in asked] == [False, True, False, True]
 
 
 def test_its_model_is_listed(stand_in: CloudStandIn) -> None:

@@ -115,9 +115,9 @@ LEAD = click.FloatRange(-1.0, 3600.0)
 @click.option(
     "--cloud",
     metavar="URL",
-    help=f"Base of a cloud's OpenAI-compatible API; all people ask for its help. `{OWN_CLOUD}`: one"
-    f" of this machine at the pace of {CLOUD_PACE}, which is killed midway. If they are not given:"
-    f" 4 people, 2 robots, and the pace {EDGE_PACE}.",
+    help="Base of a cloud's OpenAI-compatible API; all robots and people ask for its help."
+    f" `{OWN_CLOUD}`: one of this machine at the pace of {CLOUD_PACE}, which is killed midway."
+    f" If they are not given: 4 people, 2 robots, and the pace {EDGE_PACE}.",
 )
 @click.option("--cloud-model", metavar="NAME", help="Name of the cloud's model.")
 @click.option(

@@ -13,9 +13,11 @@ _ANSWER = (
     " the writer can add. Do not greet, explain or repeat the question. In the first line write the"
     ' length that the whole answer should have, such as "Length: 120 words".'
 )
+_PLAN_SKETCH = "Write only a sketch of a plan for the task of the user:"
 _PLAN = (
-    "A robot has these skills:\n{skills}\nWrite only a sketch of a plan for the task of the user: a"
-    " numbered list of at most {parts} simple tasks, one a line, in the order in which the robot"
+    "A robot has these skills:\n{skills}\n"
+    f"{_PLAN_SKETCH}"
+    " a numbered list of at most {parts} simple tasks, one a line, in the order in which the robot"
     " does them. Each task says in a few words what to do with which thing, so that it can be"
     " planned alone with these skills. Write no code. Do not greet, explain or repeat the task."
 )
@@ -49,6 +51,11 @@ def plan_sketch(task: str, skills: str, most_parts: int = 8) -> tuple[ChatMessag
     """
     instruction = _PLAN.format(skills=skills.strip(), parts=most_parts)
     return _instructed(instruction, [ChatMessage("user", task)])
+
+
+def asks_plan_sketch(message: ChatMessage) -> bool:
+    """Return whether a message is the instruction of `plan_sketch`."""
+    return message.role == "system" and _PLAN_SKETCH in message.content
 
 
 def expansion(query: str, sketch: str, sentence: str) -> tuple[ChatMessage, ...]:

@@ -15,7 +15,13 @@ from timely_llm.core.events.history import History
 from timely_llm.core.time_utility import NORMAL, URGENT
 from timely_llm.demo.cloud import DemoHistory
 from timely_llm.demo.help_rows import DEFINITIONS as HELP_DEFINITIONS
-from timely_llm.demo.help_rows import HelpSummary, cut_sentence, help_table
+from timely_llm.demo.help_rows import (
+    HelpSummary,
+    cut_sentence,
+    help_json,
+    help_table,
+    works_of,
+)
 from timely_llm.demo.server_rows import named
 from timely_llm.demo.settings import DemoSettings
 from timely_llm.demo.summary import ClassSummary, Summary, TalkSummary, outages
@@ -66,9 +72,7 @@ def as_json(settings: DemoSettings, runs: Runs) -> dict[str, Any]:
         if settings.server_names:
             objects[policy]["outages"] = [outage.as_json() for outage in outages(history)]
         if settings.cloud:
-            cut_s = history.cloud_cut_s
-            cut_s = None if cut_s is None else round(cut_s - history.origin_s, 3)
-            objects[policy]["help"] = HelpSummary.of(history).as_json() | {"cut_s": cut_s}
+            objects[policy]["help"] = help_json(history)
     return objects if len(objects) > 1 else next(iter(objects.values()))
 
 
@@ -126,8 +130,9 @@ def _print_help(console: Console, history: DemoHistory) -> None:
     """Print when the cloud was cut off, and why it did not help, or not to the end."""
     if sentence := cut_sentence(history):
         console.print(Text.assemble("  ", (sentence, "bold")), soft_wrap=True)
-    for why, count in HelpSummary.of(history).reasons.items():
-        console.print(Text(f"  {count} x {why}"), soft_wrap=True)
+    for name, works in works_of(history).items():
+        for why, count in HelpSummary.of(works).reasons.items():
+            console.print(Text(f"  {count} of the {name}: {why}"), soft_wrap=True)
 
 
 def print_clients(console: Console, name: str, history: History) -> None:

@@ -57,7 +57,7 @@ class DemoSettings:
         explain: whether the server's event log has the reasons of each step plan.
         output: folder for logs and pictures.
         servers: number of plan servers; several have a dispatcher, and one is killed midway.
-        cloud: base of the cloud's interface, which helps with answers to people; `OWN_CLOUD`: a
+        cloud: base of the interface of a cloud, which helps with plans and answers; `OWN_CLOUD`: a
             stand-in on this machine, killed midway; empty: none.
         cloud_model: its model's name; of the stand-in it does not matter.
         cloud_key_variable: name of the environment variable with the cloud's key; empty: no key.
@@ -195,6 +195,7 @@ class DemoSettings:
                 "tasks": str(resource(f"config/tasks/{self.robot}.yaml")),
                 "server": "plan_server",
                 "log": str(files.fleet_log.resolve()),
+                "mode": "progressive" if self.cloud else None,
             },
         )
 

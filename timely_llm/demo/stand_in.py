@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field, ValidationError
 
+from timely_llm.cloud.prompts import asks_plan_sketch
 from timely_llm.core.clock import WallClock
 from timely_llm.core.errors import RequestError
 from timely_llm.core.request import (
@@ -104,8 +105,8 @@ class CloudStandIn(ThreadingHTTPServer):
         host: address to listen at.
         port: 0: any free one.
         most: most answers at a time.
-        heeds_system: False: messages of the role system are left out. Small models cannot follow
-            instructions.
+        heeds_system: False: of the messages of the role system only the question for a plan's steps
+            is read. The embedded model was trained on it and can follow no other instruction.
         answers: factory of the answering object, called with `make_engine` and `most`; None:
             `Answers`.
 
@@ -296,12 +297,12 @@ def _read(data: bytes, model: str) -> _Body:
 
 
 def _request(request_id: str, body: _Body, heeds_system: bool) -> StreamRequest:
-    said = [m for m in body.messages if heeds_system or m.role != "system"]
     try:
+        messages = [ChatMessage(message.role, message.content) for message in body.messages]
         return StreamRequest(
             request_id,
             "cloud",
-            tuple(ChatMessage(message.role, message.content) for message in said),
+            tuple(m for m in messages if heeds_system or m.role != "system" or asks_plan_sketch(m)),
             max_tokens=body.max_completion_tokens or body.max_tokens or 256,
             temperature=body.temperature,
             seed=body.seed,

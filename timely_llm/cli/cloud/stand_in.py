@@ -21,8 +21,9 @@ from timely_llm.engines.registry import ENGINES, make_engine
               )  # fmt: skip
 @click.option("--most", type=click.IntRange(1, 1024), default=64, help="Most answers at a time.")
 @click.option("--ignore-system", is_flag=True,
-              help="Leave out the system's messages: the embedded model cannot follow instructions,"
-              " and its answer in sentences serves as a sketch.")  # fmt: skip
+              help="Leave out the system's messages, but for the question for a plan's steps. The"
+              " embedded model follows no other instruction, and the sentences of its answer serve"
+              " as a sketch.")  # fmt: skip
 def cloud_stand_in(
     port: int, host: str, engine: str, model: str, name: str, pace: str, most: int,
     ignore_system: bool,

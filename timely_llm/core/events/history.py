@@ -165,7 +165,7 @@ class History:
                     talk.goes_on_at(server, event.t)
                 if event.id in self._ends:
                     talk.add(self._ends.pop(event.id))
-            case _ if isinstance(event, ABOUT_PLANS):
+            case _ if isinstance(event, ABOUT_PLANS) and self._whole(event.id) is None:
                 request = self._plan(event.id)
                 delivered = len(request.delivered)
                 request.add(event)
@@ -198,11 +198,11 @@ class History:
         if server:
             steps.append(step)
 
-    def _whole(self, request_id: str) -> StreamHistory | None:
-        """Return the answer of which a request to the server is a part; None: it is no part."""
+    def _whole(self, request_id: str) -> StreamHistory | PlanHistory | None:
+        """Return what a cloud helps with and a request to the server is a part of; None: none."""
         name, is_part, _ = request_id.rpartition("~")
-        talk = self.talks.get(name) if is_part else None
-        return talk if talk and talk.asks_help else None
+        whole = self.talks.get(name) or self.requests.get(name) if is_part else None
+        return whole if whole and whole.asks_help else None
 
     def _plan(self, request_id: str) -> PlanHistory:
         return self.requests.setdefault(request_id, PlanHistory(request_id))

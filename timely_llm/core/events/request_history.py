@@ -18,6 +18,7 @@ from timely_llm.core.events.schema import (
     HeardEvent,
     PlanRequestEvent,
     QuestionEvent,
+    ReceiveEvent,
     ReplanEvent,
     ReportEvent,
     SegmentEvent,
@@ -29,7 +30,7 @@ from timely_llm.core.step import StageTimes
 
 AboutPlan = (
     AskEvent | PlanRequestEvent | SegmentEvent | ReportEvent | AnswerEvent | ReplanEvent
-    | CompleteEvent | EndEvent | CallEvent | FailEvent | DoneEvent
+    | CompleteEvent | EndEvent | ReceiveEvent | CallEvent | FailEvent | DoneEvent
 )  # fmt: skip
 """Events about one plan that its history takes."""
 ABOUT_PLANS = AboutPlan.__args__
@@ -99,6 +100,8 @@ class RequestHistory:
     Attributes:
         asked_s: when it was asked for; not a number while only the server's word is known.
         due_s: when the next segment or token is needed.
+        asks_help: whether a cloud was asked for. Then the server logs the requests of the parts;
+            what came of them is what the robot or person got.
         generated: nothing more is generated.
         end_s: when the server ended it; not a number before that.
         taken: when servers took it, and their names; empty if there is one server.
@@ -108,6 +111,7 @@ class RequestHistory:
     agent: str = ""
     asked_s: float = math.nan
     due_s: float = math.nan
+    asks_help: bool = False
     steps: int = 0
     generated: bool = False
     end_s: float = math.nan
@@ -201,6 +205,7 @@ class PlanHistory(RequestHistory):
     delivered: list[DeliveredSegment] = field(default_factory=list)
     calls: list[CallExecution] = field(default_factory=list)
     outcome: DoneEvent | None = None
+    _free_s: float = math.nan  # with help: when its robot has executed what it got
 
     def generation(self, now_s: float) -> str:
         """Return queued, running, suspended, blocked or done."""
@@ -243,6 +248,18 @@ class PlanHistory(RequestHistory):
                 self.agent, self.task = event.agent, event.task
                 self.asked_s, self.urgent = event.t, event.urgent
                 self.ert_s = event.ert_s
+                if event.mode:  # the server's events may have come first
+                    self.asks_help, self.generated, self.blocked = True, False, False
+                    self.delivered, self.blocks, self.newest = [], [], (0, -1)
+                    self.due_s = self._free_s = event.t + event.ert_s
+            case ReceiveEvent():
+                if self.asks_help:
+                    self._received(event)
+            case (
+                PlanRequestEvent() | SegmentEvent() | ReportEvent() | AnswerEvent()
+                | ReplanEvent() | CompleteEvent() | EndEvent()
+            ) if self.asks_help:  # fmt: skip
+                pass
             case PlanRequestEvent():
                 self.due_s = event.t + event.ert_s
             case SegmentEvent():
@@ -265,6 +282,19 @@ class PlanHistory(RequestHistory):
                 self.calls.append(CallExecution(event.index, event.call, event.t, event.s))
             case DoneEvent():
                 self.outcome = event
+                if self.asks_help:
+                    self.generated, self.end_s = True, event.t
+
+    def _received(self, event: ReceiveEvent) -> None:
+        """Enter a segment of a plan with help as its robot got it."""
+        place = (event.epoch, event.index)
+        self.texts[place] = event.text
+        if place <= self.newest:
+            return
+        self.newest, self.generated = place, event.final
+        self.delivered.append(DeliveredSegment(event.index, event.t, self.due_s, event.text))
+        begins_s = event.t if len(self.delivered) == 1 else max(event.t, self._free_s)
+        self.due_s = self._free_s = begins_s + event.predicted_s
 
     def _go_on(self, at_s: float) -> None:
         """Enter that it waits for no value any more."""
@@ -295,11 +325,7 @@ _ROUNDING_S = 1e-5
 class StreamHistory(RequestHistory):
     """One question of one person, and its answer.
 
-    Of an answer for which a cloud was asked, the server logs the requests of its parts. What came
-    of them is what its person heard.
-
     Attributes:
-        asks_help: whether a cloud was asked for.
         sources: when the words of each part of a sketch begin, and its number; 0: the opening.
         slo: when its tokens are due.
         arrived_s: when the server took it.
@@ -318,7 +344,6 @@ class StreamHistory(RequestHistory):
     heard: list[TimeSpan] = field(default_factory=list)
     stalled: list[TimeSpan] = field(default_factory=list)
     outcome: AnsweredEvent | None = None
-    asks_help: bool = False
     sources: list[tuple[float, int]] = field(default_factory=list)
     _listener: Listener = field(default_factory=Listener, compare=False, repr=False)
 

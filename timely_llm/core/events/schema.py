@@ -245,7 +245,11 @@ class RobotEvent(RunEvent):
 
 @run_event
 class AskEvent(RunEvent):
-    """A robot asked for a plan."""
+    """A robot asked for a plan.
+
+    Attributes:
+        mode: help that was asked for: progressive or auto; empty: none.
+    """
 
     id: str
     agent: str
@@ -254,16 +258,24 @@ class AskEvent(RunEvent):
     beta: float
     alpha: float
     ert_s: float
+    mode: str = ""
 
 
 @run_event
 class ReceiveEvent(RunEvent):
-    """A robot received a segment."""
+    """A robot received a segment.
+
+    Attributes:
+        text: statements of the segment.
+        predicted_s: predicted execution time, seconds.
+    """
 
     id: str
     index: int
     epoch: int
     final: bool
+    text: str = ""
+    predicted_s: float = 0.0
 
 
 @run_event
@@ -338,6 +350,10 @@ class DoneEvent(RunEvent):
         plan: text of the last epoch.
         epochs: number of plans that were executed, at least in part.
         segments: number of segments that were executed, of all epochs.
+        helped: whether the plan was made with a cloud's steps.
+        cloud_tokens: number of tokens that a cloud generated.
+        cloud_s: time in which a cloud worked on it, seconds.
+        fallback: why a cloud that was asked for did not help, or not to the end; empty: it did.
     """
 
     id: str
@@ -355,6 +371,10 @@ class DoneEvent(RunEvent):
     prompt_tokens: int
     generated_tokens: int
     recomputed_tokens: int
+    helped: bool = False
+    cloud_tokens: int = 0
+    cloud_s: float = 0.0
+    fallback: str = ""
 
     @property
     def served(self) -> bool:

@@ -124,6 +124,10 @@ class RobotJob:
             prompt_tokens=result.prompt_tokens,
             generated_tokens=result.generated_tokens,
             recomputed_tokens=result.recomputed_tokens,
+            helped=result.mode_used is RequestMode.PROGRESSIVE,
+            cloud_tokens=result.cloud_tokens,
+            cloud_s=round(result.cloud_time_s, 6),
+            fallback=result.fallback,
         )
 
 
@@ -250,6 +254,7 @@ class RobotNode(Guarded):
             AskEvent(
                 now, request_id, self.agent, task.urgent, task.text,
                 utility.beta, utility.alpha, utility.ert_s,
+                self._mode.name.lower() if self._mode else "",
             )
         )  # fmt: skip
         # The server's own limit of tokens.
@@ -299,8 +304,11 @@ class RobotNode(Guarded):
             return
         now = time.monotonic()
         self._event_log.write(
-            ReceiveEvent(now, job.request_id, segment.index, segment.epoch, segment.final)
-        )
+            ReceiveEvent(
+                now, job.request_id, segment.index, segment.epoch, segment.final, segment.text,
+                segment.predicted_s,
+            )
+        )  # fmt: skip
         self._after(job)
 
     def _on_result(self, job: RobotJob, result: PlanResult) -> None:
