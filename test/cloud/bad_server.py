@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -70,6 +71,12 @@ class Visit:
         """Send events in one piece."""
         data = (event if isinstance(event, str) else json.dumps(event) for event in events)
         self.send("".join(f"data: {each}\n\n" for each in data))
+
+    def reset(self) -> None:
+        """Break the connection off, as a cable does that is cut: the client gets an error."""
+        linger = struct.pack("ii", 1, 0)
+        self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self._connection.close()
 
     def hang(self) -> None:
         """Send nothing until the server closes."""

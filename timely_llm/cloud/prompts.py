@@ -63,7 +63,8 @@ def expansion(query: str, sketch: str, sentence: str) -> tuple[ChatMessage, ...]
 
     The words are those of Zhan et al. 2025, §IV-B, "The prompt template is as follows". There they
     are the system's; here they are the user's, as many templates take no chat without one. All
-    sentences of a sketch share everything up to the last one, so that its KV is computed once.
+    sentences of a whole sketch share everything up to the last one. A prompt computes only what
+    differs from that of an earlier sentence that has ended.
 
     Args:
         query: what was asked.

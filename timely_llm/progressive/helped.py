@@ -27,6 +27,8 @@ from timely_llm.progressive.sketch import Part, SketchReader
 
 AGAIN_S, GIVE_UP_S = 0.5, 30.0
 """Pause before a refused part is tried again, and the longest time for which it is, seconds."""
+HOSTILE = "the cloud's sketch spells control tokens of a model"
+"""Why no further word of a sketch is used."""
 LATE = "the edge had finished before the cloud's help came"
 """Why a complete answer or plan has nothing of the cloud."""
 ENDS = frozenset(
@@ -175,7 +177,12 @@ class HelpedRequest(ABC, Generic[Asked, Made, PieceResult]):
         if self.result is not None or not self._cloud_open:
             return
         self._cloud_tokens += 1  # a stream has about a token a piece
-        self._take(self._reader.feed(text), now)
+        parts = self._reader.feed(text)
+        if self._reader.is_hostile:
+            self._stop_asking(HOSTILE, now)
+            self._sketch_over(True, now)
+        else:
+            self._take(parts, now)
 
     def cloud_ended(self, end: CloudEnd, now: float) -> None:
         """Take the end of the cloud's words."""
@@ -184,14 +191,16 @@ class HelpedRequest(ABC, Generic[Asked, Made, PieceResult]):
         self._cloud_open = False
         self._cloud_s = now - self._asked_s
         self._cloud_tokens = end.tokens or self._cloud_tokens
-        if end.error:
-            self._problem = end.error
+        parts = self._reader.end()
+        broke = end.error or (HOSTILE if self._reader.is_hostile else "")
+        if broke:
+            self._problem = broke
         else:
-            self._take(self._reader.end(), now)
+            self._take(parts, now)
             if not self.parts:
                 self._problem = self._problem or "the cloud's sketch has no parts"
         if self.result is None:
-            self._sketch_over(bool(end.error), now)
+            self._sketch_over(bool(broke), now)
 
     def _stop_asking(self, problem: str, now: float) -> None:
         """Give the cloud up."""

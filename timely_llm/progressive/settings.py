@@ -16,6 +16,7 @@ class HelpSettings:
         timeout_s: longest time that the cloud may take for a sketch, seconds.
         sketch_tokens: most tokens of a sketch.
         sketch_words: words of a sketch of an answer, about.
+        max_requests: requests at the edge with which nothing new gets help, whatever its mode.
         auto_tokens: with `AUTO`, least tokens that an answer may have to get help.
         auto_words: with `AUTO`, least words of a task for which a plan gets help.
         auto_requests: with `AUTO`, requests at the edge with which nothing new gets help.
@@ -39,6 +40,7 @@ class HelpSettings:
     timeout_s: float = 20.0
     sketch_tokens: int = 256
     sketch_words: int = 60
+    max_requests: int = 8
     auto_tokens: int = 200
     auto_words: int = 16
     auto_requests: int = 4
@@ -71,12 +73,13 @@ class HelpSettings:
             return ""
         if request.agent in self.never_for:
             return "nothing of this agent's requests may leave the edge"
-        if request.mode is RequestMode.PROGRESSIVE:
+        is_auto = request.mode is RequestMode.AUTO
+        if serving >= self.max_requests or (is_auto and serving >= self.auto_requests):
+            return f"the server has {serving} requests already, and help would delay them"
+        if not is_auto:
             return None
         if now < failed_s + self.pause_s:
             return f"the cloud failed in the last {self.pause_s:g} s"
-        if serving >= self.auto_requests:
-            return f"the server has {serving} requests already, and help would delay them"
         if isinstance(request, StreamRequest) and request.max_tokens < self.auto_tokens:
             return f"an answer of fewer than {self.auto_tokens} tokens needs no help"
         if isinstance(request, PlanRequest) and len(request.task.split()) < self.auto_words:

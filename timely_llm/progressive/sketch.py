@@ -34,11 +34,11 @@ _LENGTH = re.compile(
     re.IGNORECASE,
 )
 
-_CONTROL = re.compile(
-    r"<\|[^<>|]{0,64}\|>|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>|\[/?INST\]|<</?SYS>>"
-    r"|<\||\|>|\*\*|`",
+_CONTROL_TOKEN = re.compile(
+    r"<\|[^<>|]{0,64}\|>|</?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>|\[/?INST\]|<</?SYS>>",
     re.IGNORECASE,
 )
+_LEFT_OUT = re.compile(rf"{_CONTROL_TOKEN.pattern}|<\||\|>|\*\*|`", re.IGNORECASE)
 
 _RAW = 4
 """Characters that are read for one of a part: what is left out takes some."""
@@ -95,6 +95,9 @@ class SketchReader:
     Args:
         most_parts: further parts are left out.
         most_characters: longer parts end with a word before it.
+
+    Attributes:
+        is_hostile: whether the text spelled a control token. No author of a sketch needs one.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class SketchReader:
         self._parts: list[Part] = []
         self._expected_tokens = 0
         self._ended = False
+        self.is_hostile = False
 
     @property
     def sketch(self) -> Sketch:
@@ -152,6 +156,7 @@ class SketchReader:
         """Take what was read as a part, as a length, or not at all."""
         raw = "".join(self._text)[: _RAW * self._most_characters]
         self._text = []
+        self.is_hostile = self.is_hostile or _CONTROL_TOKEN.search(raw) is not None
         item = None if self._prose else _ITEM.match(raw)
         text = clean(raw[item.end() :] if item else raw)
         length = _LENGTH.fullmatch(text)
@@ -176,7 +181,7 @@ def clean(text: str) -> str:
     line = "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
     before = ""
     while line != before:  # what surrounds a token may form another one
-        before, line = line, _CONTROL.sub("", line)
+        before, line = line, _LEFT_OUT.sub("", line)
     return " ".join(line.split())
 
 

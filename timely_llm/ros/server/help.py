@@ -34,6 +34,9 @@ CLOUD = (
     NodeParameter("cloud_never_for", [""],
               "agents; nothing of their requests is sent to the cloud, whatever the mode"),
     NodeParameter("cloud_sketch_tokens", 256, "most tokens of a sketch", 16, MAX_TOKENS),
+    NodeParameter("cloud_max_requests", 8,
+              "nothing gets help, in any mode, while this many requests are served, parts of others"
+              " included: help delays them", 1, 100_000),
     NodeParameter("cloud_auto_tokens", 200,
               "AUTO: answers that may have at least this many tokens get help", 1, MAX_TOKENS),
     NodeParameter("cloud_auto_words", 16,
@@ -84,6 +87,7 @@ def make_help(
     helps = HelpSettings(
         timeout_s=values["cloud_timeout_s"],
         sketch_tokens=values["cloud_sketch_tokens"],
+        max_requests=values["cloud_max_requests"],
         auto_tokens=values["cloud_auto_tokens"],
         auto_words=values["cloud_auto_words"],
         auto_requests=values["cloud_auto_requests"],
