@@ -131,13 +131,12 @@ def cut_sentence(history: DemoHistory) -> str:
     if history.cloud_cut_s is None:
         return ""
     cut_s = history.cloud_cut_s
-    asked = [work for work in (*history.questions, *history.asked) if work.asks_help]
-    after = [work for work in asked if work.asked_s > cut_s]
-    talks = [talk for talk in after if isinstance(talk, StreamHistory)]
-    plans = [plan for plan in after if isinstance(plan, PlanHistory)]
+    talks = [one for one in history.questions if one.asks_help and one.asked_s > cut_s]
+    plans = [one for one in history.asked if one.asks_help and one.asked_s > cut_s]
     answered = sum(talk.answered for talk in talks)
     begun = sum(plan.outcome is not None and plan.outcome.served for plan in plans)
-    failed = sum(work.outcome is None or work.outcome.is_error for work in after)
+    outcomes = [*[talk.outcome for talk in talks], *[plan.outcome for plan in plans]]
+    failed = sum(outcome is None or outcome.is_error for outcome in outcomes)
     return (
         f"The cloud was cut off at {cut_s - history.origin_s:.1f} s. After it, the edge answered"
         f" {answered} of {count_of(len(talks), 'question')}, and robots began {begun} of"
