@@ -31,7 +31,7 @@ def test_processes_take_no_resources() -> None:
         open_place(values(replicas=2, replica_resources=["GPU=1"]))
 
 
-def test_a_ray_cluster_without_a_token_is_said_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ray_cluster_without_a_token_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.setattr(setup, "open_place", lambda values: Processes())
     words = "the Ray cluster at '10.0.0.5:6379' takes clients without a token"

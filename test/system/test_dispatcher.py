@@ -233,7 +233,7 @@ def test_plans_go_on_when_their_server_is_frozen_and_nothing_is_executed_twice(s
     site.servers[frozen].popen.send_signal(signal.SIGSTOP)
     try:
         site.until(lambda: _is_lost(site, frozen))
-        site.loads.pop(frozen)  # what it said last
+        site.loads.pop(frozen)  # its last one is old
         assert site.having(names[0]) == other
     finally:
         site.servers[frozen].popen.send_signal(signal.SIGCONT)

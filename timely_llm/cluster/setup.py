@@ -56,7 +56,7 @@ def open_place(values: Mapping[str, Any]) -> Place:
 
 
 def without_token(cluster: str) -> str:
-    """Return what is to be said of a Ray cluster that takes clients without a token.
+    """Return the warning about a Ray cluster that takes clients without a token.
 
     Ray gives its clients a token only where its variable says so, and a cluster with a token takes
     no others.
@@ -71,8 +71,9 @@ def without_token(cluster: str) -> str:
     if address == cluster or os.environ.get("RAY_AUTH_MODE") == "token":
         return ""
     return (
-        f"the Ray cluster at {quoted(address)} takes clients without a token, so that whoever"
-        " reaches it runs code on its nodes: start it with RAY_AUTH_MODE=token, and this node too"
+        f"the Ray cluster at {quoted(address)} takes clients without a token, so that any"
+        " process that reaches it runs code on its nodes: start it with RAY_AUTH_MODE=token, and"
+        " this node too"
     )
 
 
