@@ -2,7 +2,8 @@
 
 import pytest
 
-from test.cluster.front import values
+from test.cluster.front import Front, values
+from timely_llm.cluster import setup
 from timely_llm.cluster.place import Processes
 from timely_llm.cluster.replicas import own_file
 from timely_llm.cluster.setup import is_cluster, open_place
@@ -28,6 +29,19 @@ def test_another_cluster_is_refused(cluster: str) -> None:
 def test_processes_take_no_resources() -> None:
     with pytest.raises(ConfigurationError, match="is for replicas in a Ray cluster"):
         open_place(values(replicas=2, replica_resources=["GPU=1"]))
+
+
+def test_a_ray_cluster_without_a_token_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    monkeypatch.setattr(setup, "open_place", lambda values: Processes())
+    words = "the Ray cluster at '10.0.0.5:6379' takes clients without a token"
+    front = Front(replicas=1, cluster="ray:10.0.0.5:6379")
+    front.close()
+    assert [line.startswith(words) for line in front.log].count(True) == 1
+    for own in ("ray", "processes"):
+        assert not setup.without_token(own)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    assert not setup.without_token("ray:10.0.0.5:6379")
 
 
 @pytest.mark.parametrize(

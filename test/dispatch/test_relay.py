@@ -33,6 +33,8 @@ from timely_llm.core.request import (
 )
 from timely_llm.core.segment import Segment
 from timely_llm.core.time_utility import URGENT
+from timely_llm.dispatch.contract import Assignment
+from timely_llm.dispatch.front.placement import MoveQuestion
 from timely_llm.dispatch.link import Found
 from timely_llm.serving.limits import RequestLimits
 
@@ -533,6 +535,26 @@ def test_a_new_relay_asks_the_servers_how_a_request_ended() -> None:
         made.until(lambda: len(made.relay.servers) == 2)
         assert made.value(made.relay.result("r")) == ended
         assert made.value(made.relay.result("never")) is None
+
+
+def test_deliveries_do_not_wait_until_it_is_found_which_requests_move(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free: list[bool] = []
+
+    def answer(question: MoveQuestion) -> list[Assignment]:
+        taken = threading.Thread(target=lambda: free.append(bool(made.relay.servers)))
+        taken.start()
+        taken.join(10.0)
+        return []
+
+    monkeypatch.setattr(MoveQuestion, "answer", property(answer))
+    with servers("a", "b", script=lambda key, prompt: LOOKS) as made:
+        made.relay.submit(request("r"))
+        (view,) = (one for one in made.relay.views() if one.requests)
+        made.relay.heard(replace(view, unstarted=frozenset({"r"})), made.servers[view.name].life)
+        assert free and all(free)
+        made.result("r")
 
 
 def test_a_request_that_moved_is_not_known_by_the_server_that_it_left() -> None:

@@ -223,6 +223,31 @@ def test_requests_of_a_killed_server_go_on_at_the_other(site: Site) -> None:
     _again(site, lost)
 
 
+@pytest.mark.faults
+def test_plans_go_on_when_their_server_is_frozen_and_nothing_is_executed_twice(site: Site) -> None:
+    names = [site.submit() for _ in range(4)]
+    site.until(lambda: all(site.of(name) for name in names))
+    frozen = site.having(names[0])
+    (other,) = set(NAMES) - {frozen}
+    joined = site.dispatcher.output.count(f"server /{frozen}/plan_server joins")
+    site.servers[frozen].popen.send_signal(signal.SIGSTOP)
+    try:
+        site.until(lambda: _is_lost(site, frozen))
+        site.loads.pop(frozen)  # its last one is old
+        assert site.having(names[0]) == other
+    finally:
+        site.servers[frozen].popen.send_signal(signal.SIGCONT)
+    site.until_joined(frozen, joined + 1)  # it goes on with its old runs until it is asked to end
+    for name in names:
+        result = site.ended_plan(name)
+        assert (result.error_code, result.error_msg) == (ErrorCode.NONE, "")
+    site.until(lambda: not any(load.requests for load in site.loads.values()))
+    for name in names:
+        segments = [(one.epoch, one.index) for one in site.of(name)]
+        assert segments == sorted(set(segments)), "no segment came twice, and no older epoch later"
+    assert any(one.epoch == 1 for one in site.of(names[0])), "its rest is a plan of the next epoch"
+
+
 def test_a_server_that_drains_gets_no_requests_and_finishes_its_own(site: Site) -> None:
     old = site.submit()
     draining = site.having(old)

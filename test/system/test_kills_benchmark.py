@@ -11,9 +11,11 @@ pytestmark = pytest.mark.faults
 
 
 def test_no_request_is_lost_in_silence_when_servers_are_killed(tmp_path: Path, domain: int) -> None:
-    outcome = run(Kills(5, 1, robots=12, people=4), tmp_path, domain=domain)
+    asked = Kills(5, 1, robots=12, people=4, only_kills=True)
+    outcome = run(asked, tmp_path, domain=domain)
     assert not outcome.faults
     numbers = {row["what"]: row["number"] for row in outcome.rows}
+    assert (numbers["servers killed"], numbers["dispatcher killed"]) == (5, 1)
     assert numbers["plans served whole"] > 0
     assert numbers["answers served whole"] > 0
 

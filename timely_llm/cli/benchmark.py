@@ -29,6 +29,7 @@ from timely_llm.core.output_file import write_json
 from timely_llm.core.requirements import EXECUTORS, executors, need
 from timely_llm.core.text import count_of
 from timely_llm.dispatch.assign.registry import DISPATCHERS, make_dispatcher
+from timely_llm.dispatch.contract import MOST_DUE
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.registry import EXTRAS
 from timely_llm.policies.micro_batches.policy import Mode
@@ -208,10 +209,17 @@ def cloud(requests: int, rounds: int, json_file: Path | None) -> None:
 @click.option("--dispatchers", metavar="A,B", default=",".join(DISPATCHERS), show_default="all",
               help="Rules to measure, such as most-worth,two-choices:seed=3, or my_module:MyRule of"
               " your own.")  # fmt: skip
+@click.option("--due", type=click.IntRange(1, MOST_DUE), default=16, show_default=True,
+              help="Deliverables that each server has to make.")  # fmt: skip
+@click.option(
+    "--front",
+    is_flag=True,
+    help="Measure the calls of a dispatcher with open requests, not an assignment alone.",
+)
 @JSON
-def dispatch(dispatchers: str, json_file: Path | None) -> None:
+def dispatch(dispatchers: str, due: int, front: bool, json_file: Path | None) -> None:
     """Measure what the assignment of requests to servers costs, for each rule."""
-    from timely_llm.benchmarks.dispatch import rows
+    from timely_llm.benchmarks.dispatch import front_rows, rows
 
     names = [name.strip() for name in dispatchers.split(",") if name.strip()]
     try:
@@ -219,7 +227,8 @@ def dispatch(dispatchers: str, json_file: Path | None) -> None:
             make_dispatcher(name)
     except ConfigurationError as error:
         raise click.BadParameter(str(error), param_hint="--dispatchers") from error
-    show("dispatch", lambda progress: rows(names, progress=progress), json_file)
+    measure = front_rows if front else rows
+    show("dispatch", lambda progress: measure(names, progress=progress, due=due), json_file)
 
 
 @benchmark.command()

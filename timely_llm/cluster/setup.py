@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -54,6 +55,28 @@ def open_place(values: Mapping[str, Any]) -> Place:
     return Processes()
 
 
+def without_token(cluster: str) -> str:
+    """Return the warning about a Ray cluster that takes clients without a token.
+
+    Ray gives its clients a token only where its variable says so, and a cluster with a token takes
+    no others.
+
+    Args:
+        cluster: value of the parameter; its cluster answers.
+
+    Returns:
+        A sentence; empty: the cluster has a token, or is this node's own, which has one.
+    """
+    address = cluster.removeprefix(f"{RAY}:")
+    if address == cluster or os.environ.get("RAY_AUTH_MODE") == "token":
+        return ""
+    return (
+        f"the Ray cluster at {quoted(address)} takes clients without a token, so that any"
+        " process that reaches it runs code on its nodes: start it with RAY_AUTH_MODE=token, and"
+        " this node too"
+    )
+
+
 def make_replicas(
     values: Mapping[str, Any], name: str, sink: ServerSink, clock: Clock,
     say: Callable[[str], None], wake: Callable[[], None],
@@ -84,6 +107,9 @@ def make_replicas(
     )  # fmt: skip
     rule = make_dispatcher(DEFAULT_DISPATCHER)
     relay = Relay(rule, sink, clock, settings, read_apart, say, wake)
-    replicas = Replicas(open_place(values), relay, count, values, skill_sets, clock, say, wake)
+    place = open_place(values)
+    if unsafe := without_token(values["cluster"]):
+        say(unsafe)
+    replicas = Replicas(place, relay, count, values, skill_sets, clock, say, wake)
     replicas.wait_ready(meanwhile)
     return replicas

@@ -43,6 +43,7 @@ from timely_llm.dispatch.front.actions import (
 )
 from timely_llm.dispatch.front.delivered.recovery import Words, asked_first
 from timely_llm.dispatch.front.front import Front
+from timely_llm.dispatch.front.placement import MoveQuestion
 from timely_llm.dispatch.link import Found, Link
 from timely_llm.dispatch.questions import EndQuestions, RelayQuestions
 from timely_llm.dispatch.settings import DispatchSettings
@@ -297,17 +298,24 @@ class Relay(RelayQuestions):
         self._servers[name] = _ServerState(link)
         self.skill_sets.found(name, self._clock.now() + UNHEARD_S)
 
-    @alone
     def heard(self, view: ServerView, life: str) -> None:
         """Take what a server says of itself.
+
+        What servers deliver does not wait until it is found which requests should move.
 
         Args:
             view: as it published it; `age_s` and `rtt_s` say when.
             life: a text for each start of the server.
         """
+        if (question := self._heard(view, life)) is not None and question.answer:
+            self._move(question)
+
+    @alone
+    def _heard(self, view: ServerView, life: str) -> MoveQuestion | None:
+        """Take a view; return the question which requests should move, if any may."""
         server, name, now = self._servers.get(view.name), view.name, self._clock.now()
         if server is None:
-            return
+            return None
         if server.shown and server.life != life:
             self.lost(name, "it was started again")
         if server.life != life or math.isinf(server.met_s):
@@ -318,17 +326,23 @@ class Relay(RelayQuestions):
         if not server.shown:
             read = self.skill_sets.has_read(name, view.skill_sets)
             if not read and now < server.met_s + LONGEST_READING_S:
-                return
+                return None
             server.shown = True
             self._say(f"server {name} joins")
         names = self.skill_sets.usable(name, view.skill_sets)
         made_s = now - view.rtt_s / 2.0 - view.age_s
         view = replace(view, skill_sets={one: view.skill_sets[one] for one in names}, age_s=0.0)
-        self._act(self._front.heard(view, made_s, now))
+        self._act(self._front.noted(view, made_s, now))
         if self._lives.get(name) != life:
             self._lives[name] = life
             self._unclaimed.begin(name)
             server.link.find(partial(self._found, name, life))
+        return self._front.to_move(view, now)
+
+    @alone
+    def _move(self, question: MoveQuestion) -> None:
+        """Withdraw the requests that should move."""
+        self._act(self._front.moved(question))
 
     @alone
     def lost(self, name: str, reason: str) -> None:
@@ -403,7 +417,7 @@ class Relay(RelayQuestions):
         self._wake()
 
     def _waiting(self, request: Request, now: float) -> Waiting:
-        return self._expected.waiting(request, now, self._front.views(now))
+        return self._expected.waiting(request, now, self._front.last_views)
 
     def _act(self, actions: Sequence[Action]) -> None:
         """Carry out what the front asks for."""

@@ -128,9 +128,11 @@ def test_what_must_not_happen_is_found(check: str, logs: dict[str, Sequence[Any]
     assert broken(**logs) == [check]
 
 
-def test_a_client_may_lose_a_dispatcher_that_was_killed() -> None:
-    lost = done("a", 53.0, "error", ErrorCode.SHUTTING_DOWN, DIED)
-    assert not broken(kills=KILLED, robots=[ask("a", 49.0), lost])
+def test_a_client_may_lose_a_dispatcher_that_was_killed_and_knows_it_within_3_s() -> None:
+    killed_s = next(one.t for one in KILLED if one.kind == "killed")
+    for after_s, found in ((3.0, []), (3.4, []), (3.6, [KNOWN])):
+        lost = done("a", killed_s + after_s, "error", ErrorCode.SHUTTING_DOWN, DIED)
+        assert broken(kills=KILLED, robots=[ask("a", 49.0), lost]) == found
 
 
 def test_what_a_new_dispatcher_takes_over_may_begin_in_the_midst() -> None:

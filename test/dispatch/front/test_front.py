@@ -365,6 +365,28 @@ def moving(now: float = 0.0) -> tuple[Front, str, str]:
     return made, old, "b" if old == "a" else "a"
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "begun", "canceled", "lost", "new lost", "moves"])
+def test_what_has_come_since_a_question_counts_more_than_its_answer(meanwhile: str) -> None:
+    made = front()
+    ((_, old),) = sent(made.asked(plan("r", URGENT), 0.0))
+    view = server(old, due=QUEUE, unstarted=frozenset({"r"}))
+    assert made.noted(view, 0.1, 0.1) == []
+    question = made.to_move(view, 0.1)
+    assert question is not None and [one.request_id for one in question.answer] == ["r"]
+    match meanwhile:
+        case "begun":
+            made.segment(old, segment(), 0.1)
+        case "canceled":
+            made.cancel("r", 0.1)
+        case "lost":
+            made.lost(old, 0.1)
+        case "new lost":
+            made.lost(other(old), 0.1)
+        case "moves":
+            assert made.moved(question) == [Withdraw("r", old)]
+    assert made.moved(question) == ([Withdraw("r", old)] if meanwhile == "nothing" else [])
+
+
 def test_a_request_leaves_a_long_queue_once_it_is_withdrawn() -> None:
     made, old, new = moving()
     assert made.heard(server(old, due=QUEUE, unstarted=frozenset({"r"})), 0.2, 0.2) == []

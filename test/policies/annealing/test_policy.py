@@ -14,8 +14,10 @@ from timely_llm.core.reason import Cause
 from timely_llm.core.slo import Slo, SloClass
 from timely_llm.core.step import Capacity
 from timely_llm.core.time_utility import URGENT
+from timely_llm.policies.annealing.latency import LatencyPredictor
+from timely_llm.policies.annealing.objective import OrderProblem, SizedRequest
 from timely_llm.policies.annealing.policy import Annealing, ShortestJobFirst, sized
-from timely_llm.policies.annealing.search import Accept
+from timely_llm.policies.annealing.search import Accept, exact
 from timely_llm.policies.contract import ask_for_reasons
 from timely_llm.policies.registry import make_policy
 from timely_llm.policies.step_time import StepTime
@@ -88,6 +90,21 @@ def test_every_search_makes_the_same_small_order(search: str) -> None:
     assert isinstance(policy, Annealing)
     tokens = {"short": 40, "tight": 50, "long": 400}
     assert served(policy, pool, **tokens) == [("tight",), ("short",), ("long",)]
+
+
+@pytest.mark.parametrize(("search", "most"), [("exhaustive", 5), ("exact", 6)])
+def test_a_live_search_takes_as_many_requests_as_it_has_time_for(search: str, most: int) -> None:
+    predictor = LatencyPredictor.of_step(PACE.coefficients)
+
+    def optimal(count: int) -> bool:
+        policy = make_policy("annealing", search=search, t0=1.0, t_end=1.0, iterations=1)
+        assert isinstance(policy, Annealing)
+        requests = [SizedRequest(10, 5 * (count - n), 0.06 * (n + 1)) for n in range(count)]
+        best = exact(OrderProblem.of(requests, predictor, 1)).score
+        return policy.find(requests, predictor, 1).score == pytest.approx(best)
+
+    assert optimal(most)
+    assert not optimal(most + 1)
 
 
 def test_orders_by_length_and_by_deadline() -> None:

@@ -44,9 +44,9 @@ from timely_llm.core.request import ErrorCode
 
 SILENT_S = 90.0
 """Longest time in which nothing happens to an open request, seconds: time limits are shorter."""
-KNOWN_S = 10.0
+KNOWN_S = 3.5
 """Longest time after the death of a dispatcher in which its clients know of it, seconds: 3 s, and
-what a busy machine adds."""
+the time until it is logged. `late_apart` excuses processes that waited for a processor."""
 TAKEN_S = 8.0
 """Seconds in which a new dispatcher has found what servers have."""
 DIED = re.compile(r"died or cannot be reached|has stopped|does not know th|no dispatcher knows")

@@ -16,7 +16,6 @@ from timely_llm.core.request import (
     served_already,
 )
 from timely_llm.core.segment import Segment
-from timely_llm.dispatch.assign.rules import moves
 from timely_llm.dispatch.contract import Dispatcher, ServerView, Waiting
 from timely_llm.dispatch.front.actions import (
     Action,
@@ -33,7 +32,7 @@ from timely_llm.dispatch.front.delivered.plan import ANSWER_S, DeliveredPlan, Ex
 from timely_llm.dispatch.front.delivered.recovery import LOST, Recovery
 from timely_llm.dispatch.front.ledger import Ledger
 from timely_llm.dispatch.front.leftovers import Leftovers
-from timely_llm.dispatch.front.placement import Hedges, Returned, Unsent
+from timely_llm.dispatch.front.placement import Hedges, MoveQuestion, Returned, Unsent
 from timely_llm.dispatch.front.refusals import Refusals
 from timely_llm.dispatch.link import Found
 
@@ -95,6 +94,11 @@ class Front:
         """Return what is known of each active server."""
         return self._ledger.views(now)
 
+    @property
+    def last_views(self) -> list[ServerView]:
+        """The last view of each active server, as it came: without what was sent there since."""
+        return self._ledger.last_views
+
     def delivered(self, request_id: str) -> DeliveredPlan | DeliveredAnswer | None:
         """Return what the client of a request has got; None: it has ended."""
         return self._delivered.get(request_id)
@@ -121,8 +125,10 @@ class Front:
             Rejected: a request with its id is being served already.
         """
         self._begin(waiting)
-        if not self._unsent.gathers and not self._begins_burst(now):
-            return self._assign([waiting], now)
+        if not self._unsent.gathers:
+            views = self._ledger.views(now)
+            if not self._begins_burst(views):
+                return self._assign([waiting], now, views)
         self._unsent.gather(waiting, now)
         return []
 
@@ -203,16 +209,52 @@ class Front:
         return actions
 
     def heard(self, view: ServerView, made_s: float, now: float) -> list[Action]:
-        """Take the view that a server made at `made_s`; a server that was lost is back."""
+        """Take the view that a server made at `made_s`; a server that was lost is back.
+
+        The requests that should move are withdrawn. That takes longest: `noted`, `to_move` and
+        `moved` are its parts, for callers that do not want to have other inputs wait for it.
+        """
+        actions = self.noted(view, made_s, now)
+        if (question := self.to_move(view, now)) is not None:
+            actions += self.moved(question)
+        return actions
+
+    def noted(self, view: ServerView, made_s: float, now: float) -> list[Action]:
+        """Take a view as `heard` does; no request moves from one active server to another."""
         name = view.name
         self._ledger.heard(view, made_s)
         wrong = self._leftovers.heard(view, made_s, partial(self.serves, name))
         actions: list[Action] = [Cancel(key, name) for key in wrong]
         actions += self._assign(self._unsent.take_unplaced(view), now)
-        if self._moves and view.unstarted:
-            actions += self._withdrawals(now) if view.active else self._leaving(name)
+        if self._moves and view.unstarted and not view.active:
+            actions += self._leaving(name)
         if view.served is not None:
             actions += [Inquire(one.waiting.key, name) for one in self._ledger.missing(name, now)]
+        return actions
+
+    def to_move(self, view: ServerView, now: float) -> MoveQuestion | None:
+        """Return the question which requests should move, after a view; None: none may."""
+        if not (self._moves and view.unstarted and view.active):
+            return None
+        unstarted = [one for one in self._ledger.unstarted() if one[0].key not in self._canceled]
+        return MoveQuestion(now, unstarted, self._ledger.views(now))
+
+    def moved(self, question: MoveQuestion) -> list[Action]:
+        """Withdraw the requests of an answer that should still move and are not about to.
+
+        Other inputs may have come since the question: a request that has begun, has ended, was
+        canceled, or is elsewhere stays as it is.
+        """
+        actions: list[Action] = []
+        servers = {one.key: name for one, name in question.unstarted}
+        for key, new in question.answer:
+            sent = self._ledger.of(key)
+            if sent is None or sent.server != servers[key] or sent.begun or key in self._canceled:
+                continue
+            free = key not in self._moving and self._hedges.second(key) is None
+            if free and self._ledger.reaches(new) and self._may_go(key, new):
+                self._moving[key] = new
+                actions.append(Withdraw(key, sent.server))
         return actions
 
     def withdrawn(self, request_id: str, server: str, at_s: float) -> None:
@@ -419,9 +461,9 @@ class Front:
         """Return the servers that have a request."""
         return [one for one in (self.server_of(key), self._hedges.second(key)) if one is not None]
 
-    def _begins_burst(self, now: float) -> bool:
+    def _begins_burst(self, views: Sequence[ServerView]) -> bool:
         """Return whether a request may be the first of a burst that is awaited."""
-        return self._dispatcher.gathers and all(one.rests for one in self._ledger.views(now))
+        return self._dispatcher.gathers and all(one.rests for one in views)
 
     def _may_go(self, key: str, server: str) -> bool:
         """Return whether a server has neither refused a request nor may still have it."""
@@ -432,12 +474,22 @@ class Front:
         views = self._ledger.views(now)
         return [v for v in views if waiting.can_go_to(v) and self._may_go(waiting.key, v.name)]
 
-    def _assign(self, waiting: Sequence[Waiting], now: float) -> list[Action]:
-        """Assign requests to servers; those that no server can take wait for one."""
+    def _assign(
+        self, waiting: Sequence[Waiting], now: float, views: Sequence[ServerView] | None = None
+    ) -> list[Action]:
+        """Assign requests to servers; those that no server can take wait for one.
+
+        Args:
+            waiting: the requests.
+            now: the time on the caller's clock.
+            views: what is known of each active server now; None: it is found out.
+        """
         picky = [w for w in waiting if w.key in self._refusals or self._leftovers.bars(w.key)]
         keys = {one.key for one in picky}
         easy = [one for one in waiting if one.key not in keys]
-        made = list(self._dispatcher.assign(now, easy, self._ledger.views(now))) if easy else []
+        if easy and views is None:
+            views = self._ledger.views(now)
+        made = list(self._dispatcher.assign(now, easy, views or ())) if easy else []
         for one in picky:
             others = self._others(one, now)
             if not others and one.key in self._refusals:
@@ -459,16 +511,6 @@ class Front:
     def _send(self, waiting: Waiting, server: str, now: float) -> Send:
         self._ledger.send(waiting, server, now)
         return Send(waiting, server)
-
-    def _withdrawals(self, now: float) -> Iterator[Withdraw]:
-        """Yield the requests that should move and are not about to."""
-        unstarted = [one for one in self._ledger.unstarted() if one[0].key not in self._canceled]
-        servers = {one.key: name for one, name in unstarted}
-        for key, new in moves(now, unstarted, self._ledger.views(now)):
-            hedged = self._hedges.second(key) is not None
-            if key not in self._moving and not hedged and self._may_go(key, new):
-                self._moving[key] = new
-                yield Withdraw(key, servers[key])
 
     def _leaving(self, server: str) -> Iterator[Withdraw]:
         """Yield the requests that have not begun at a server that takes no more of them."""

@@ -110,6 +110,11 @@ class Ledger:
         """
         return [_present(known, now) for known in self._servers.values() if known.view.active]
 
+    @property
+    def last_views(self) -> list[ServerView]:
+        """The last view of each active server, as it came."""
+        return [known.view for known in self._servers.values() if known.view.active]
+
     def missing(self, server: str, now: float) -> Iterator[Sent]:
         """Yield the requests that a server's newest view lacks though it was made long after them.
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from timely_llm.core.request import PlanRequest
 from timely_llm.core.time_utility import URGENT
-from timely_llm.dispatch.contract import GATHER_S, LONGEST_BURST_S, Dispatcher, ServerView, Waiting
+from timely_llm.dispatch.assign.rules import moves
+from timely_llm.dispatch.contract import (
+    GATHER_S,
+    LONGEST_BURST_S,
+    Assignment,
+    Dispatcher,
+    ServerView,
+    Waiting,
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,29 @@ class Returned:
     at_s: float
     waiting: Waiting
     server: str
+
+
+@dataclass(frozen=True)
+class MoveQuestion:
+    """Which requests that have not begun should be at another server.
+
+    It has no connection to what comes later, so that its answer may be found while other inputs
+    come.
+
+    Attributes:
+        now: when it was asked, seconds on the dispatcher's clock.
+        unstarted: requests that took part in no step, with the names of their servers.
+        servers: the servers that can be reached.
+    """
+
+    now: float
+    unstarted: Sequence[tuple[Waiting, str]]
+    servers: Sequence[ServerView]
+
+    @cached_property
+    def answer(self) -> Sequence[Assignment]:
+        """The requests that should move, each with its new server."""
+        return moves(self.now, self.unstarted, self.servers)
 
 
 class Unsent:

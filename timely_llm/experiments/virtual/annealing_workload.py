@@ -26,6 +26,12 @@ from timely_llm.traces.model import Conversation, Trace
 MOST_TOKENS = 2000
 """Most tokens of a prompt, and of an answer."""
 
+MOST_TRIED = 8
+"""Most requests of which `search=exhaustive` tries all orders in experiments."""
+
+MOST_LABELLED = 10
+"""Most requests for which `search=exact` finds the best order in experiments."""
+
 SEEN = 200
 """Earlier answers of each type that the policies have learned from."""
 
@@ -114,10 +120,19 @@ class ErroneousLengths:
         """Learn nothing."""
 
 
+def search_at_length(policy: Annealing) -> None:
+    """Let `exhaustive` and `exact` search more requests than the loop of a server has time for."""
+    policy.most_tried, policy.most_labelled = MOST_TRIED, MOST_LABELLED
+
+
 def prepare(policy: Policy, profile: Profile, seed: int) -> None:
-    """Give a policy that predicts what a profiler has measured before: step times and lengths."""
+    """Give a policy that predicts what a profiler has measured before: step times and lengths.
+
+    Its searches take the time that they need.
+    """
     if not isinstance(policy, Annealing):
         return
+    search_at_length(policy)
     policy.predictor = PREDICTORS.get(profile.name)
     draw = Random(seed + 1)
     if isinstance(policy.output_lengths, LearnedLengths):

@@ -24,11 +24,11 @@ from timely_llm.policies.contract import Explains
 from timely_llm.policies.packing import pack
 from timely_llm.policies.step_time import StepTime
 
-MOST_TRIED = 8
-"""Most waiting requests of which `search=exhaustive` tries all orders."""
+LIVE_TRIED = 5
+"""Most waiting requests of which `search=exhaustive` tries all orders: more take above 5 ms."""
 
-MOST_LABELLED = 10
-"""Most waiting requests for which `search=exact` finds the best order."""
+LIVE_LABELLED = 6
+"""Most waiting requests for which `search=exact` finds the best order: more take above 5 ms."""
 
 _MOST_WORTH = 1e9  # a client's beta may be any number
 
@@ -36,8 +36,9 @@ _MOST_WORTH = 1e9  # a client's beta may be any number
 class Search(StrEnum):
     """How the order is found.
 
-    `annealing` is Algorithm 1. `exhaustive` and `exact` find the best order of a few requests, and
-    anneal with more. `shortest` and `deadline` sort by predicted time and by the end of the limit.
+    `annealing` is Algorithm 1. `exhaustive` and `exact` find the best order of up to five and six
+    requests, which takes up to 5 ms, and anneal with more. `shortest` and `deadline` sort by
+    predicted time and by the end of the limit.
     """
 
     ANNEALING = "annealing"
@@ -80,6 +81,8 @@ class Annealing(Explains):
         cooling: parameters of the annealing; by name, the policy takes its options as its own.
         predictor: predicted times; None: those of the loop's step times.
         output_lengths: predicted lengths.
+        most_tried: most waiting requests of which `search=exhaustive` tries all orders.
+        most_labelled: most waiting requests for which `search=exact` finds the best order.
 
     Raises:
         ConfigurationError: an option is out of its range.
@@ -94,6 +97,8 @@ class Annealing(Explains):
     cooling: Cooling = field(default_factory=Cooling)
     predictor: LatencyPredictor | None = field(default=None, init=False)
     output_lengths: OutputLengths = field(init=False)
+    most_tried: int = field(default=LIVE_TRIED, init=False)
+    most_labelled: int = field(default=LIVE_LABELLED, init=False)
     whole_plans = True
 
     def __post_init__(self) -> None:
@@ -185,10 +190,10 @@ class Annealing(Explains):
         if price is None:
             requests = [replace(one, worth=1.0) for one in requests]
         problem = OrderProblem.of(requests, predictor, rows, price)
-        if self.search is Search.EXHAUSTIVE and problem.count <= MOST_TRIED:
+        if self.search is Search.EXHAUSTIVE and problem.count <= self.most_tried:
             return exhaustive(problem)
         found = anneal(problem, self.cooling, self._draw)
-        if self.search is Search.EXACT and problem.count <= MOST_LABELLED:
+        if self.search is Search.EXACT and problem.count <= self.most_labelled:
             best = exact(problem, found.order)
             return best._replace(evaluations=best.evaluations + found.evaluations)
         return found

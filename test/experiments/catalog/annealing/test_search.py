@@ -43,6 +43,13 @@ def test_without_an_optimum_the_gain_over_the_order_of_arrival_is_left() -> None
     assert float(row["g_gain"] or 0) > 0.0
 
 
+@pytest.mark.parametrize(("policy", "size"), [(EXHAUSTIVE, 8), (EXACT, 10)])
+def test_a_search_takes_more_requests_than_in_a_server(policy: str, size: int) -> None:
+    options = FOUND.options(policies=(policy,), sizes=(size,), seeds=1, jobs=1)
+    row = next(one for one in FOUND.run(options, quiet).rows if one["batch"] == 1)
+    assert row["share_optimal"] == 1.0
+
+
 def test_a_policy_without_a_search_is_refused() -> None:
     with pytest.raises(ExperimentError, match="fcfs has no search: name annealing"):
         FOUND.run(FOUND.options(policies=("fcfs",)), quiet)

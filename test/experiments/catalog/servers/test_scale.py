@@ -22,6 +22,15 @@ def run(**options: object) -> RunDocument:
     return found.run(found.options(**given), lambda done, total: None)
 
 
+def test_a_request_is_worth_as_much_at_two_servers() -> None:
+    rows = run(servers=(1, 2), dispatchers=("most-worth",)).rows
+    assert [(row["robots"], row["servers"]) for row in rows] == [
+        (robots, servers) for robots in (COPIES, GROUPS) for servers in (1, 2)
+    ]
+    assert all(row["share_finished"] == 1.0 for row in rows)
+    assert all(float(str(row["utility_vs_one"])) >= 0.97 for row in rows)
+
+
 @pytest.mark.extended
 def test_a_request_is_worth_as_much_at_more_servers() -> None:
     made = run()

@@ -21,13 +21,13 @@ from timely_llm.experiments.virtual.annealing_testbeds import (
 )
 from timely_llm.experiments.virtual.annealing_workload import (
     G_DEFINITIONS,
+    MOST_TRIED,
     WORKLOAD,
     g_row,
     mixed,
     prepare,
     serve,
 )
-from timely_llm.policies.annealing.policy import MOST_TRIED
 
 BATCHES = (1, 2, 4)
 POLICIES = (

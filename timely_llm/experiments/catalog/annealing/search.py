@@ -15,9 +15,15 @@ from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_8, HUANG_TABLE_1
 from timely_llm.experiments.virtual.annealing_testbeds import predictor_of
-from timely_llm.experiments.virtual.annealing_workload import WORKLOAD, mixed, requests_of
+from timely_llm.experiments.virtual.annealing_workload import (
+    MOST_LABELLED,
+    WORKLOAD,
+    mixed,
+    requests_of,
+    search_at_length,
+)
 from timely_llm.policies.annealing.objective import OrderProblem
-from timely_llm.policies.annealing.policy import MOST_LABELLED, Annealing
+from timely_llm.policies.annealing.policy import Annealing
 from timely_llm.policies.annealing.search import exact
 
 SHAPES = ((4, 1), (6, 1), (8, 1), (10, 1), (6, 2), (8, 2), (6, 4), (8, 4), (20, 2), (40, 4))
@@ -111,6 +117,7 @@ def score(case: OrderCase) -> Row:
         problem = OrderProblem.of(requests, predictor, case.batch)
         policy = case.spec.make()
         assert isinstance(policy, Annealing)
+        search_at_length(policy)
         began_s = perf_counter()
         found = policy.find(requests, predictor, case.batch)
         seconds.append(perf_counter() - began_s)
