@@ -85,7 +85,7 @@ def exceptions(pages: Sequence[Page], folder: Path) -> str:
 def _left_out(pages: Sequence[Page], folder: str) -> Iterator[str]:
     """Yield which pages have no ranking, and which show less than was ranked."""
     if unranked := [_link(page, folder) for page in pages if not page.rankings]:
-        yield f"\nPages without a ranking, whose cells are not counted: {', '.join(unranked)}."
+        yield f"\nPages without a ranking; their cells are not counted: {', '.join(unranked)}."
     if excerpts := [_link(page, folder) for page in pages if _shows_less(page)]:
         yield (
             "\nPages with tables that are excerpts, while all settings and policies of their"

@@ -122,7 +122,7 @@ def test_pages_without_a_ranking_and_excerpts_are_listed(tmp_path: Path) -> None
     pages = [replace(page, tables=(shown,)), replace(PAGE, title="Alone", rankings=())]
     lines = exceptions(pages, tmp_path / "results").splitlines()
     assert lines[2] == (
-        "Pages without a ranking, whose cells are not counted: [Alone](results/tiny.md)."
+        "Pages without a ranking; their cells are not counted: [Alone](results/tiny.md)."
     )
     assert lines[4].startswith("Pages with tables that are excerpts")
     assert lines[4].endswith(": [Two robots](results/tiny.md).")
