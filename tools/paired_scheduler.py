@@ -67,6 +67,8 @@ def ratios(pairs: Sequence[tuple[Costs, Costs]]) -> dict[Pool, dict[str, tuple[f
     """
     found: dict[Pool, dict[str, tuple[float, ...]]] = {}
     for pool in pairs[0][0]:
+        if pool not in pairs[0][1]:
+            continue  # only one of the commits has such pools
         found[pool] = {}
         for place, name in enumerate(("decision", "turn")):
             logs = [math.log(new[pool][place] / old[pool][place]) for old, new in pairs]
@@ -80,6 +82,7 @@ def table(found: Mapping[Pool, Mapping[str, tuple[float, ...]]]) -> str:
     lines = ["| policy | pool | decision | turn |", "|---|---|---|---|"]
     for (policy, number, streams), cells in found.items():
         pool = f"{number - streams} + {streams}" if streams else str(number)
+        pool = f"{number} streams" if streams == number else pool
         shown = ["{:.2f} ({:.2f} - {:.2f})".format(*cells[name]) for name in ("decision", "turn")]
         lines.append(f"| `{policy}` | {pool} | {shown[0]} | {shown[1]} |")
     return "\n".join(lines)

@@ -15,10 +15,17 @@ run = partial(run_command, "benchmark")
 def test_rows_are_shown_and_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    row = {"policy": "edf", "generations": 8, "plan_us": 21.5}
-    monkeypatch.setattr(scheduler, "rows", lambda *words, **more: [row, row])
+    row: dict[str, object] = {"policy": "edf", "generations": 8, "plan_us": 21.5}
+    asked: list[tuple[object, ...]] = []
+
+    def rows(*words: object, **_: object) -> list[dict[str, object]]:
+        asked.append(words)
+        return [row, row]
+
+    monkeypatch.setattr(scheduler, "rows", rows)
     file = tmp_path / "rows.json"
     assert run(monkeypatch, "scheduler", "--policy", "edf", "--json", str(file)) == 0
+    assert asked == [(("edf",), (1, 8, 64, 256), scheduler.POOLS)]
     assert "plan_us" in capsys.readouterr().out
     written = json.loads(file.read_text())
     assert written["rows"] == [row, row]
@@ -58,6 +65,7 @@ def test_a_broken_rule_is_named_and_makes_the_exit_status_1(
         ("engine --pinned 128", "must be below --prompt, 128"),
         ("engine --batch 0", "0 is not in the range"),
         ("scheduler --policy best", "'best' is not one of"),
+        ("scheduler --pool people", "'people' is not one of 'plans', 'both', 'streams'"),
         ("dispatch --dispatchers best", "unknown dispatcher 'best'"),
         ("segmentation --json /no/such/folder/x.json", "/no/such/folder is not a folder"),
         ("soak --robots 0", "0 is not in the range"),

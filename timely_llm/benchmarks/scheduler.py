@@ -27,6 +27,10 @@ from timely_llm.serving.loop import Loop
 from timely_llm.serving.publisher import Stats
 from timely_llm.skills.skill_set import load_skill_set
 
+PLANS_ALONE, BOTH, STREAMS_ALONE = "plans", "both", "streams"
+POOLS = (PLANS_ALONE, BOTH, STREAMS_ALONE)
+"""What the requests of a pool are: plans, half of them conversations, or conversations."""
+
 MAX_ROWS = 256
 URGENT_EVERY = 4
 QUESTION = (ChatMessage("user", "What do you see?"),)
@@ -42,7 +46,7 @@ PLANS = (
 def rows(
     policies: Sequence[str] = tuple(POLICIES),
     generations: Sequence[int] = (1, 8, 64, 256),
-    lanes: Sequence[bool] = (False, True),
+    pools: Sequence[str] = POOLS,
     turns: int = 400,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[dict[str, Any]]:
@@ -54,7 +58,7 @@ def rows(
     Args:
         policies: names of policies.
         generations: numbers of requests in service.
-        lanes: whether every second request is a conversation.
+        pools: of `POOLS`, what the requests are.
         turns: measured turns; as many again, and two for each request, warm up.
         progress: called with the finished and the total number of pools.
 
@@ -63,23 +67,28 @@ def rows(
         conversations; the times are medians in CPU microseconds, so that other programs do not
         count. A turn includes the policy's decision and excludes the engine's step.
     """
-    pools = [
-        (policy, number, both)
+    scenes = [
+        (policy, number, _streams(pool, number))
         for policy in policies
-        for both in lanes
+        for pool in pools
         for number in generations
-        if number > 1 or not both
+        if number > 1 or pool != BOTH
     ]
     made = []
-    for done, (policy, number, both) in enumerate(pools):
-        progress(done, len(pools))
-        made.append(_row(policy, number, both, turns))
-    progress(len(pools), len(pools))
+    for done, (policy, number, streams) in enumerate(scenes):
+        progress(done, len(scenes))
+        made.append(_row(policy, number, streams, turns))
+    progress(len(scenes), len(scenes))
     return made
 
 
-def _row(policy: str, generations: int, both: bool, turns: int) -> dict[str, Any]:
-    scene = _Scene(make_policy(policy), generations, both)
+def _streams(pool: str, generations: int) -> int:
+    """Return how many requests of a pool are conversations."""
+    return {PLANS_ALONE: 0, BOTH: generations // 2, STREAMS_ALONE: generations}[pool]
+
+
+def _row(policy: str, generations: int, streams: int, turns: int) -> dict[str, Any]:
+    scene = _Scene(make_policy(policy), generations - streams, streams)
     for _ in range(turns + 2 * generations):
         scene.turn()
     measured = [scene.turn() for _ in range(turns)]
@@ -87,7 +96,7 @@ def _row(policy: str, generations: int, both: bool, turns: int) -> dict[str, Any
     return {
         "policy": policy,
         "generations": generations,
-        "streams": generations // 2 if both else 0,
+        "streams": streams,
         "plan_us": round(1e6 * plan_s, 1),
         "turn_us": round(1e6 * turn_s, 1),
     }
@@ -96,15 +105,13 @@ def _row(policy: str, generations: int, both: bool, turns: int) -> dict[str, Any
 class _Scene:
     """A loop that always serves the same numbers of plans and streams."""
 
-    def __init__(self, policy: Policy, generations: int, both: bool) -> None:
+    def __init__(self, policy: Policy, plans: int, streams: int) -> None:
         self._clock = VirtualClock()
         self._engine = _Engine(self._clock)
         self._policy = _Policy(policy)
         self._loop = Loop(self._engine, self._policy, self._clock)
         self._loop.register(load_skill_set(resource("config/skill_sets/drone.yaml")))
-        self._wanted = [generations, 0]
-        if both:
-            self._wanted = [generations - generations // 2, generations // 2]
+        self._wanted = plans, streams
         self._ids = count()
         self._stats = Stats()
 

@@ -38,6 +38,8 @@ from timely_llm.report.fitted_table import FittedTable
 
 Rows = list[dict[str, Any]]
 JSON = click.option("--json", "json_file", type=OutputFile(), help="Write the rows to this file.")
+_POOLS = ("plans", "both", "streams")
+"""Those of `timely_llm.benchmarks.scheduler`, which is imported when it runs."""
 
 
 @click.group(cls=Group)
@@ -176,14 +178,20 @@ def stages(
 @click.option("--generations", type=click.IntRange(1, 10_000), multiple=True,
               default=(1, 8, 64, 256),
               help="Requests in the pool; may be given several times.")  # fmt: skip
+@click.option("--pool", "pools", type=click.Choice(_POOLS), multiple=True, default=_POOLS,
+              show_default="all",
+              help="What the requests are: plans, both (half of them conversations), or streams"
+              " (conversations); may be given several times.")  # fmt: skip
 @JSON
 def scheduler(
-    policies: tuple[str, ...], generations: tuple[int, ...], json_file: Path | None
-) -> None:
+    policies: tuple[str, ...], generations: tuple[int, ...], pools: tuple[str, ...],
+    json_file: Path | None,
+) -> None:  # fmt: skip
     """Measure what a policy's decision adds to a step, without the forward pass."""
     from timely_llm.benchmarks.scheduler import rows
 
-    show("scheduler", lambda progress: rows(policies, generations, progress=progress), json_file)
+    show("scheduler", lambda progress: rows(policies, generations, pools, progress=progress),
+         json_file)  # fmt: skip
 
 
 @benchmark.command()

@@ -19,6 +19,8 @@ _NONE_BEHIND = re.compile(rf"`\S+` is first in .+, in all of {_CELLS}\.")
 _SOME_BEHIND = re.compile(rf"Of {_CELLS}, those in which `\S+` is not first in .+:")
 _AT_THE_END = ("first", "by", "nowhere worse")
 """Columns after the keys."""
+NOT_JUDGED = "\N{EN DASH}"
+"""Stands for the policies on the front where a ranking has none."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,14 @@ class NamedCell:
         setting: the values of its keys.
         first: the policy that is ahead; empty if none is.
         beyond: whether it is ahead beyond the interval; with one seed it is.
-        off_front: whether another policy is worse in nothing and better in something.
+        off_front: whether another policy is worse in nothing and better in something; None if no
+            front was judged.
     """
 
     setting: tuple[str, ...]
     first: str
     beyond: bool
-    off_front: bool
+    off_front: bool | None
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def exception_table(found: Standing) -> str:
             f"`{name}`: " + ", ".join(str(lead) for lead in leads if lead.shows)
             for name, leads in one.front
         )
+        front = front if ranking.front else NOT_JUDGED
         cells_of = (text(named.get(name)) for name in names)
         lines.append(f"| {' | '.join((*cells_of, first, by, front))} |")
     lines += ["", "Differences are means over paired seeds ± half of the 95 % interval."]
@@ -115,7 +119,8 @@ def _table(lines: list[str]) -> Iterator[list[str]]:
 
 def _cell(cells: list[str]) -> NamedCell:
     *setting, first, by, front = cells
-    return NamedCell(tuple(setting), first.strip("`"), bool(by) and _beyond(by), bool(front))
+    off_front = None if front == NOT_JUDGED else bool(front)
+    return NamedCell(tuple(setting), first.strip("`"), bool(by) and _beyond(by), off_front)
 
 
 def _beyond(difference: str) -> bool:

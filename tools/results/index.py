@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tools.results.exceptions import Exceptions, NamedCell, read_exceptions
+from timely_llm.report.words import heading
+from tools.results.exceptions import NOT_JUDGED, Exceptions, NamedCell, read_exceptions
 from tools.results.page import Page, ResultsError
 from tools.results.write import page_text, replaced
 
@@ -35,7 +37,10 @@ def write_index(lanes: Mapping[str, Sequence[Page]], folder: Path) -> Path:
 
 
 def exceptions(pages: Sequence[Page], folder: Path) -> str:
-    """Return every cell in which the policy is not best, a line for each run of a page.
+    """Return every cell in which the policy is not best, and what was not ranked.
+
+    A line names the cells of one ranking. A cell that is judged in two measures counts once: it is
+    behind if it is in one of them.
 
     Args:
         pages: the pages.
@@ -45,28 +50,87 @@ def exceptions(pages: Sequence[Page], folder: Path) -> str:
         ResultsError: a page is missing or lacks a table of its rankings.
     """
     found = [one for page in pages for one in _named(page, folder)]
-    cells = [cell for _, one in found for cell in one.behind]
+    runs: dict[str, list[Exceptions]] = {}
+    for one in found:
+        runs.setdefault(one.run, []).append(one.cells)
+    behind = [
+        NamedCell(
+            setting,
+            next((cell.first for cell in cells if cell.first), ""),
+            any(cell.first and cell.beyond for cell in cells),
+            any(cell.off_front for cell in cells),
+        )
+        for several in runs.values()
+        for setting, cells in _by_setting(several).items()
+    ]
+    number = sum(max(one.cells for one in several) for several in runs.values())
     head = (
-        f"Of {sum(one.cells for _, one in found)} cells (settings of an experiment, with the gate"
-        f" or without), `deadline` is not first in {_not_first(cells)}, in {_beyond(cells)} of them"
-        f" beyond the interval, and not on the Pareto front in {_off_front(cells)}."
+        f"Of {number} cells (settings of an experiment, with the gate or without),"
+        f" `deadline` is not first in {_not_first(behind)}, in {_beyond(behind)} of them"
+        f" beyond the interval, and not on the Pareto front in {_off_front(behind)}."
     )
-    if not cells:
-        return head
-    return "\n".join(
-        [
+    lines = [head]
+    if behind:
+        lines = [
             f"{head} The table names all of them, with the policy that is first, in bold beyond the"
             " interval.",
             "",
             "| page | cells | not first | beyond the interval | off the front | where |",
             "|---|---|---|---|---|---|",
-            *(_line(link, one) for link, one in found if one.behind),
+            *(_line(one) for one in found if one.cells.behind),
         ]
-    )
+    return "\n".join([*lines, *_left_out(pages, folder.name)])
 
 
-def _named(page: Page, folder: Path) -> Iterator[tuple[str, Exceptions]]:
-    """Yield a link, and the cells that a page names, for each of its rankings."""
+def _left_out(pages: Sequence[Page], folder: str) -> Iterator[str]:
+    """Yield which pages have no ranking, and which show less than was ranked."""
+    if unranked := [_link(page, folder) for page in pages if not page.rankings]:
+        yield f"\nPages without a ranking; their cells are not counted: {', '.join(unranked)}."
+    if excerpts := [_link(page, folder) for page in pages if _shows_less(page)]:
+        yield (
+            "\nPages with tables that are excerpts, while all settings and policies of their"
+            f" commands are ranked and counted: {', '.join(excerpts)}."
+        )
+
+
+def _link(page: Page, folder: str) -> str:
+    return f"[{page.title}]({folder}/{page.name}.md)"
+
+
+def _shows_less(page: Page) -> bool:
+    """Return whether no table of a page has all rows of a run that is ranked."""
+    whole = {table.command for table in page.tables if not table.where}
+    return any(ranking.command not in whole for ranking in page.rankings)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The cells that a page names of one ranking.
+
+    Attributes:
+        link: a link to the page, and what is ranked where the page has several rankings.
+        run: the page, and its command.
+        judges: whether the ranking has a front.
+        cells: the cells.
+    """
+
+    link: str
+    run: str
+    judges: bool
+    cells: Exceptions
+
+
+def _by_setting(several: Sequence[Exceptions]) -> Mapping[tuple[str, ...], list[NamedCell]]:
+    """Return the cells of one run by their settings."""
+    found: dict[tuple[str, ...], list[NamedCell]] = {}
+    for one in several:
+        for cell in one.behind:
+            found.setdefault(cell.setting, []).append(cell)
+    return found
+
+
+def _named(page: Page, folder: Path) -> Iterator[_Named]:
+    """Yield the cells that a page names, for each of its rankings."""
     if not page.rankings:
         return
     found = list(read_exceptions(page_text(page, folder)))
@@ -75,15 +139,21 @@ def _named(page: Page, folder: Path) -> Iterator[tuple[str, Exceptions]]:
             f"{page.name}: the page has {len(found)} of {len(page.rankings)} tables of exceptions:"
             " python -m tools.results write"
         )
-    several = len({ranking.command for ranking in page.rankings}) > 1
+    runs = [ranking.command for ranking in page.rankings]
     for ranking, one in zip(page.rankings, found, strict=True):
-        run = f": {ranking.command.replace('-', ' ')}" if several else ""
-        yield f"[{page.title}]({folder.name}/{page.name}.md){run}", one
+        link = _link(page, folder.name)
+        if len({*runs}) > 1:
+            link += f": {ranking.command.replace('-', ' ')}"
+        if runs.count(ranking.command) > 1:
+            link += f", in {heading(ranking.first)}"
+        yield _Named(link, f"{page.name} {ranking.command}", bool(ranking.front), one)
 
 
-def _line(link: str, one: Exceptions) -> str:
-    counts = one.cells, _not_first(one.behind), _beyond(one.behind), _off_front(one.behind)
-    return f"| {' | '.join((link, *map(str, counts), _where(one)))} |"
+def _line(named: _Named) -> str:
+    one = named.cells
+    off_front = str(_off_front(one.behind)) if named.judges else NOT_JUDGED
+    counts = str(one.cells), str(_not_first(one.behind)), str(_beyond(one.behind)), off_front
+    return f"| {' | '.join((named.link, *counts, _where(one)))} |"
 
 
 def _where(one: Exceptions) -> str:
@@ -116,14 +186,12 @@ def _beyond(cells: Sequence[NamedCell]) -> int:
 
 
 def _off_front(cells: Sequence[NamedCell]) -> int:
-    return sum(cell.off_front for cell in cells)
+    return sum(bool(cell.off_front) for cell in cells)
 
 
 def listed(lanes: Mapping[str, Sequence[Page]], folder: str) -> str:
     """Return links to all pages, by lane."""
     return "\n".join(
-        f"- {lane}: "
-        + ", ".join(f"[{page.title}]({folder}/{page.name}.md)" for page in pages)
-        + "."
+        f"- {lane}: " + ", ".join(_link(page, folder) for page in pages) + "."
         for lane, pages in lanes.items()
     )

@@ -346,7 +346,7 @@ def _scheduling(policy: str) -> list[Row]:
             "overhead_ms": row["plan_us"] / 1e3,
             "turn_ms": row["turn_us"] / 1e3,
         }
-        for row in scheduler.rows((policy,), QUEUES, (False,), TURNS)
+        for row in scheduler.rows((policy,), QUEUES, (scheduler.PLANS_ALONE,), TURNS)
     ]
 
 
