@@ -19,7 +19,11 @@ import pytest
 from test.cloud.asking import Asking, question
 from timely_llm.cloud.contract import CloudEnd, CloudWords
 from timely_llm.core.request import ChatMessage
+from timely_llm.progressive.grounding import grounded
+from timely_llm.progressive.plan import steps_question
+from timely_llm.progressive.sketch import SketchReader
 from timely_llm.resources import EMBEDDED_MODEL, resource
+from timely_llm.skills.skill_set import load_skill_set
 
 MODEL = str(resource(EMBEDDED_MODEL))
 START_S = 300.0
@@ -95,6 +99,19 @@ def test_it_is_a_cloud(url: str) -> None:
         assert all("".join(e.text for e in words if e.key == key) == said for key in keys)
         assert all(event.at_s <= end.at_s for end in asking.ends for event in words
                    if event.key == end.key)  # fmt: skip
+
+
+def test_it_names_the_steps_of_a_plan_that_an_edge_takes(url: str) -> None:
+    drone = load_skill_set(resource("config/skill_sets/drone.yaml"))
+    task = "Scene: [chair, red cup]\nTask: [A] Go to the chair and take a picture. Then rise 40 cm."
+    with Asking(url, model=MODEL) as asking:
+        chat = steps_question(task, drone)
+        said, end = asking.answer(replace(question(), messages=chat, max_tokens=64))
+    assert end.error == ""
+    reader = SketchReader()
+    steps = [part.text for part in (*reader.feed(said), *reader.end())]
+    assert len(steps) > 1
+    assert all(grounded(step, task, drone.skills.values()) for step in steps)
 
 
 def test_what_it_does_not_take_is_named(url: str) -> None:
