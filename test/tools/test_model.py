@@ -51,9 +51,9 @@ def test_the_chat_template_works_with_and_without_a_system_text() -> None:
 
 def test_the_record_names_every_stream_that_trained_the_model() -> None:
     record = json.loads((MODEL / RECORD).read_text(encoding="utf-8"))
-    assert [stream["version"] for stream in streams_of(record)] == [1, 2]
+    assert [stream["version"] for stream in streams_of(record)] == [1, 2, 6, 6]
     assert [run.get("go_on", "") for run in earlier_settings(record)] == [
-        "", "first", "second", "third", "fourth",
+        "", "first", "second", "third", "fourth", "fifth", "sixth",
     ]  # fmt: skip
 
 
@@ -73,3 +73,17 @@ def test_the_model_looks_and_goes_on_with_what_the_server_appends() -> None:
         "pick('red cup');place('box');pick('blue ball');place('box');->True;",
         "look();=> nothing\n->True;",
     ]
+
+
+def test_the_model_names_the_steps_of_a_task_and_plans_them() -> None:
+    from timely_llm.progressive.plan import guided_task, steps_question
+    from tools.tiny_planner.planner import Planner
+
+    drone = load_skill_set(ROOT / "config" / "skill_sets" / "drone.yaml")
+    task = "Scene: [chair, red cup]\nTask: [A] Go to the chair and take a picture. Then rise 40 cm."
+    asks = steps_question(task, drone)[0].content
+    (sketch,) = Planner(MODEL).answers([task], asks)
+    steps = ["find the chair in the scene", "go to the chair", "take a picture", "go up 40 cm"]
+    assert sketch.splitlines() == [f"{number}. {step}" for number, step in enumerate(steps, 1)]
+    (plan,) = Planner(MODEL).answers([guided_task(task, steps)], drone.prompt_text())
+    assert plan == "g('chair');tp();mu(40);->True;"

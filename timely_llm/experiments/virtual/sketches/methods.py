@@ -105,11 +105,9 @@ class EdgeRules:
 
     Attributes:
         rows: most questions of an edge at a time; the paper's numbers are those of one.
-        quick: the edges run the quickest small model, with which `sketches` begins each answer.
     """
 
     rows: int = 1
-    quick: bool = False
 
 
 class EdgeOnly:
@@ -117,15 +115,15 @@ class EdgeOnly:
 
     Args:
         bench: runs it.
-        devices: the testbed; unless the rules say otherwise, the edges run the cloud's model if
-            they can, else the most capable small one.
+        devices: the testbed; the edges run the cloud's model if they can, else the most capable
+            small one.
         rules: of the edges.
     """
 
     def __init__(self, bench: Bench, devices: Devices, rules: EdgeRules) -> None:
         far = devices.far
-        fits = f"orin-{far.name}" in PROFILES and not rules.quick
-        model = far.name if fits else far.small[0 if rules.quick else -1]
+        fits = f"orin-{far.name}" in PROFILES
+        model = far.name if fits else far.small[-1]
         self.model = "" if fits else model
         self.sites = [
             DecodingSite(f"edge{place}/{model}", edge_profile(model), rules.rows, NETWORK_TO_EDGE)
