@@ -97,9 +97,8 @@ KEYS = ("per_min", "policy")
 
 NOTES = (
     f"All plans are what real models answered to 72 held-out tasks ({RECORDED}): a planner of 0.48"
-    " million parameters and the embedded model, of 2.07 million. A sketch is the plan of the"
-    " latter, right or wrong, in words: no model was trained to sketch. The step times are those of"
-    " other models, a thousand times as large.",
+    " million parameters and the embedded model, of 2.07 million, which also writes the sketches."
+    " The step times are those of other models, a thousand times as large.",
     "The share of exact plans is that of six families of tasks with plans that run straight on. It"
     " says nothing about plans with conditions or loops: they have no steps.",
 )
