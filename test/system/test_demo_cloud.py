@@ -35,14 +35,16 @@ def test_a_demo_outlives_the_loss_of_its_cloud_and_says_so(
     assert "The cloud was cut off at" in run.output
     found = json.loads(numbers.read_text())
     assert found["errors"] == 0
-    help_of = found["help"]
+    help_of = found["help"]["answers"]
     answered = [
         event
         for event in of_kind(tmp_path / "talkers-deadline.jsonl", "answered")
         if event["outcome"] == "answered"
     ]
     assert help_of["helped"] + help_of["alone"] == len(answered) > 0
-    assert help_of["cut_s"] is not None
+    assert found["help"]["cut_s"] is not None
+    plans = found["help"]["plans"]
+    assert plans["helped"] + plans["alone"] > 0
     assert all(event.get("helped") or event["fallback"] for event in answered)
     # "Broke off within its answer" while it writes; "cannot be reached" afterwards.
     assert any(why.startswith("the cloud at 127.0.0.1:") for why in help_of["reasons"])
