@@ -105,7 +105,7 @@ def robots_lines() -> list[Line]:
         line("segment", 1.2, "hawk-1", text="mf(50);"),
         line("segment", 1.3, "hawk-1", index=1, text="tc(90);"),
         receive(1.2, "hawk-1", 0, "mf(50);", 1.0),
-        line("call", 1.3, "hawk-1", call="mf(50)", s=1.0),
+        line("call", 1.3, "hawk-1", call="mf(50)", s=3.0),
         line("request", 1.4, "hawk-1~abc", ert_s=1.0), step(1.4, "hawk-1~abc"),
         line("segment", 1.5, "hawk-1~abc", text="mf(50);"),
         line("segment", 1.6, "hawk-1~abc", index=1, text="tp();"),
@@ -121,7 +121,7 @@ def test_a_plan_with_help_is_what_its_robot_got() -> None:
     made = history(*robots_lines())
     hawk = made.requests["hawk-1"]
     assert [(one.text, one.at_s) for one in hawk.delivered] == [("mf(50);", 1.2), ("tp();", 1.6)]
-    assert [one.due_s for one in hawk.delivered] == [pytest.approx(2.0), pytest.approx(2.2)]
+    assert [one.due_s for one in hawk.delivered] == [pytest.approx(2.0), pytest.approx(4.3)]
     assert [request.agent for request, _ in made.published] == ["hawk", "hawk", "owl"]
     assert (hawk.steps, hawk.generated, hawk.end_s) == (2, True, 4.0)
     assert len(made.asked) == 2

@@ -58,8 +58,8 @@ def test_a_server_with_many_requests_gives_no_help() -> None:
     full = SETTINGS.refusal(answer(AUTO), 0.0, NEVER, 4)
     assert full == "the server has 4 requests already, and help would delay them"
     assert SETTINGS.refusal(answer(AUTO), 0.0, NEVER, 3) is None
-    assert SETTINGS.refusal(answer(PROGRESSIVE), 0.0, NEVER, 7) is None
-    crowded = SETTINGS.refusal(answer(PROGRESSIVE), 0.0, NEVER, 8)
-    assert crowded == "the server has 8 requests already, and help would delay them"
+    assert SETTINGS.refusal(answer(PROGRESSIVE), 0.0, NEVER, 3) is None
+    crowded = SETTINGS.refusal(answer(PROGRESSIVE), 0.0, NEVER, 4)
+    assert crowded == "the server has 4 requests already, and help would delay them"
     few = HelpSettings(max_requests=2)
     assert few.refusal(answer(AUTO), 0.0, NEVER, 2) is not None

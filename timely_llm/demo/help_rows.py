@@ -150,7 +150,7 @@ def help_table(runs: Mapping[str, History]) -> RenderableType:
     table.add_column("policy", min_width=max(map(len, runs)), no_wrap=True)
     table.add_column("", no_wrap=True)
     for name in ("helped", "broken\noff", "alone", "cloud\ntokens", "cloud\n(s)",
-                 "first\nhelped (s)", "first\nalone (s)"):  # fmt: skip
+                 "first (s)\nhelped", "first (s)\nalone"):  # fmt: skip
         table.add_column(name, justify="right", no_wrap=True)
     for policy, history in runs.items():
         label = Text(policy, "bold cyan")

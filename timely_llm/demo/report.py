@@ -162,7 +162,7 @@ def _facts(settings: DemoSettings) -> str:
     if settings.server_names:
         paced = f"{settings.servers} servers behind a dispatcher"
     if settings.cloud:
-        paced += f"; the cloud of the people is {settings.cloud_name}"
+        paced += f"; the cloud is {settings.cloud_name}"
     return (
         f"{_agents(settings)} asked for {settings.duration_s:g} s in "
         f"{settings.bursts_per_s:g} bursts of tasks a second, seed {settings.seed}; "

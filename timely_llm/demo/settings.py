@@ -28,6 +28,8 @@ OWN_CLOUD = "stand-in"
 """The cloud that a demo brings along, and its model's name."""
 CLOUD_PACE, EDGE_PACE = "a100x4-llama3-70b", "orin-llama3-8b"
 """Pace of the stand-in, and that of a server beside a cloud if none is given."""
+HELPED_REQUESTS = 16
+"""Requests at a server beside a cloud from which on nothing more gets help: a demo shows help."""
 HELPED_TOKENS = 256
 """Most tokens of an answer with help."""
 
@@ -173,6 +175,7 @@ class DemoSettings:
                 "cloud_url": cloud_url or self.cloud or None,
                 "cloud_model": (OWN_CLOUD if own else self.cloud_model) or None,
                 "cloud_key_variable": self.cloud_key_variable or None,
+                "cloud_max_requests": HELPED_REQUESTS if self.cloud else None,
             },
             name,
         )

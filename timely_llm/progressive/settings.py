@@ -40,7 +40,7 @@ class HelpSettings:
     timeout_s: float = 20.0
     sketch_tokens: int = 256
     sketch_words: int = 60
-    max_requests: int = 8
+    max_requests: int = 4
     auto_tokens: int = 200
     auto_words: int = 16
     auto_requests: int = 4

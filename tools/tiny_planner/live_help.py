@@ -172,6 +172,7 @@ def measure(
             start_server(
                 children, interrupts, environment, folder, server, engine="transformers",
                 model=str(small), cloud_url=printed_url(cloud), cloud_model="stand-in",
+                cloud_max_requests=8,
             )  # fmt: skip
         live = LiveRobots(domain, share)
         lanes = [(f"robot_{n}", SERVERS[n % 2]) for n in range(robots * len(SERVERS))]

@@ -280,6 +280,8 @@ class PlanHistory(RequestHistory):
                 self.failures.append((event.t, event.reason))
             case CallEvent():
                 self.calls.append(CallExecution(event.index, event.call, event.t, event.s))
+                if self.asks_help:
+                    self.due_s = self._free_s = max(self._free_s, self.calls[-1].end_s)
             case DoneEvent():
                 self.outcome = event
                 if self.asks_help:

@@ -34,7 +34,7 @@ CLOUD = (
     NodeParameter("cloud_never_for", [""],
               "agents; nothing of their requests is sent to the cloud, whatever the mode"),
     NodeParameter("cloud_sketch_tokens", 256, "most tokens of a sketch", 16, MAX_TOKENS),
-    NodeParameter("cloud_max_requests", 8,
+    NodeParameter("cloud_max_requests", 4,
               "nothing gets help, in any mode, while this many requests are served, parts of others"
               " included: help delays them", 1, 100_000),
     NodeParameter("cloud_auto_tokens", 200,
