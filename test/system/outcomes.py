@@ -217,6 +217,9 @@ class Outcomes:
         for folder in self._folders:
             for log in folder.rglob("*.jsonl"):
                 notes += in_log(log)
+        clients = {note.request_id for note in notes}
+        # What the edge makes for a part of a sketch ends with the request that it is a part of.
+        notes = [one for one in notes if one.request_id.rpartition("~")[0] not in clients]
         begun = [attempt.begun_s for attempt in self._attempts]
         asked_by: dict[str, Attempt] = {}
         # A request that is asked for in the moment of its end was asked for first.

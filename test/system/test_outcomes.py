@@ -79,6 +79,16 @@ def test_a_request_that_goes_on_at_another_server_is_answered(watch: Watch, tmp_
     check([attempt], 0, None)
 
 
+def test_a_part_of_a_sketch_ends_with_its_request(watch: Watch, tmp_path: Path) -> None:
+    outcomes = begun(watch, tmp_path)
+    log = FileEventLog(tmp_path / "server.jsonl")
+    for request_id in ("tour", "tour~1-abc", "strange~name"):
+        log.write(asked(request_id))
+    log.write(ended("tour"))
+    [attempt] = outcomes.count()
+    assert (attempt.lost, list(attempt.ends)) == (["strange~name"], ["tour"])
+
+
 def test_only_fault_tests_that_ran_are_counted(watch: Watch, tmp_path: Path) -> None:
     outcomes = begun(watch, tmp_path)
     outcomes.begin("not a fault", False, tmp_path)
