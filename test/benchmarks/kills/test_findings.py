@@ -135,6 +135,16 @@ def test_a_client_may_lose_a_dispatcher_that_was_killed_and_knows_it_within_3_s(
         assert broken(kills=KILLED, robots=[ask("a", 49.0), lost]) == found
 
 
+def test_a_request_to_a_dead_dispatcher_is_known_to_be_lost_3_s_after_it_was_sent() -> None:
+    killed_s = next(one.t for one in KILLED if one.kind == "killed")
+    for sent_s, after_s, found in (
+        (1.0, 3.4, []), (1.0, 3.6, [KNOWN]), (3.4, 3.4, []), (3.6, 1.0, [KNOWN]),
+    ):  # fmt: skip
+        asked_s = killed_s + sent_s
+        lost = done("a", asked_s + after_s, "error", ErrorCode.SHUTTING_DOWN, DIED)
+        assert broken(kills=KILLED, robots=[ask("a", asked_s), lost]) == found
+
+
 def test_what_a_new_dispatcher_takes_over_may_begin_in_the_midst() -> None:
     listener = [
         AcceptedEvent(40.0, "a"), *received((0, 0), (0, 1), begin_s=41.0),

@@ -10,6 +10,7 @@ from rclpy.task import Future
 
 from timely_llm import srv
 from timely_llm.ros.client.inquiries import (
+    AGAIN_S,
     FOLLOWED_S,
     MISSED_S,
     PATIENCE_S,
@@ -103,12 +104,23 @@ def test_a_followed_request_that_the_server_does_not_know_is_lost(asker: Asker) 
     assert asker.lost == [LOST]
 
 
-def test_a_request_on_its_way_is_not_lost(asker: Asker) -> None:
+def test_a_request_on_its_way_is_lost_soon_after_it_would_have_arrived(asker: Asker) -> None:
     asker.inquiries.hurry()
-    asker.wait(PATIENCE_S - STEP_S, srv.GetResult.Response.UNKNOWN)
+    asker.wait(PATIENCE_S, srv.GetResult.Response.UNKNOWN)
     assert not asker.lost
-    asker.wait(2 * MISSED_S, srv.GetResult.Response.UNKNOWN)
+    asker.wait((UNKNOWN + 1) * AGAIN_S, srv.GetResult.Response.UNKNOWN)
     assert asker.lost == [LOST]
+
+
+def test_a_question_that_discovery_has_lost_is_asked_again_soon(asker: Asker) -> None:
+    asker.inquiries.accepted("r")
+    asker.inquiries.hurry()
+    asker.wait(AGAIN_S)
+    assert len(asker.questions) == 1
+    asker.wait(2 * STEP_S, srv.GetResult.Response.SERVED)
+    assert len(asker.questions) == 2
+    asker.wait(MISSED_S - 2 * STEP_S)
+    assert len(asker.questions) == 2, "the server has answered"
 
 
 def test_a_request_that_may_be_on_its_way_is_lost_only_after_a_while(asker: Asker) -> None:

@@ -46,7 +46,8 @@ SILENT_S = 90.0
 """Longest time in which nothing happens to an open request, seconds: time limits are shorter."""
 KNOWN_S = 3.5
 """Longest time after the death of a dispatcher in which its clients know of it, seconds: 3 s, and
-the time until it is logged. `late_apart` excuses processes that waited for a processor."""
+the time until it is logged. What is sent to a dead dispatcher has this time from then on.
+`late_apart` excuses processes that waited for a processor."""
 TAKEN_S = 8.0
 """Seconds in which a new dispatcher has found what servers have."""
 DIED = re.compile(r"died or cannot be reached|has stopped|does not know th|no dispatcher knows")
@@ -137,11 +138,19 @@ def _reasons(events: Events) -> Iterator[Fault]:
 
 
 def _losses(events: Events, lives: Lives) -> Iterator[Fault]:
-    """A client loses its dispatcher soon after that dies, and at no other time."""
+    """A client loses its dispatcher soon after that dies, and at no other time.
+
+    A client may send a request before it knows that its dispatcher died.
+    """
+    asked_s = {e.id: e.t for e in (*of_kind(events, AskEvent), *of_kind(events, QuestionEvent))}
     for event in (*of_kind(events, DoneEvent), *of_kind(events, AnsweredEvent)):
-        if is_lost(event) and not lives.since_harm_s(event.t) <= KNOWN_S + _away_s(event):
-            evidence = f"{event.id}, {lives.since_harm_s(event.t):.1f} s later: {event.error_msg}"
-            yield Fault(KNOWN, evidence)
+        if not is_lost(event):
+            continue
+        since_s = lives.since_harm_s(event.t)
+        sent_s = since_s - (event.t - asked_s[event.id])  # after the death, seconds
+        late_s = sent_s if 0.0 < sent_s <= KNOWN_S else 0.0
+        if not since_s <= KNOWN_S + late_s + _away_s(event):
+            yield Fault(KNOWN, f"{event.id}, {since_s:.1f} s later: {event.error_msg}")
 
 
 def _away_s(event: Any) -> float:

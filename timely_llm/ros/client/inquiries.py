@@ -19,7 +19,8 @@ FOLLOWED_S = 0.5
 AGAIN_S = 0.5
 """Time from the answer that a server does not know a request to the second question, seconds."""
 PATIENCE_S = 2.0
-"""Longest time that a question or a request is on its way, seconds."""
+"""Longest time that a question or a request is on its way, seconds. The first question to a server
+that was just found has `AGAIN_S`: discovery may lose it."""
 UNKNOWN = 2
 """Number of such answers in a row after which the server has lost the request."""
 SURE_S = 5.0
@@ -38,6 +39,8 @@ class _Open:
     unknown_s: float = 0.0
     question: Any = field(default=None, repr=False)
     asked_s: float = 0.0
+    lost_s: float = 0.0  # when a question without an answer counts as lost
+    soon: bool = False  # the next question may be lost
 
 
 class Inquiries:
@@ -104,6 +107,7 @@ class Inquiries:
         for one in self._open.values():
             self._withdraw(one)
             one.next_s, one.period_s = 0.0, min(one.period_s, MISSED_S)
+            one.soon = True
 
     def tick(self) -> None:
         """Send all due questions."""
@@ -115,12 +119,15 @@ class Inquiries:
             one = self._open[request_id]
             if self._listener_of(request_id) is None:
                 self.close(request_id)
-            elif one.question is None or now >= one.asked_s + PATIENCE_S:
+            elif one.question is None or now >= one.lost_s:
                 self._ask(request_id, one, now)
 
     def _ask(self, request_id: str, one: _Open, now: float) -> None:
         self._withdraw(one)
-        one.asked_s, one.next_s = now, now + one.period_s
+        one.asked_s = now
+        one.next_s = now + (AGAIN_S if one.soon else one.period_s)
+        one.lost_s = now + (AGAIN_S if one.soon else PATIENCE_S)
+        one.soon = False
         asked = srv.GetResult.Request(request_id=request_id)
         one.question = self._check.ask(self._client, asked)
         one.question.add_done_callback(
@@ -143,12 +150,14 @@ class Inquiries:
             listener.finish(result)
         elif response.state != response.UNKNOWN:
             one.unknown = 0
-        elif one.accepted or one.asked_s > one.opened_s + PATIENCE_S:
+        else:
             now = time.monotonic()
-            one.unknown_s = one.unknown_s if one.unknown else now
-            one.unknown += 1
             # From now: a server that was stopped may answer before it has taken the request.
             one.next_s = now + AGAIN_S
+            if not one.accepted and one.asked_s <= one.opened_s + PATIENCE_S:
+                return  # the request may be on its way
+            one.unknown_s = one.unknown_s if one.unknown else now
+            one.unknown += 1
             if one.unknown >= UNKNOWN and now >= one.unknown_s + one.sure_s:
                 self.close(request_id)
                 listener.lose(
