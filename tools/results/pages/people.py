@@ -24,7 +24,7 @@ PAGES = (
             PageTable(
                 "speeds",
                 ("tpot_slo_ms", "tpot_ms", "together_tpot_ms", "decoding_rate", "attainment",
-                 "max_gap_s"),
+                 "qoe", "max_gap_s"),
                 where={"policy": ("fastserve", "timely:streams=sentences", *_SPEEDS)},
             ),
         ),
@@ -32,7 +32,7 @@ PAGES = (
     Page(
         "rate",
         "Tasks come faster",
-        (Command("rate", "slice-rate", minutes=4.5),),
+        (Command("rate", "slice-rate", seeds=5, minutes=11),),
         Picture(
             "rate",
             ("attainment", "rt_attainment", "stalled_s"),
@@ -65,13 +65,14 @@ PAGES = (
         "lengths",
         "Lengths of answers",
         (
-            Command("tasks", "slice-dynamic", minutes=0.5),
+            Command("tasks", "slice-dynamic", seeds=5, minutes=1.2),
             Command("orca-lengths", "slice-lengths", seeds=3, minutes=0.5),
             Command(
                 "other-lengths",
                 "slice-rate --lengths 4-12:20-80,4-40:20-80,15-30:40-160,8-25:80-320 --rates 1,3"
-                " --policies orca,slice,deadline",
-                minutes=1.2,
+                " --policies orca,slice,slice:gate,deadline,deadline:gate",
+                seeds=5,
+                minutes=4,
             ),
         ),
         Picture(
@@ -83,11 +84,17 @@ PAGES = (
         (
             PageTable(
                 "tasks",
-                (*SERVICE, *COMPLETION),
+                (*SERVICE, "qoe", *COMPLETION),
                 "Figures 7 to 9 of Zhou et al. 2025",
                 {"policy": (*DRAWN_PEOPLE, "fastserve")},
             ),
-            PageTable("other-lengths", SERVICE, "Other lengths", papers=False),
+            PageTable(
+                "other-lengths",
+                PEOPLE,
+                "Other lengths",
+                {"lengths": ("4-40:20-80", "15-30:40-160", "8-25:80-320")},
+                papers=False,
+            ),
             PageTable(
                 "orca-lengths",
                 ("attainment", "rt_attainment", "nrt_attainment", "distance"),
@@ -108,23 +115,29 @@ PAGES = (
             Command(
                 "released",
                 "slice-rate --profile rtx4060ti-released --rates 1,3,7 --policies"
-                " orca,slice,deadline",
-                minutes=1.5,
+                " orca,slice,slice:gate,deadline,deadline:gate",
+                seeds=5,
+                minutes=6,
             ),
             Command(
                 "charged",
-                "slice-rate --charged --rates 1,3 --policies orca,slice,timely+slice,deadline",
-                minutes=1,
+                "slice-rate --charged --rates 1,3 --policies"
+                " orca,slice,slice:gate,timely+slice,deadline,deadline:gate",
+                seeds=5,
+                minutes=4,
             ),
             Command(
                 "declared",
-                "slice-rate --bounds 0.5,1,4 --rates 2 --policies slice,timely+slice,deadline",
-                minutes=0.5,
+                "slice-rate --bounds 0.5,1,4 --rates 2 --policies"
+                " slice,slice:gate,timely+slice,deadline,deadline:gate",
+                seeds=5,
+                minutes=2,
             ),
             Command(
                 "ttft",
-                "slice-rate --rates 2 --ttft 10 --policies slice,deadline",
-                minutes=0.3,
+                "slice-rate --rates 2 --ttft 10 --policies slice,slice:gate,deadline,deadline:gate",
+                seeds=5,
+                minutes=1.5,
             ),
         ),
         Picture(
@@ -179,7 +192,7 @@ PAGES = (
     Page(
         "overload",
         "Twenty minutes of overload",
-        (Command("overload", "slice-overload", seeds=1, minutes=5),),
+        (Command("overload", "slice-overload", seeds=3, minutes=15),),
         Picture(
             "overload",
             ("attainment", "max_ttft_s", "stalled_s"),
@@ -189,7 +202,7 @@ PAGES = (
         (
             PageTable(
                 "overload",
-                ("attainment", "objective", "rt_attainment", "max_ttft_s", "rt_late_share",
+                ("attainment", "objective", "rt_attainment", "qoe", "max_ttft_s", "rt_late_share",
                  "max_late_s", "stalled_s", "max_stall_s", "max_gap_s"),
             ),
         ),

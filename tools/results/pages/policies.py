@@ -183,13 +183,13 @@ PAGES = (
             PageTable(
                 "ablation",
                 ("utility", "urgent_utility", "waiting_s", "longest_response_s", "attainment",
-                 "stalled_s"),
+                 "qoe", "stalled_s"),
                 "Robots and people, `wid1`, half a conversation a second, on a slow device",
                 where={"workload": "wid1"},
             ),
             PageTable(
                 "ablation",
-                ("attainment", "rt_attainment", "nrt_attainment", "stalled_s"),
+                ("attainment", "rt_attainment", "nrt_attainment", "qoe", "stalled_s"),
                 "The tasks of Zhou et al. 2025 alone",
                 where={"workload": "slice"},
             ),

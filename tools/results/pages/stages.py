@@ -406,7 +406,7 @@ PAGES = (
                 "pipeline-plans",
                 (
                     "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
-                    "ttft_p95_s", "stalled_s",
+                    "ttft_p95_s", "qoe", "stalled_s",
                 ),
                 "A person every two seconds",
                 where={"rate": 0.5},

@@ -91,7 +91,7 @@ PAGES = (
                 {"batch": 2, "requests": 8, "policy": "annealing"},
             ),
         ),
-        (Ranking("annealing-figures", {}, first="attainment"),),
+        (Ranking("annealing-figures", _FRONT, first="attainment"),),
     ),
     Page(
         "annealing_search",
