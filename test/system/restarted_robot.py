@@ -1,6 +1,7 @@
-"""A robot that may be killed at any moment: `restarted_robot.py CALLS LOG`.
+"""A robot that may be killed while it goes: `restarted_robot.py CALLS LOG`.
 
-It notes in the file CALLS what it does, and goes on with the plan of its former life.
+It notes in the file CALLS what it has done, in `begun` beside it where it begins to go, and goes on
+with the plan of its former life.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ WAIT_S = 60.0
 def main() -> None:
     calls, log = Path(sys.argv[1]), CallLog(sys.argv[2], again=True)
 
-    def note(words: str) -> None:
-        with calls.open("a") as file:
+    def note(words: str, path: Path = calls) -> None:
+        with path.open("a") as file:
             file.write(f"{words}\n")
 
     def go(distance: int) -> None:
+        note(f"go {distance}", calls.with_name("begun"))
         time.sleep(0.3)  # what is killed here was not done
         note(f"go {distance}")
 

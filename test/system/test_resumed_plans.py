@@ -34,11 +34,12 @@ def server(start: Start, domain: int, request: pytest.FixtureRequest) -> Iterato
 def test_a_robot_that_is_killed_twice_executes_each_segment_once(
     start: Start, server: Client, tmp_path: Path
 ) -> None:
-    calls, log = tmp_path / "calls", tmp_path / "log"
-    for before_s in (2, 5):
+    calls, log, begun = tmp_path / "calls", tmp_path / "log", tmp_path / "begun"
+    for goes in (["go 10", "go 20"], ["go 20", "go 30", "go 40", "go 30"]):
+        begun.unlink(missing_ok=True)
         robot = start("test/system/restarted_robot.py", str(calls), str(log))
         end_s = time.monotonic() + WAIT_S
-        while not calls.exists() or len(calls.read_text().splitlines()) < before_s:
+        while not begun.exists() or begun.read_text().splitlines() != goes:
             assert time.monotonic() < end_s and robot.popen.poll() is None, robot.output
             time.sleep(0.01)
         robot.popen.kill()
