@@ -26,7 +26,14 @@ PAGES = (
     Page(
         "slow_mixed",
         "Robots and people on a slow device",
-        (Command("slow-mixed", f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3", minutes=3.5),),
+        (
+            Command(
+                "slow-mixed",
+                f"mixed --profile {SLOW} --load 1 --rates 0.1,0.3",
+                seeds=5,
+                minutes=9,
+            ),
+        ),
         Picture(
             "slow-mixed",
             ("utility", "attainment", "stalled_s"),
@@ -41,11 +48,12 @@ PAGES = (
         "bursts",
         "Bursts of conversations beside plans",
         (
-            Command("bursts", "bursts", minutes=2.3),
+            Command("bursts", "bursts", seeds=5, minutes=6),
             Command(
                 "slow-bursts",
                 f"bursts --sizes 10,20 --profile {SLOW} --policies {','.join(_IN_BURSTS)}",
-                minutes=3,
+                seeds=5,
+                minutes=8,
             ),
         ),
         Picture(
