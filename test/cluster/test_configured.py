@@ -54,7 +54,7 @@ def test_options_of_the_policy_win_over_its_parameters() -> None:
         ("people", "'people' is no option of deadline: choose of kappa=..., lead_s="),
         ("rows=4", "'rows=4' is no option of deadline: choose of kappa"),
         ("people=many", "deadline:people must be a number from 0 on or inf, not 'many'"),
-        ("late_rate=2", "deadline: late_rate must be above 0 and at most 1, not 2"),
+        ("urgent=11", "deadline: urgent must be from 0 to 10, not 11"),
     ],
 )
 def test_an_impossible_option_of_the_policy_is_refused_in_a_sentence(text: str, says: str) -> None:

@@ -163,7 +163,7 @@ parts = st.lists(
             "slack=exp",
             "budget=late",
             "kappa=inf",
-            "quantile=1",
+            "urgent=1",
             "adaptive=x",
             "",
         ]

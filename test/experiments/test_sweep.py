@@ -159,8 +159,8 @@ def test_what_is_not_possible_is_a_sentence(options: WorkloadOptions) -> None:
         (replace(options, profile="none"), "unknown profile 'none'"),
         (replace(options, loads=(100_000,)), "a load of 100000 makes 3600000 requests: at most"),
         (
-            replace(options, policies=("deadline:late_rate=0",), jobs=1),
-            "late_rate must be above 0 and at most 1, not 0",
+            replace(options, policies=("deadline:urgent=11",), jobs=1),
+            "urgent must be from 0 to 10, not 11",
         ),
     ):
         with pytest.raises(TimelyError, match=complaint):

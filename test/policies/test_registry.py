@@ -33,9 +33,9 @@ def test_the_options_of_a_part_are_the_policys_own() -> None:
     assert (made.bound.budget, made.rows) == (BudgetEnd.ERT, 3)
 
 
-def test_the_policy_of_this_package_has_six_options() -> None:
-    known = {"kappa": 0.1, "lead_s": math.inf, "quantile": 0.7, "late_rate": 0.25}
-    assert options_of("deadline") == known | {"people": 1.0, "urgent": 1.0}
+def test_the_policy_of_this_package_has_four_options() -> None:
+    known = {"kappa": 0.1, "lead_s": math.inf, "people": 1.0, "urgent": 1.0}
+    assert options_of("deadline") == known
     made = make_policy("deadline", kappa=2.0)
     assert isinstance(made, Deadline) and made.kappa == 2.0
 

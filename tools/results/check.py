@@ -16,12 +16,13 @@ from tools.results.index import EXCEPTIONS, INDEX, LIST
 from tools.results.index import exceptions as named
 from tools.results.page import Command, Comparison, Page, ResultsError
 from tools.results.picture import MOST_BYTES
-from tools.results.write import page_text, parted
+from tools.results.write import page_text, parted, picture_line
 
 PLACE = "<!-- sentences -->"
 """Stands where sentences about a run are to be written by hand."""
 
-LEAST_SENTENCES = 3
+LEAST_SENTENCES, MOST_SENTENCES = 3, 7
+"""Sentences before a page's picture."""
 MOST_LINES = 145
 PICTURES = 5
 """Pictures of the index: its story has one for each."""
@@ -59,17 +60,20 @@ def _text_problems(page: Page, text: str) -> Iterator[str]:
     head, between, foot = parted(text, page.name)
     if not text.startswith(f"# {page.title}\n"):
         yield f"its first line is not # {page.title}"
+    first, picture, _ = head.partition(picture_line(page))
+    count = len(re.findall(r"[.!?](?:\s|$)", first))
     if PLACE in text:
         yield f"sentences are missing where {PLACE} stands"
-    elif len(re.findall(r"[.!?](?:\s|$)", head)) < LEAST_SENTENCES:
-        yield f"fewer than {LEAST_SENTENCES} sentences stand before its picture"
-    if f"]({page.name}.png)" not in between:
-        yield "it does not show its picture: python -m tools.results write"
+    elif picture and not LEAST_SENTENCES <= count <= MOST_SENTENCES:
+        allowed = f"{LEAST_SENTENCES} to {MOST_SENTENCES}"
+        yield f"{count} sentences stand before its picture, not {allowed}"
+    if not picture:
+        yield "it does not show its picture before its tables: python -m tools.results write"
     made = re.search(r"```console\n(.*?)\n```", between, re.S)
     if made is None or made[1].split("\n") != [command.shown for command in page.commands]:
         yield "its tables were made by other commands than those of its definition"
     for number in _unfounded(head, between + foot):
-        yield f"its first sentences have {number}, which stands nowhere below"
+        yield f"its sentences have {number}, which stands nowhere below"
     for comparison in page.comparisons:
         if comparison.named:
             yield from _unnamed_cells(comparison, head, between)

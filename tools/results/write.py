@@ -1,4 +1,4 @@
-"""The parts of pages that are written from run documents, between their markers."""
+"""The parts of pages that are written from run documents: pictures, and what markers enclose."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Runs = dict[str, RunDocument]
 
 
 def write_page(page: Page, data: Path, folder: Path) -> None:
-    """Write the picture of a page, and its text between the markers.
+    """Write the picture of a page, its line, and the page's text between the markers.
 
-    What stands before and after the markers stays as it is.
+    All else stays as it is.
 
     Args:
         page: the page.
@@ -30,14 +30,15 @@ def write_page(page: Page, data: Path, folder: Path) -> None:
         folder: folder of the pages.
 
     Raises:
-        ResultsError: a document is missing or does not fit, or the page lacks its markers.
+        ResultsError: a document is missing or does not fit, or the page lacks its picture's line or
+            its markers.
         TimelyError: a file cannot be read or written.
     """
-    before = page_text(page, folder)
+    before = with_picture(page_text(page, folder), page)
     replaced(before, page.name, "")
     runs = documents(page, data)
     draw(runs[page.picture.command], page.picture, page.picture_file(folder))
-    text = replaced(before, page.name, body(page, runs, folder))
+    text = replaced(before, page.name, body(page, runs))
     page.file(folder).write_text(text, encoding="utf-8")
 
 
@@ -52,24 +53,39 @@ def page_text(page: Page, folder: Path) -> str:
     except OSError as error:
         raise ResultsError(
             f"{page.name}: cannot read {page.file(folder)}: {error.strerror}; write its title, its"
-            f" first sentences and the markers {BEGIN.format(page.name)} {END.format(page.name)}"
+            f" first sentences, the line ![]({page.name}.png) and the markers"
+            f" {BEGIN.format(page.name)} {END.format(page.name)}"
         ) from error
 
 
-def body(page: Page, runs: Runs, folder: Path) -> str:
-    """Return the text between the markers of a page: picture, exceptions, tables and commands.
+def with_picture(text: str, page: Page) -> str:
+    """Return a page's text with the line of its picture as its definition has it.
+
+    Raises:
+        ResultsError: the line does not stand in it once.
+    """
+    parts = re.split(rf"^!\[[^\]]*\]\({page.name}\.png\)$", text, flags=re.M)
+    if len(parts) != 2:
+        raise ResultsError(f"{page.name}: the page needs the line ![]({page.name}.png), once")
+    return picture_line(page).join(parts)
+
+
+def picture_line(page: Page) -> str:
+    """Return the line that shows the picture of a page."""
+    return f"![{page.picture.text}]({page.name}.png)"
+
+
+def body(page: Page, runs: Runs) -> str:
+    """Return the text between the markers of a page: tables, exceptions and commands.
 
     Args:
         page: the page.
         runs: documents of its commands.
-        folder: folder of the pages.
 
     Raises:
         ResultsError: a document does not fit.
     """
-    parts = [f"![{page.picture.text}]({page.picture_file(folder).name})"]
-    for table in page.tables:
-        parts.append(markdown_table(runs[table.command], table))
+    parts = [markdown_table(runs[table.command], table) for table in page.tables]
     parts += [comparison_table(runs, one) for one in page.comparisons]
     defined: dict[str, None] = {}
     for table in page.tables:

@@ -35,8 +35,6 @@ utilities = st.sampled_from(
     [
         ("kappa", "finite and from 0 on", (-0.1, math.inf, math.nan)),
         ("lead_s", "from 0 on", (-0.1, -math.inf, math.nan)),
-        ("quantile", "from 0 on and below 1", (-0.1, 1.0, math.nan)),
-        ("late_rate", "above 0 and at most 1", (0.0, -0.1, 1.1, math.nan)),
         ("people", "finite and from 0 on", (-0.1, math.inf, math.nan)),
         ("urgent", f"from 0 to {MOST_URGENT:g}", (-0.1, 10.1, math.nan)),
     ],
@@ -51,8 +49,8 @@ def test_an_option_out_of_its_range_is_refused_in_one_sentence(
 
 
 def test_options_may_be_at_the_ends_of_their_ranges() -> None:
-    make_policy("deadline", kappa=0.0, lead_s=0.0, quantile=0.0, people=0.0, urgent=0.0)
-    make_policy("deadline", lead_s=math.inf, late_rate=1.0, urgent=MOST_URGENT)
+    make_policy("deadline", kappa=0.0, lead_s=0.0, people=0.0, urgent=0.0)
+    make_policy("deadline", lead_s=math.inf, urgent=MOST_URGENT)
 
 
 def test_a_burst_is_admitted_in_one_step() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test.tools.results.tiny import COMMAND, HEAD, LANES, PAGE, STORY, folder_of_pages, run
+from test.tools.results.tiny import COMMAND, LANES, PAGE, STORY, folder_of_pages, run
 from timely_llm.experiments.results.document import write_run
 from tools.results.__main__ import FOLDER
 from tools.results.check import PLACE, problem_of, problems
@@ -62,9 +62,12 @@ def test_a_page_without_its_markers_or_its_title_is_named(folder: Path) -> None:
     assert found(folder)[0].startswith("tiny: the page needs the lines")
 
 
-def test_three_sentences_stand_first(folder: Path) -> None:
-    change(folder / "tiny.md", "Another one. ", "")
-    assert found(folder) == ["tiny: fewer than 3 sentences stand before its picture"]
+@pytest.mark.parametrize(("sentences", "count"), [("", 2), (8 * "Another one. ", 10)])
+def test_three_to_seven_sentences_stand_before_the_picture(
+    folder: Path, sentences: str, count: int
+) -> None:
+    change(folder / "tiny.md", "Another one. ", sentences)
+    assert found(folder) == [f"tiny: {count} sentences stand before its picture, not 3 to 7"]
 
 
 def test_sentences_to_be_written_are_not_forgotten(folder: Path) -> None:
@@ -86,7 +89,7 @@ def test_tables_are_made_by_the_commands_of_the_definition(folder: Path) -> None
 
 def test_numbers_of_sentences_stand_on_the_page(folder: Path) -> None:
     change(folder / "tiny.md", "Another one.", "It has 1.3 or 1.33, not 7.77, of 3.")
-    assert found(folder) == ["tiny: its first sentences have 7.77, which stands nowhere below"]
+    assert found(folder) == ["tiny: its sentences have 7.77, which stands nowhere below"]
     change(folder / "tiny.md", "7.77", "1.3")
     change(folder.parent / "results.md", STORY, STORY + "It has 1.38 and 1.333.")
     assert found(folder) == [
@@ -100,7 +103,7 @@ def test_the_story_has_five_pictures(folder: Path) -> None:
 
 
 def test_a_long_page_is_named(folder: Path) -> None:
-    change(folder / "tiny.md", HEAD, HEAD + 145 * "\n")
+    change(folder / "tiny.md", "by hand.\n", "by hand.\n" + 145 * "\n")
     assert " lines: at most 145" in found(folder)[0]
 
 

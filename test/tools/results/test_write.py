@@ -22,8 +22,8 @@ def test_a_page_gets_picture_tables_and_command_and_keeps_what_is_by_hand(tmp_pa
     write_run(run(), tmp_path / "tiny.json")
     write_page(PAGE, tmp_path, folder)
     text = (folder / "tiny.md").read_text()
-    assert text.startswith(HEAD) and text.endswith(FOOT) and "\nold\n" not in text
-    assert "![two charts](tiny.png)" in text and (folder / "tiny.png").exists()
+    assert text.startswith(HEAD.replace("![]", "![two charts]"))
+    assert text.endswith(FOOT) and "\nold\n" not in text and (folder / "tiny.png").exists()
     assert "| robots | policy | utility | useful actions |" in text
     assert "timely-llm experiment fleet --robots 1,2" in text
     assert "--jobs" not in text and "tiny.json" not in text
@@ -39,8 +39,16 @@ def test_a_missing_document_changes_nothing(tmp_path: Path) -> None:
     assert (folder / "tiny.md").read_text() == before and not (folder / "tiny.png").exists()
 
 
+def test_a_page_shows_its_picture_once(tmp_path: Path) -> None:
+    folder = folder_of_pages(tmp_path)
+    for line in ("", "![a](tiny.png)\n\n![b](tiny.png)\n"):
+        (folder / "tiny.md").write_text(HEAD.replace("![](tiny.png)\n", line))
+        with pytest.raises(ResultsError, match=r"needs the line !\[\]\(tiny\.png\), once"):
+            write_page(PAGE, tmp_path, folder)
+
+
 def test_a_page_without_a_text_says_how_to_begin_it(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="write its title, its first sentences and the markers"):
+    with pytest.raises(ResultsError, match="write its title, its first sentences, the line"):
         write_page(PAGE, tmp_path, tmp_path)
 
 

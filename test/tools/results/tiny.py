@@ -27,7 +27,7 @@ PAGE = Page(
     (RANKING,),
 )
 LANES = {"Robots": (PAGE,)}
-HEAD = "# Two robots\n\nOne sentence. Another one. A third one by hand.\n"
+HEAD = "# Two robots\n\nOne sentence. Another one. A third one by hand.\n\n![](tiny.png)\n"
 FOOT = "\nMore by hand.\n"
 STORY = "\n[![one](results/tiny.png)](results/tiny.md)\n" * 5
 

@@ -23,22 +23,13 @@ CHANGED: Mapping[str, str] = {
     "deadline:kappa=0": "an idle robot costs nothing, so requests may starve",
     "deadline:kappa=1": "an idle robot costs ten times as much",
     "deadline:lead_s=0.5": "plans are suspended until 0.5 s before their robot will be idle",
-    "deadline:quantile=0.5": "real-time answers are taken to be shorter",
-    "deadline:quantile=0.9": "real-time answers are taken to be longer",
-    "deadline:late_rate=0.01": "an answer that cannot have its rate gets the least one",
-    "deadline:late_rate=1": "every answer that has begun keeps its whole rate",
     "deadline:people=0.5": "people are worth half as much beside robots",
     "deadline:people=2": "people are worth twice as much beside robots",
     "deadline:urgent=0": "all plans are worth the same",
     "deadline:urgent=2": "ratios of plans' worth are squared",
 }
-DRONES, TASKS, PEOPLE = "wid2", "slice", "wid1"
-"""Robots alone; the tasks of Zhou et al. 2025 alone; robots with people on its slow device."""
-
-RATES = (2.0, 5.0)
-"""Tasks a second."""
-
-TASK_MINUTES = 0.75
+DRONES, PEOPLE = "wid2", "wid1"
+"""Robots alone; robots with people on the slow device of Zhou et al. 2025."""
 
 PEOPLE_RATE = 0.5
 """Conversations a second."""
@@ -59,7 +50,7 @@ def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of the policy with each option at other values."""
     chosen = [_named(case) for case in cases(options, (DRONES,))]
     if options.trace is None:
-        chosen = [*_people(options), *chosen, *_tasks(options)]
+        chosen = [*_people(options), *chosen]
     scored = run_all(score, chosen, options.jobs, progress)
     used = {one.row["policy"] for one in scored}
     return document(
@@ -70,7 +61,7 @@ def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
         measures=(*MEASURES, "longest_response_s", "utility_vs_deadline"),
         definitions={
             "rate": "conversations a second, Poisson; 0: robots alone",
-            "load": "requests for each job; 0: people alone",
+            "load": "requests for each job",
         },
         notes=[f"`{policy}`: {what}." for policy, what in CHANGED.items() if policy in used],
     )
@@ -78,18 +69,6 @@ def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
 
 def _named(case: RunSpec, **names: str | float) -> RunSpec:
     return replace(case, names={"rate": 0.0, **case.names, **names})
-
-
-def _tasks(options: AblationOptions) -> list[RunSpec]:
-    """Return the policies with conversations alone, on the testbed of Zhou et al. 2025."""
-    asked = slice_sweep.TaskOptions(
-        policies=options.policies,
-        rates=RATES,
-        minutes=TASK_MINUTES,
-        seeds=options.seeds,
-        first_seed=options.first_seed,
-    )
-    return [_named(case, workload=TASKS, load=0) for case in slice_sweep.cases(asked)]
 
 
 def _people(options: AblationOptions) -> list[RunSpec]:

@@ -42,8 +42,6 @@ class Deadline(Explains):
         kappa: price of an idle robot, per second, as a share of its request's worth.
         lead_s: time before the robot's idle time at which a resting plan goes on, seconds;
             infinite: it runs ahead.
-        quantile: quantile of the learned lengths that is assumed for a real-time answer.
-        late_rate: share of its rate that an answer keeps when the engine has no time for more.
         people: worth of a person's answer in the units of robots' plans.
         urgent: exponent of the worth of plans: 1 as requests say, 0 all alike, 2 squares ratios.
 
@@ -53,8 +51,6 @@ class Deadline(Explains):
 
     kappa: float = 0.1
     lead_s: float = math.inf
-    quantile: float = 0.7
-    late_rate: float = 0.25
     people: float = 1.0
     urgent: float = 1.0
     whole_plans = False
@@ -63,8 +59,6 @@ class Deadline(Explains):
         for name, possible, allowed in (
             ("kappa", 0.0 <= self.kappa < math.inf, "finite and from 0 on"),
             ("lead_s", self.lead_s >= 0.0, "from 0 on"),
-            ("quantile", 0.0 <= self.quantile < 1.0, "from 0 on and below 1"),
-            ("late_rate", 0.0 < self.late_rate <= 1.0, "above 0 and at most 1"),
             ("people", 0.0 <= self.people < math.inf, "finite and from 0 on"),
             ("urgent", 0.0 <= self.urgent <= MOST_URGENT, f"from 0 to {MOST_URGENT:g}"),
         ):
@@ -72,7 +66,7 @@ class Deadline(Explains):
                 value = getattr(self, name)
                 raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
-        self.streams = Streams(self.quantile, self.late_rate, self.people)
+        self.streams = Streams(self.people)
 
     def plan(
         self,

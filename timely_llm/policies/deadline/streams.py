@@ -46,12 +46,14 @@ AHEAD = 0.2
 _UTIL = 0.95  # largest share of the engine's time that may be promised
 _SPARE = 0.2  # largest share with which a late answer begins
 _ROOM = 0.02  # a row that takes less than this share counts as free
+_LATE_RATE = 0.25  # share of its rate that an answer keeps when there is no time for more
 _KEEP = 1.5  # worth of an answer that has begun, relative to a new one
 _WINDOW_S = 20.0  # averaging window of the load of answers with deadlines
 _ALONE_S = 0.15  # longest step of streams without any promise
 _START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
 _CATCH_UP_S = 1.0  # time in which a lag is made up
-_NEARLY_ANY = 0.97  # quantile of lengths
+_USUAL = 0.7  # quantile of the lengths that an answer with a deadline is assumed to have
+_NEARLY_ANY = 0.97  # quantile of them with which no step may be too long
 _PRESSING_S = 0.8 * BEARABLE_S  # wait after which a stream joins any step
 _LEAST_CHUNK = 16  # fewer prompt tokens are not worth a step
 _MOST_ROWS = 32  # that share the cost of a token
@@ -81,13 +83,13 @@ class StreamState:
         tokens_to_go: expected tokens to the end.
     """
 
-    def __init__(self, generation: StreamGeneration, late_rate: float, people: float) -> None:
+    def __init__(self, generation: StreamGeneration, people: float) -> None:
         slo = generation.request.slo
         self.generation = generation
         self.real_time, self.tpot_s = slo.real_time, slo.tpot_s
         self.start_s = min(_START * slo.ttft_s, _START_S)
         # A late real-time answer has no listener, so it only must end.
-        self.bearable = max(0.0 if slo.real_time else late_rate / slo.tpot_s, 1.0 / BEARABLE_S)
+        self.bearable = max(0.0 if slo.real_time else _LATE_RATE / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = False
         self.need = self.floor = self.rate = self.density = 0.0
         self.urgency = 0, 0.0
@@ -99,16 +101,13 @@ class StreamState:
         self._seen: Sequence[int] = ()
         self._version = self._out = -1
 
-    def look(
-        self, moment: Moment, one_s: float, lengths: AnswerLengths, quantile: float, most: float
-    ) -> None:
+    def look(self, moment: Moment, one_s: float, lengths: AnswerLengths, most: float) -> None:
         """Update the state.
 
         Args:
             moment: the moment.
             one_s: seconds of a step of one row.
             lengths: lengths of ended answers.
-            quantile: of the lengths; assumed for a real-time answer.
             most: most tokens a second that one stream can get.
         """
         generation, real_time = self.generation, self.real_time
@@ -118,8 +117,7 @@ class StreamState:
                 self._version, self._seen = lengths.version, lengths.of(self._class)
             self._out, self.begun = out, out > 0
             seen, bound = self._seen, generation.max_tokens
-            share = quantile if real_time else TYPICAL
-            self.tokens_to_go = to_go(seen, out, bound, share)
+            self.tokens_to_go = to_go(seen, out, bound, _USUAL if real_time else TYPICAL)
             if real_time:
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
         if not real_time:
@@ -258,18 +256,14 @@ class Streams:
     """Promises rates to streams, and remembers them between steps.
 
     Args:
-        quantile: quantile of the learned lengths that is assumed for a real-time answer.
-        late_rate: share of its rate that an answer keeps when the engine has no time for more.
         people: worth of a stream in plans' units.
 
     Attributes:
         states: states of the streams by key.
     """
 
-    def __init__(self, quantile: float, late_rate: float, people: float) -> None:
+    def __init__(self, people: float) -> None:
         self.lengths = AnswerLengths()
-        self._quantile = quantile
-        self._late_rate = late_rate
         self._people = people
         self.states: dict[str, StreamState] = {}
         self._present: list[StreamState] = []  # without those that wait for a step in flight
@@ -394,7 +388,7 @@ class Streams:
             if state is not None and state.generation is stream:
                 del before[stream.key]
             else:
-                state = StreamState(stream, self._late_rate, self._people)
+                state = StreamState(stream, self._people)
             self.states[stream.key] = state
         self._present = states = list(self.states.values())
         for key, state in before.items():
@@ -408,7 +402,7 @@ class Streams:
         each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
         tokens_s = list(accumulate(each_s, min, initial=one_s))
         for state in states:
-            state.look(moment, one_s, self.lengths, self._quantile, _UTIL / one_s)
+            state.look(moment, one_s, self.lengths, _UTIL / one_s)
             if state.late:
                 state.density = 0.0
                 continue

@@ -187,12 +187,6 @@ PAGES = (
                 "Robots and people, `wid1`, half a conversation a second, on a slow device",
                 where={"workload": "wid1"},
             ),
-            PageTable(
-                "ablation",
-                ("attainment", "rt_attainment", "nrt_attainment", "qoe", "stalled_s"),
-                "The tasks of Zhou et al. 2025 alone",
-                where={"workload": "slice"},
-            ),
         ),
     ),
     Page(
