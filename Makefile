@@ -121,7 +121,7 @@ test-vllm:
 	$(MAKE) $(VLLM_VENV)/.vllm VENV=$(VLLM_VENV)
 	$(VLLM_VENV)/bin/python -m pytest -k vllm $(if $(SHORT),--short) test/engines test/system/test_vllm_server.py \
 		test/system/test_vllm_stages.py test/experiments/test_vllm_experiments.py \
-		test/cloud/test_vllm_and_transformers.py
+		test/cloud/test_vllm_and_transformers.py test/cluster/test_vllm_replicas.py
 	PYTHONPATH=$(abspath test/engines/interpreted_triton)$(if $(PYTHONPATH),:$(PYTHONPATH)) \
 		TRITON_INTERPRET=1 VLLM_USE_V2_MODEL_RUNNER=1 \
 		$(VLLM_VENV)/bin/python -m pytest --hypothesis-profile=fast -k vllm $(if $(SHORT),--short) test/engines
@@ -131,7 +131,8 @@ test-vllm:
 test-vllm-ray:
 	$(MAKE) $(VLLM_VENV)/.vllm $(RAY_PACKAGES)/.installed VENV=$(VLLM_VENV)
 	PYTHONPATH=$(abspath test/engines/cpu_in_ray):$(abspath $(RAY_PACKAGES)) \
-		$(VLLM_VENV)/bin/python -m pytest test/engines/vllm/test_engine_ray.py
+		$(VLLM_VENV)/bin/python -m pytest test/engines/vllm/test_engine_ray.py \
+		test/cluster/test_vllm_replicas.py -k "not processes"
 
 # With Ray beside the packages of the environment, in a folder of its own.
 test-ray: install $(RAY_PACKAGES)/.installed

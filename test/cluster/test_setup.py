@@ -31,17 +31,39 @@ def test_processes_take_no_resources() -> None:
         open_place(values(replicas=2, replica_resources=["GPU=1"]))
 
 
-def test_a_ray_cluster_without_a_token_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+FAR = "ray:10.0.0.5:6379"
+
+
+@pytest.fixture
+def any_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let replicas be processes in any cluster, and Ray's variable unset."""
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.setattr(setup, "open_place", lambda values: Processes())
-    words = "the Ray cluster at '10.0.0.5:6379' takes clients without a token"
-    front = Front(replicas=1, cluster="ray:10.0.0.5:6379")
+
+
+@pytest.mark.usefixtures("any_place")
+@pytest.mark.parametrize(("cluster", "mode"), [("ray:127.0.0.1:6379", ""), (FAR, "disabled")])
+def test_a_ray_cluster_without_a_token_is_logged(
+    cluster: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if mode:
+        monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    front = Front(replicas=1, cluster=cluster)
     front.close()
+    words = f"the Ray cluster at '{cluster[4:]}' takes clients without a token"
     assert [line.startswith(words) for line in front.log].count(True) == 1
-    for own in ("ray", "processes"):
-        assert not setup.without_token(own)
+
+
+@pytest.mark.usefixtures("any_place")
+def test_a_ray_cluster_on_other_machines_needs_a_token_or_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for cluster in (FAR, "ray:head:6379", "ray:127.0.0.1.example.org:6379"):
+        with pytest.raises(ConfigurationError, match=r"without a token.*RAY_AUTH_MODE=disabled if"):
+            Front(replicas=1, cluster=cluster)
+    assert not setup.without_token("ray") and not setup.without_token("processes")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    assert not setup.without_token("ray:10.0.0.5:6379")
+    assert not setup.without_token(FAR)
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def finished(one: Segment) -> ExecutionReport:
 
 
 if __name__ == "__main__":
-    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "disabled"}
     import ray
     from ray.cluster_utils import Cluster
 

@@ -46,6 +46,12 @@ class Floors(BaseModel):
 
 FLOORS = load_document(resource("config/traces/floors.yaml"), Floors, "floors", TraceError).settings
 
+QUICK_FIRST = [
+    pytest.param(one, id=str(one), marks=() if one.load == 1 else pytest.mark.extended)
+    for one in FLOORS
+]
+"""All settings; those with one request for each job are tested by default."""
+
 
 @cache
 def measured(trace: Path, setting: Setting, policy: str) -> MeasuredRow:
@@ -69,21 +75,18 @@ def too_small(trace: Path, setting: Setting) -> dict[str, float]:
     return found
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize("setting", FLOORS, ids=str)
+@pytest.mark.parametrize("setting", QUICK_FIRST)
 def test_policies_keep_their_order_on_the_shipped_workload(setting: Setting) -> None:
     assert too_small(TRACE, setting) == {}
 
 
-@pytest.mark.extended
-@pytest.mark.parametrize("setting", FLOORS, ids=str)
+@pytest.mark.parametrize("setting", QUICK_FIRST)
 def test_each_policy_serves_the_whole_shipped_workload(setting: Setting) -> None:
     policies = {policy for more, than, *_ in setting.margins for policy in (more, than)}
     shares = {policy: measured(TRACE, setting, policy)["share_served"] for policy in policies}
     assert shares == dict.fromkeys(policies, 1.0)
 
 
-@pytest.mark.extended
 def test_a_policy_that_loses_its_worth_is_found() -> None:
     weak = ("fcfs", "timely", "utility", 0.05)
     assert weak[1:] in {margin[1:] for margin in FLOORS[0].margins}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from timely_llm.serving.sink import ServerSink
 
 PROCESSES = "processes"
 RAY = "ray"
+_LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?")
 NONE_THERE = "no replica serves now: try again in some seconds"
 
 
@@ -58,23 +60,32 @@ def open_place(values: Mapping[str, Any]) -> Place:
 def without_token(cluster: str) -> str:
     """Return the warning about a Ray cluster that takes clients without a token.
 
-    Ray gives its clients a token only where its variable says so, and a cluster with a token takes
-    no others.
+    Ray's variable RAY_AUTH_MODE says whether a cluster does: `token` or `disabled`. A cluster with
+    a token takes no other clients.
 
     Args:
-        cluster: value of the parameter; its cluster answers.
+        cluster: value of the parameter.
 
     Returns:
         A sentence; empty: the cluster has a token, or is this node's own, which has one.
+
+    Raises:
+        ConfigurationError: the cluster is not on this machine alone, and the variable does not say
+            that it has no token.
     """
-    address = cluster.removeprefix(f"{RAY}:")
-    if address == cluster or os.environ.get("RAY_AUTH_MODE") == "token":
+    address, mode = cluster.removeprefix(f"{RAY}:"), os.environ.get("RAY_AUTH_MODE", "")
+    if address == cluster or mode == "token":
         return ""
-    return (
+    risk = (
         f"the Ray cluster at {quoted(address)} takes clients without a token, so that any"
-        " process that reaches it runs code on its nodes: start it with RAY_AUTH_MODE=token, and"
-        " this node too"
+        " process that reaches it runs code on its nodes"
     )
+    if mode != "disabled" and not _LOOPBACK.fullmatch(address):
+        raise ConfigurationError(
+            f"{risk}: start it with RAY_AUTH_MODE=token, and this node too, or this node with"
+            " RAY_AUTH_MODE=disabled if only trusted processes reach it"
+        )
+    return f"{risk}: start it with RAY_AUTH_MODE=token, and this node too"
 
 
 def make_replicas(
@@ -107,8 +118,9 @@ def make_replicas(
     )  # fmt: skip
     rule = make_dispatcher(DEFAULT_DISPATCHER)
     relay = Relay(rule, sink, clock, settings, read_apart, say, wake)
+    unsafe = without_token(values["cluster"])
     place = open_place(values)
-    if unsafe := without_token(values["cluster"]):
+    if unsafe:
         say(unsafe)
     replicas = Replicas(place, relay, count, values, skill_sets, clock, say, wake)
     replicas.wait_ready(meanwhile)

@@ -11,7 +11,7 @@ PAGES = (
     Page(
         "mixed",
         "Robots and people together",
-        (Command("mixed", "mixed", minutes=5.6),),
+        (Command("mixed", "mixed", seeds=5, minutes=14),),
         Picture(
             "mixed",
             ("utility", "attainment", "stalled_s"),
@@ -33,6 +33,13 @@ PAGES = (
                 seeds=5,
                 minutes=9,
             ),
+            Command(
+                "fresh-slow",
+                f"mixed --profile {SLOW} --load 1 --rates 0.3 --first-seed 500 --policies"
+                " stream,slice,deadline,deadline:people=2",
+                seeds=5,
+                minutes=2,
+            ),
         ),
         Picture(
             "slow-mixed",
@@ -41,8 +48,11 @@ PAGES = (
             " stall, for two rates of conversations",
             where={"policy": DRAWN_BOTH},
         ),
-        (PageTable("slow-mixed", BOTH),),
-        (Ranking("slow-mixed", BOTH_FRONT),),
+        (
+            PageTable("slow-mixed", BOTH),
+            PageTable("fresh-slow", BOTH, "On seeds that no other page has"),
+        ),
+        (Ranking("slow-mixed", BOTH_FRONT), Ranking("fresh-slow", BOTH_FRONT)),
     ),
     Page(
         "bursts",

@@ -46,7 +46,7 @@ PAGES = (
     Page(
         "ratio",
         "More or fewer real-time tasks",
-        (Command("ratio", "slice-ratio", minutes=5),),
+        (Command("ratio", "slice-ratio", seeds=5, minutes=12),),
         Picture(
             "ratio",
             ("attainment", "rt_attainment", "nrt_attainment"),
@@ -166,9 +166,9 @@ PAGES = (
         "slice_options",
         "What SLICE's own options change",
         (
-            Command("adaptor", "slice-adaptor", minutes=1),
-            Command("weight", "slice-weight", minutes=1),
-            Command("restarts", "slice-restarts", minutes=0.2),
+            Command("adaptor", "slice-adaptor", seeds=5, minutes=2.5),
+            Command("weight", "slice-weight", seeds=5, minutes=2.5),
+            Command("restarts", "slice-restarts", seeds=5, minutes=0.5),
         ),
         Picture(
             "adaptor",

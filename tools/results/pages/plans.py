@@ -133,7 +133,7 @@ PAGES = (
     Page(
         "urgent",
         "Urgent plans at once",
-        (Command("urgent", "urgent", minutes=0.5),),
+        (Command("urgent", "urgent", seeds=5, minutes=1.2),),
         Picture(
             "urgent",
             ("utility", "plan_attainment"),

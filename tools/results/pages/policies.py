@@ -19,7 +19,7 @@ from tools.results.pages.measures import (
 
 _PREDICTED = (*TIMELY, f"{SERVED}:open-loop", "deadline")
 
-_MISJUDGED = ("timely+slice", "slice", "deadline")
+_MISJUDGED = ("timely+slice", "slice", "slice:gate", "deadline", "deadline:gate")
 _RATIOS = (0.7, 1.4)
 """Predicted over true step times."""
 
@@ -129,12 +129,14 @@ PAGES = (
                 "wrong-slow",
                 f"mixed --profile {SLOW} --load 1 --rates 0.3 --policies"
                 f" stream,{_ratios(_MISJUDGED)}",
-                minutes=1.2,
+                seeds=5,
+                minutes=4,
             ),
             Command(
                 "wrong-tasks",
                 f"slice-rate --rates 2,5 --policies orca,{_ratios(_MISJUDGED)}",
-                minutes=0.9,
+                seeds=5,
+                minutes=3,
             ),
         ),
         Picture(
@@ -164,7 +166,15 @@ PAGES = (
     Page(
         "ablation",
         "What each ingredient of the default policy is worth",
-        (Command("ablation", "ablation --first-seed 400", seeds=5, minutes=26),),
+        (
+            Command("ablation", "ablation --first-seed 400", seeds=5, minutes=26),
+            Command(
+                "ablation-gate",
+                "ablation --first-seed 400 --policies deadline,deadline:gate",
+                seeds=5,
+                minutes=5,
+            ),
+        ),
         Picture(
             "ablation",
             ("utility", "attainment", "waiting_s"),
@@ -185,6 +195,12 @@ PAGES = (
                 ("utility", "urgent_utility", "waiting_s", "longest_response_s", "attainment",
                  "qoe", "stalled_s"),
                 "Robots and people, `wid1`, half a conversation a second, on a slow device",
+                where={"workload": "wid1"},
+            ),
+            PageTable(
+                "ablation-gate",
+                ("utility", "attainment", "qoe", "share_refused", "max_gap_s", "stalled_s"),
+                "Robots and people, with the gate and without",
                 where={"workload": "wid1"},
             ),
         ),

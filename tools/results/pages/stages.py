@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from timely_llm.experiments.catalog.pipeline.plans import MODES
 from timely_llm.experiments.results.reported import AHN_STOCK, in_stages
-from tools.results.page import Command, Comparison, Page, PageTable, Picture, Timelines
+from tools.results.page import Command, Comparison, Page, PageTable, Picture, Ranking, Timelines
+from tools.results.pages.measures import BOTH, BOTH_FRONT
 
 _STOCK = AHN_STOCK
 _BUDGET, _PAPER, _THROTTLE, _CYCLE, _KEPT = map(
@@ -20,11 +20,6 @@ _DUE = [
     for policy in ("stream", "deadline")
     for rule in ("cycle", "cycle-due", "cycle-own")
 ]
-_WITHOUT_PEOPLE = tuple(
-    policy if mode == "off" else f"{policy}:micro-batches={mode}"
-    for policy in ("stream", "deadline")
-    for mode in MODES
-)
 _COLUMNS = (
     "completion_s", "completion_vs_stock", "proc_s", "idle_s", "idle_share", "recomputed_tokens",
     "bound_s",
@@ -273,7 +268,7 @@ PAGES = (
                 "pipeline-static-plans",
                 (
                     "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
-                    "ttft_p95_s", "stalled_s",
+                    "ttft_p95_s", "qoe", "stalled_s",
                 ),
                 "Robots, and a person every two seconds",
             ),
@@ -386,7 +381,16 @@ PAGES = (
     Page(
         "pipeline_plans",
         "Robots and people at a model in stages",
-        (Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),),
+        (
+            Command("pipeline-plans", "pipeline-plans --minutes 0.5", seeds=5, minutes=4),
+            Command(
+                "pipeline-plans-gate",
+                "pipeline-plans --policies deadline,deadline:gate,deadline:micro-batches=cycle,"
+                "deadline:gate:micro-batches=cycle --rates 0.5 --minutes 0.5",
+                seeds=5,
+                minutes=1,
+            ),
+        ),
         Picture(
             "pipeline-plans",
             ("utility", "urgent_response_s", "ttft_p95_s"),
@@ -411,13 +415,9 @@ PAGES = (
                 "A person every two seconds",
                 where={"rate": 0.5},
             ),
-            PageTable(
-                "pipeline-plans",
-                ("utility", "urgent_utility", "urgent_response_s", "waiting_s"),
-                "Without people",
-                where={"rate": 0.0, "policy": _WITHOUT_PEOPLE},
-            ),
+            PageTable("pipeline-plans-gate", BOTH, "The gate, with people"),
         ),
+        (Ranking("pipeline-plans", BOTH_FRONT),),
     ),
     Page(
         "pipeline_due",
@@ -443,7 +443,7 @@ PAGES = (
                 "pipeline-plans-due",
                 (
                     "utility", "urgent_utility", "urgent_response_s", "waiting_s", "attainment",
-                    "ttft_p95_s", "stalled_s",
+                    "ttft_p95_s", "qoe", "stalled_s",
                 ),
             ),
         ),
