@@ -52,7 +52,7 @@ PAGES = (
     Page(
         "batch",
         "The size of the batch",
-        (Command("batch", "timelyllm-batch", minutes=1.2),),
+        (Command("batch", "timelyllm-batch", seeds=5, minutes=3),),
         Picture(
             "batch",
             ("utility", "urgent_utility"),
