@@ -47,6 +47,8 @@ def possible(default: object) -> str:
 def option_value(what: str, default: object, text: str) -> float | str:
     """Return an option's value, of the type of its default.
 
+    A whole number is 0 only where that is the default.
+
     Args:
         what: name of the option, for the sentence of an error.
         default: the option's default.
@@ -69,8 +71,9 @@ def option_value(what: str, default: object, text: str) -> float | str:
         if not (0.0 <= number <= _MOST or number == math.inf):
             raise ConfigurationError(f"{what} must be a number from 0 on or inf, not {text!r}")
         return number
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:11]) <= _MOST):
-        raise ConfigurationError(f"{what} must be a whole number from 1 on, not {text!r}")
+    least = 0 if default == 0 else 1
+    if not (text.isascii() and text.isdecimal() and least <= int(text[:11]) <= _MOST):
+        raise ConfigurationError(f"{what} must be a whole number from {least} on, not {text!r}")
     return int(text)
 
 

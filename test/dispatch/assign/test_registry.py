@@ -72,11 +72,16 @@ def test_options_reach_the_rule() -> None:
     assert (memory.memory, memory.utilization) == ("free", 0.5)
 
 
+def test_a_seed_may_be_the_default() -> None:
+    rule = make_dispatcher("two-choices:seed=0")
+    assert isinstance(rule, TwoChoices) and rule.seed == 0
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
         ("best", "unknown dispatcher 'best': choose one of round-robin, "),
-        ("two-choices:seed=x", "two-choices:seed must be a whole number from 1 on, not 'x'"),
+        ("two-choices:seed=x", "two-choices:seed must be a whole number from 0 on, not 'x'"),
         ("two-choices:sed=1", "'sed=1' is no option of two-choices: choose of seed=..."),
         ("round-robin:seed=1", "'seed=1' is no option of round-robin: it has none"),
         ("largest-memory:memory=all", "largest-memory:memory must be paper or free, not 'all'"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.dispatch.views import plan, question, server
+from test.dispatch.views import plan, question, server, some_servers, some_waiting
 from test.examples import examples
 from timely_llm.core.time_utility import NORMAL, URGENT, TimeUtility
-from timely_llm.dispatch.assign.rules import STALE_S, MostWorth
+from timely_llm.dispatch.assign.rules import STALE_S, Forecast, MostWorth
 from timely_llm.dispatch.contract import Due, ServerView, Waiting
 
 
@@ -86,3 +89,47 @@ def test_conversations_go_where_rows_are_cheap() -> None:
     talks = [question(f"p{n}") for n in range(12)]
     cheap, dear = server("cheap", 0.022, 0.0002), server("dear", 0.018, 0.009)
     assert Counter(names(talks, cheap, dear))["cheap"] == 12
+
+
+@examples(100)
+@given(some_waiting(), some_servers(), st.data())
+def test_what_a_forecast_knows_of_before_is_what_it_computes_anew(
+    waiting: list[Waiting], servers: list[ServerView], data: st.DataObject
+) -> None:
+    for view in servers:
+        asked, new = Forecast(view), Forecast(view)
+        for one in waiting:
+            _offer(asked, one)
+            if data.draw(st.booleans()):
+                for forecast in (asked, new):
+                    forecast.remove(one.due(0.0, view))
+            for forecast in (asked, new):
+                forecast.add(one, 0.0)
+        for one in waiting:
+            assert _offer(asked, one) == _offer(new, one)
+            assert new.least_cost(one, new.prompt_s(one)) <= _offer(new, one)[1]
+
+
+def _offer(forecast: Forecast, one: Waiting) -> tuple[float, float]:
+    prompt_s = forecast.prompt_s(one)
+    return forecast.response_s(one, prompt_s), forecast.cost(one, prompt_s)
+
+
+@pytest.mark.parametrize(("requests", "servers"), [(10, 4), (40, 4), (40, 16)])
+def test_each_further_request_of_a_kind_asks_one_server_again(
+    requests: int, servers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    for name in ("response_s", "cost"):
+        monkeypatch.setattr(Forecast, name, _counted(getattr(Forecast, name), name, asked))
+    names([plan(f"r{n}") for n in range(requests)], *(server(f"s{n}") for n in range(servers)))
+    assert asked["response_s"] == servers + requests - 1
+    assert asked["cost"] <= servers + requests - 1
+
+
+def _counted(method: Callable[..., float], name: str, counts: Counter[str]) -> Callable[..., float]:
+    def counted(*args: Any) -> float:
+        counts[name] += 1
+        return method(*args)
+
+    return counted

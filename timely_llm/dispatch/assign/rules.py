@@ -28,6 +28,9 @@ PRICE = 0.1
 _SOON_TOKENS = 16
 _ALIKE = 0.99  # slopes that differ by less count as the same
 
+_End = tuple[float, float, float, float, float]
+"""A deliverable: seconds by which it ends after it is due, tokens, worth, fall, price a second."""
+
 
 class Forecast:
     """When a server would answer a new request, and what that costs the others, by its view.
@@ -48,15 +51,13 @@ class Forecast:
         self._rate = sum(view.rates)
         one_s = view.step_s(1)
         soon_s = _SOON_TOKENS * one_s
-        self._due = [
-            due
-            for due in view.due
-            if due.prompt_tokens or due.due_in_s < soon_s + due.tokens * one_s
-        ]
+        self._due = [due for due in view.due if due[4] or due[0] < soon_s + due[1] * one_s]
         self._due.sort(key=_due_slope)
         self._slopes = list(map(_due_slope, self._due))
+        self._prompts_s = [0.0]  # of those that stand before each one, and of all
         self._steps_s: list[float] = []  # of steps of 1, 2, ... plans and the streams beside them
-        self._know()
+        self._ends: list[_End] = []  # of the first ones, as far as they were asked for
+        self._changed(0)
 
     def add(self, one: Waiting, now: float) -> None:
         """Add a request's first deliverable to the server's due list."""
@@ -68,7 +69,8 @@ class Forecast:
             self._streams += 1
             self._rate += one.rate
             self._steps_s.clear()
-        self._know()
+            self._ends.clear()
+        self._changed(place)
 
     def remove(self, due: Due) -> None:
         """Remove the deliverable that is most like one from the server's due list."""
@@ -76,59 +78,95 @@ class Forecast:
         if alike:
             place = min(alike, key=lambda place: abs(self._due[place].due_in_s - due.due_in_s))
             del self._due[place], self._slopes[place]
-            self._know()
+            self._changed(place)
 
-    def response_s(self, one: Waiting, ordered: bool = True) -> float:
+    def prompt_s(self, one: Waiting) -> float:
+        """Return the seconds that the server needs for a request's prompt."""
+        return self.view.prefill_token_s * one.to_compute(self.view)
+
+    def response_s(self, one: Waiting, prompt_s: float, ordered: bool = True) -> float:
         """Return the seconds from now to a request's first deliverable.
 
         Args:
             one: the request.
+            prompt_s: seconds of its prompt.
             ordered: only those that lose as much as it does go before it; else all do.
         """
-        view = self.view
         ahead = len(self._due)
         if ordered:
             weight, _, grace_s = one.terms
             ahead = bisect_right(self._slopes, -_ALIKE * weight / grace_s)
-        begin_s = view.rtt_s + self._prompts_s[ahead]
-        if self._due or self._streams:
-            begin_s += view.step_s(1) / 2.0  # a step is in flight
-        prompt_s = view.prefill_token_s * one.to_compute(view)
+        if ahead >= len(self._steps_s):
+            self._know_steps(ahead + 1)
+        begin_s = self.view.rtt_s + self._prompts_s[ahead] + self._in_flight_s
         return begin_s + prompt_s + one.tokens * self._steps_s[ahead]
 
-    def cost(self, one: Waiting) -> float:
+    def least_cost(self, one: Waiting, prompt_s: float) -> float:
+        """Return the price of a request's own time: `cost` is not less than that."""
+        if self._row_s < 0.0:  # a row more makes steps shorter: others may gain
+            return -math.inf
+        return PRICE * (prompt_s + one.answer_tokens * self._lone_row_s)
+
+    def cost(self, one: Waiting, prompt_s: float) -> float:
         """Return the worth that other requests lose: those at the server and those that follow."""
-        view, due = self.view, self._due
-        prompt_s = view.prefill_token_s * one.to_compute(view)
-        total = PRICE * (prompt_s + one.answer_tokens * self._row_s(1 + self._streams))
-        row_s = self._row_s(len(due) + 1 + self._streams)
+        total = PRICE * (prompt_s + one.answer_tokens * self._lone_row_s)
+        row_s = self._row_s
         weight, _, grace_s = one.terms
-        for place in range(bisect_right(self._slopes, -weight / grace_s / _ALIKE), len(due)):
-            due_in_s, tokens, worth, fall_s, _ = due[place]
-            delay_s = prompt_s + row_s * min(one.tokens, tokens)
-            before_s = self._prompts_s[place + 1] + tokens * self._steps_s[place] - due_in_s
+        first, own = bisect_right(self._slopes, -weight / grace_s / _ALIKE), one.tokens
+        if len(self._ends) < len(self._due):
+            self._know_ends()
+        for before_s, tokens, worth, fall_s, price in self._ends[first:]:
+            delay_s = prompt_s + row_s * (own if own < tokens else tokens)
             late_s = before_s + delay_s
             if late_s > 0.0 and before_s < fall_s:
-                total += worth * (min(late_s, fall_s) - max(before_s, 0.0)) / fall_s
-            total += KAPPA * worth * delay_s
+                end_s = late_s if late_s < fall_s else fall_s
+                total += worth * (end_s - before_s if before_s > 0.0 else end_s) / fall_s
+            total += price * delay_s
         return total
 
-    def _row_s(self, rows: int) -> float:
-        """Return the seconds that one more row adds to a step of some rows."""
-        return self.view.step_s(rows + 1) - self.view.step_s(rows)
-
-    def _know(self) -> None:
-        """Compute prompts and steps again, after a change of the due list."""
-        view, token_s, steps_s = self.view, self.view.prefill_token_s, self._steps_s
+    def _changed(self, place: int) -> None:
+        """Compute prompts again from a place on, and forget what else has changed there."""
         self.changes += 1
-        self._prompts_s = list(accumulate((token_s * due[4] for due in self._due), initial=0.0))
-        for rows in range(len(steps_s) + 1, len(self._due) + 2):
-            streams = min(int(self._rate * view.step_s(rows)), self._streams)
-            steps_s.append(view.step_s(min(rows + streams, view.max_rows)))
+        token_s, prompts_s = self.view.prefill_token_s, self._prompts_s
+        later = (token_s * due[4] for due in self._due[place:])
+        prompts_s[place:] = accumulate(later, initial=prompts_s[place])
+        del self._ends[place:]
+        step_s, rows = self.view.step_s, 1 + self._streams
+        busy = self._due or self._streams
+        self._in_flight_s = step_s(1) / 2.0 if busy else 0.0  # what is left of the step meanwhile
+        self._lone_row_s = step_s(rows + 1) - step_s(rows)
+        rows += len(self._due)
+        self._row_s = step_s(rows + 1) - step_s(rows)
+
+    def _know_steps(self, count: int) -> None:
+        """Compute the steps that are not known of the first ones."""
+        view, rate, most = self.view, self._rate, self._streams
+        known, max_rows = view.steps_s, view.max_rows
+        last_s, size = known[-1], len(known)
+        for rows in range(len(self._steps_s) + 1, count + 1):
+            step_s = known[rows - 1] if rows <= size else last_s + (rows - size) * view.row_s
+            streams = int(rate * step_s)
+            rows += streams if streams < most else most
+            rows = rows if rows < max_rows else max_rows
+            self._steps_s.append(
+                known[rows - 1] if rows <= size else last_s + (rows - size) * view.row_s
+            )
+
+    def _know_ends(self) -> None:
+        """Compute the ends that are not known."""
+        done, due = len(self._ends), self._due
+        if len(self._steps_s) < len(due):
+            self._know_steps(len(due))
+        self._ends += [
+            (prompts_s + tokens * step_s - due_in_s, tokens, worth, fall_s, KAPPA * worth)
+            for (due_in_s, tokens, worth, fall_s, _), prompts_s, step_s in zip(
+                due[done:], self._prompts_s[done + 1 :], self._steps_s[done:], strict=False
+            )
+        ]
 
 
 def _due_slope(due: Due) -> float:
-    return -due.weight / due.grace_s
+    return -due[2] / due[3]
 
 
 @dataclass(eq=False)
@@ -168,20 +206,39 @@ class _Offers:
     def __init__(self, like: Waiting, forecasts: Sequence[Forecast]) -> None:
         self._like = like
         self._forecasts = forecasts
-        self._known = [(-1, 0.0, 0.0)] * len(forecasts)
+        self._prompts_s = [one.prompt_s(like) for one in forecasts]
+        self._changes = [-1] * len(forecasts)
+        self._responses_s = [0.0] * len(forecasts)
+        self._costs = [0.0] * len(forecasts)
+        self._whole = [False] * len(forecasts)  # costs with what others lose
 
     def best(self, one: Waiting, now: float) -> Forecast | None:
-        """Return the server with the best offer to a request, the first by name of several."""
-        waited_s, most, found = now - one.asked_s, float("-inf"), None
+        """Return the server with the best offer to a request, the first by name of several.
+
+        What others lose is asked only of servers that would be best if it were nothing.
+        """
+        if not self._forecasts:
+            return None
+        self._ask_changed()
+        worth, waited_s = one.worth, now - one.asked_s
+        gains = [
+            worth(waited_s + response_s) - cost
+            for response_s, cost in zip(self._responses_s, self._costs, strict=True)
+        ]
+        while not self._whole[place := gains.index(max(gains))]:
+            cost = self._forecasts[place].cost(self._like, self._prompts_s[place])
+            self._costs[place], self._whole[place] = cost, True
+            gains[place] = worth(waited_s + self._responses_s[place]) - cost
+        return self._forecasts[place]
+
+    def _ask_changed(self) -> None:
+        """Ask the servers again that have got a request."""
         for place, forecast in enumerate(self._forecasts):
-            changes, response_s, cost = self._known[place]
-            if changes != forecast.changes:
-                response_s, cost = forecast.response_s(self._like), forecast.cost(self._like)
-                self._known[place] = forecast.changes, response_s, cost
-            gain = one.worth(waited_s + response_s) - cost
-            if gain > most:
-                most, found = gain, forecast
-        return found
+            if forecast.changes != self._changes[place]:
+                prompt_s = self._prompts_s[place]
+                self._changes[place], self._whole[place] = forecast.changes, False
+                self._responses_s[place] = forecast.response_s(self._like, prompt_s)
+                self._costs[place] = forecast.least_cost(self._like, prompt_s)
 
 
 def _slope(one: Waiting) -> float:
@@ -215,14 +272,18 @@ def moves(
             continue
         here.remove(one.due(now, here.view))
         waited_s = now - one.asked_s
-        stays = one.worth(waited_s + here.response_s(one)) - here.cost(one)
+        prompt_s = here.prompt_s(one)
+        stays = one.worth(waited_s + here.response_s(one, prompt_s)) - here.cost(one, prompt_s)
         best, most = here, stays + MARGIN * (one.terms[0] or 1.0)
         for other in forecasts.values():
             if other is not here and other.view.age_s <= STALE_S and one.can_go_to(other.view):
                 late_s = waited_s + here.view.rtt_s
-                gain = one.worth(late_s + other.response_s(one)) - other.cost(one)
-                if gain > most:
-                    best, most = other, gain
+                prompt_s = other.prompt_s(one)
+                worth = one.worth(late_s + other.response_s(one, prompt_s))
+                if worth - other.least_cost(one, prompt_s) > most:
+                    gain = worth - other.cost(one, prompt_s)
+                    if gain > most:
+                        best, most = other, gain
         best.add(one, now)
         if best is not here:
             made.append(Assignment(one.key, best.view.name))
@@ -385,7 +446,7 @@ class ShortestResponse:
         for one in waiting:
             able = [forecast for forecast in forecasts if one.can_go_to(forecast.view)]
             if able:
-                best = min(able, key=lambda forecast: forecast.response_s(one, ordered=False))
+                best = min(able, key=lambda at: at.response_s(one, at.prompt_s(one), False))
                 best.add(one, now)
                 made.append(Assignment(one.key, best.view.name))
         return made
