@@ -32,6 +32,9 @@ MOST_TRIED = 8
 MOST_LABELLED = 10
 """Most requests for which `search=exact` finds the best order in experiments."""
 
+MOST_BRANCHED = 20_000
+"""Most nodes of `search=branch` in experiments."""
+
 SEEN = 200
 """Earlier answers of each type that the policies have learned from."""
 
@@ -121,8 +124,9 @@ class ErroneousLengths:
 
 
 def search_at_length(policy: Annealing) -> None:
-    """Let `exhaustive` and `exact` search more requests than the loop of a server has time for."""
+    """Let searches take longer than the loop of a server has time for."""
     policy.most_tried, policy.most_labelled = MOST_TRIED, MOST_LABELLED
+    policy.most_nodes = MOST_BRANCHED
 
 
 def prepare(policy: Policy, profile: Profile, seed: int) -> None:

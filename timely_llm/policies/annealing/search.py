@@ -33,11 +33,13 @@ class FoundOrder(NamedTuple):
         order: the order.
         score: its score.
         evaluations: orders, or partial orders, that the search scored.
+        proven: the search has shown that no order has a higher score.
     """
 
     order: Order
     score: float
     evaluations: int
+    proven: bool = False
 
 
 class Accept(StrEnum):
@@ -225,10 +227,10 @@ def exact(problem: OrderProblem, known: Order = ()) -> FoundOrder:
         found = _Labels(problem, batches, price).best(_linear(problem, best, price))
         evaluations += found.evaluations
         if not found.order or problem.score(found.order) <= score:
-            return FoundOrder(best, score, evaluations)
+            return FoundOrder(best, score, evaluations, True)
         best = found.order
         if problem.price is not None:
-            return FoundOrder(best, problem.score(best), evaluations)
+            return FoundOrder(best, problem.score(best), evaluations, True)
 
 
 def _linear(problem: OrderProblem, order: Order, price: float) -> float:
@@ -384,7 +386,7 @@ def exhaustive(problem: OrderProblem) -> FoundOrder:
         evaluations += 1
         if (score := problem.score(order)) > best_score:
             best, best_score = order, score
-    return FoundOrder(best, best_score, evaluations)
+    return FoundOrder(best, best_score, evaluations, True)
 
 
 def _orders(left: tuple[int, ...], max_batch: int) -> Iterator[Order]:

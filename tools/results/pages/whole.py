@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from timely_llm.experiments.catalog.annealing.fit import FITS, KNOWN, PARAMETERS
 from timely_llm.experiments.catalog.annealing.search import ITERATIONS, T0
+from timely_llm.experiments.virtual.annealing_workload import MOST_BRANCHED
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 
 _WORTH = "annealing:reset=on:lengths=quantile:objective=worth:static=off"
@@ -18,6 +20,7 @@ _SHOWN = (
     "annealing:search=exact",
     "deadline",
 )
+_BRANCH = "annealing:reset=on:search=branch"
 _FIGURES = "--figures 12,13,14,15,16,17,18 --sizes 8,40"
 _BESIDE_FCFS = (
     "attainment", "attainment_gain", "attainment_points", "latency_s", "latency_change", "g_gain",
@@ -96,7 +99,15 @@ PAGES = (
     Page(
         "annealing_search",
         "Searches for an order, and the exact optimum",
-        (Command("annealing-search", "annealing-search", seeds=5, minutes=4),),
+        (
+            Command("annealing-search", "annealing-search", seeds=5, minutes=4),
+            Command(
+                "annealing-branch",
+                f"annealing-search --policies {_BRANCH} --sizes 10,20,30",
+                seeds=2,
+                minutes=5,
+            ),
+        ),
         Picture(
             "annealing-search",
             ("share_of_best", "worst_share", "share_optimal"),
@@ -123,6 +134,20 @@ PAGES = (
                 ("g_gain", "evaluations"),
                 "First temperature and iterations, as in Figure 8",
                 {"requests": (10, 20, 40), "policy": _GRID},
+            ),
+            PageTable(
+                "annealing-branch",
+                (
+                    "proven",
+                    "g_gain_on_start",
+                    "most_gain_on_start",
+                    "g_gain",
+                    "nodes",
+                    "milliseconds",
+                ),
+                f"Branch and bound of up to {MOST_BRANCHED:,} nodes, begun from"
+                " `annealing:reset=on`",
+                papers=False,
             ),
         ),
     ),
@@ -173,6 +198,18 @@ PAGES = (
             where={"policy": "annealing:reset=on", "change": (-0.2, 0.2)},
             lines=True,
         ),
-        (PageTable("annealing-fit", ("g_vs_fitted", "attainment", "latency_s")),),
+        (
+            PageTable(
+                "annealing-fit",
+                ("g_vs_fitted", "attainment", "latency_s"),
+                where={"parameter": PARAMETERS},
+            ),
+            PageTable(
+                "annealing-fit",
+                ("latency_error", "g_vs_fitted", "attainment", "latency_s"),
+                "Coefficients fitted by least squares to steps of the simulated engine",
+                {"parameter": (KNOWN, *FITS)},
+            ),
+        ),
     ),
 )

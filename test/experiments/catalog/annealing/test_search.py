@@ -43,6 +43,21 @@ def test_without_an_optimum_the_gain_over_the_order_of_arrival_is_left() -> None
     assert float(row["g_gain"] or 0) > 0.0
 
 
+def test_branch_and_bound_proves_what_the_exact_search_finds_and_says_its_nodes() -> None:
+    options = FOUND.options(
+        policies=("annealing:search=branch", "annealing:reset=on", EXACT), sizes=(10,), seeds=1,
+        jobs=1,
+    )  # fmt: skip
+    rows = {row["policy"]: row for row in FOUND.run(options, quiet).rows}
+    branched, annealed = rows["annealing:search=branch"], rows["annealing:reset=on"]
+    assert branched["share_of_best"] == pytest.approx(1.0)
+    assert branched["proven"] == rows[EXACT]["proven"] == 1.0
+    assert annealed["proven"] < 1.0  # type: ignore[operator]
+    assert annealed["nodes"] is None
+    assert 0 < branched["nodes"] < rows[EXACT]["evaluations"]  # type: ignore[operator]
+    assert 0.0 < branched["g_gain_on_start"] <= branched["most_gain_on_start"]  # type: ignore[operator]
+
+
 @pytest.mark.parametrize(("policy", "size"), [(EXHAUSTIVE, 8), (EXACT, 10)])
 def test_a_search_takes_more_requests_than_in_a_server(policy: str, size: int) -> None:
     options = FOUND.options(policies=(policy,), sizes=(size,), seeds=1, jobs=1)

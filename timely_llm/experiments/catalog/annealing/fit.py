@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
+from statistics import fmean
 
 from timely_llm.engines.paces import step_time_profile
+from timely_llm.engines.simulated import Profile
 from timely_llm.experiments.catalog.annealing.order import OrderOptions
 from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
@@ -20,14 +24,27 @@ from timely_llm.experiments.virtual.annealing_workload import (
     g_row,
     mixed,
     prepare,
+    requests_of,
     serve,
 )
+from timely_llm.experiments.virtual.profiling_rounds import FEW, MANY, batch_s, noisy, timed_steps
+from timely_llm.policies.annealing.fit import fit_latency
 from timely_llm.policies.annealing.latency import LatencyPredictor
+from timely_llm.policies.annealing.objective import SizedRequest
 from timely_llm.policies.annealing.policy import Annealing
 
 PARAMETERS = ("alpha", "beta", "gamma", "delta")
 CHANGES = (-0.2, -0.1, -0.05, 0.05, 0.1, 0.2)
 BATCH = 4
+
+KNOWN = "none"
+"""Name of the predictor as it is, none of its coefficients changed."""
+
+FITS = {f"all, of {rounds.steps} steps": rounds for rounds in (MANY, FEW)}
+"""Profiling rounds from which all coefficients are fitted, by name."""
+
+NOISES = (0.0, 0.02, 0.1)
+"""Standard deviations of measured step times, as shares of the true ones."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,10 @@ class FitCase:
 
 
 def run(options: FitOptions, progress: ReportProgress) -> RunDocument:
-    """Return G with each coefficient of the predictor changed, over G with none changed."""
+    """Return G with each coefficient of the predictor changed, over G with none changed.
+
+    Further rows have all coefficients from least squares over steps of the simulated engine.
+    """
     cases = [
         FitCase(spec, options.profile, count, seed)
         for spec in chosen(options.policies)
@@ -61,12 +81,17 @@ def run(options: FitOptions, progress: ReportProgress) -> RunDocument:
         options.profile,
         {"seeds": options.named_seeds, "batch": BATCH, "lengths": "known", "workload": WORKLOAD},
         keys=("policy", "parameter", "change"),
-        measures=("g_vs_fitted", "g", "attainment", "latency_s"),
+        measures=("g_vs_fitted", "latency_error", "g", "attainment", "latency_s"),
         definitions={
             **{name: G_DEFINITIONS[name] for name in ("requests", "g", "attainment", "latency_s")},
-            "parameter": "the coefficient that is changed, of prefill and of decode",
-            "change": "by this share of it",
+            "parameter": "the coefficient that is changed, of prefill and of decode; `all`: each"
+            " one is fitted by least squares to steps of the simulated engine; `none`: each one is"
+            " as the paper or the profile has it",
+            "change": "by this share of it; of `all`: the standard deviation of a measured step"
+            " time, as a share of the true one",
             "g_vs_fitted": "G over that with the fitted coefficients, with the same seed",
+            "latency_error": "predicted seconds of a request in a batch of 4 like it against those"
+            " of the simulated engine: mean of |predicted - simulated| / simulated",
         },
         rows=tuple(rows),
         papers=(HUANG_FIGURE_10,),
@@ -75,16 +100,43 @@ def run(options: FitOptions, progress: ReportProgress) -> RunDocument:
 
 def score(case: FitCase) -> list[MeasuredRow]:
     """Return the rows of a seed."""
-    fitted = predictor_of(case.profile)
+    fitted, profile = predictor_of(case.profile), step_time_profile(case.profile)
+    requests = requests_of(mixed(case.count, case.seed))
     base = _served(case, fitted)["g"]
     rows = []
+    for parameter, change, predictor in _predictors(fitted, profile, case.seed):
+        row = _served(case, predictor)
+        row["g_vs_fitted"] = row["g"] / base if base else None
+        row["latency_error"] = latency_error(predictor, profile, requests)
+        names = {"policy": case.spec.text, "parameter": parameter, "change": change}
+        rows.append(plain({**names, "seed": case.seed, **row}))
+    return rows
+
+
+def _predictors(
+    fitted: LatencyPredictor, profile: Profile, seed: int
+) -> Iterator[tuple[str, float, LatencyPredictor]]:
+    """Yield each predictor with its name and its change."""
     for parameter in PARAMETERS:
         for change in CHANGES:
-            row = _served(case, changed(fitted, parameter, change))
-            names = {"policy": case.spec.text, "parameter": parameter, "change": change}
-            ratio = row["g"] / base if base else None
-            rows.append(plain({**names, "seed": case.seed, **row, "g_vs_fitted": ratio}))
-    return rows
+            yield parameter, change, changed(fitted, parameter, change)
+    yield KNOWN, 0.0, fitted
+    for name, rounds in FITS.items():
+        steps = timed_steps(profile, rounds)
+        for noise in NOISES:
+            yield name, noise, fit_latency(noisy(steps, noise, Random(seed)))
+
+
+def latency_error(
+    predictor: LatencyPredictor, profile: Profile, requests: Sequence[SizedRequest]
+) -> float:
+    """Return the mean relative error of predicted seconds, each request in a batch like it."""
+    errors = []
+    for one in requests:
+        lengths = one.input_tokens, one.output_tokens
+        true_s = batch_s(profile, BATCH, *lengths)
+        errors.append(abs(predictor.exec_s(BATCH, *lengths) / true_s - 1.0))
+    return fmean(errors)
 
 
 def changed(predictor: LatencyPredictor, parameter: str, change: float) -> LatencyPredictor:
