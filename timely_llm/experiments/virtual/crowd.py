@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,7 +33,7 @@ HEDGED = "+hedge"
 """Behind a rule: urgent plans are asked of two servers."""
 
 KV_TOKENS = 200_000
-"""Tokens of KV of each server. All have the same, so that no rule gains by memory alone."""
+"""Tokens of KV of a server, unless an experiment says otherwise."""
 
 MINUTES = 1.0
 """Length of a composed workload."""
@@ -124,6 +124,9 @@ class ServersCase:
             asked of two servers.
         seed: of the errors of predicted execution times.
         names: key columns of its row.
+        moves: whether requests that have not begun move to another server where they are worth
+            more, as with the parameter `move` of `timely-llm dispatch`; None: only under a rule
+            that gathers bursts.
     """
 
     trace: Trace
@@ -133,6 +136,7 @@ class ServersCase:
     dispatcher: str
     seed: int
     names: dict[str, RowValue] = field(default_factory=dict)
+    moves: bool | None = None
 
 
 def check(policies: Sequence[str], dispatchers: Sequence[str]) -> None:
@@ -147,7 +151,7 @@ def check(policies: Sequence[str], dispatchers: Sequence[str]) -> None:
 
 
 def simulate_case(case: ServersCase) -> Run:
-    """Return the outcomes of a case. Requests that have not begun move under the default rule.
+    """Return the outcomes of a case.
 
     Raises:
         TimelyError: the run is not possible.
@@ -159,30 +163,44 @@ def simulate_case(case: ServersCase) -> Run:
     )  # fmt: skip
     servers = [replace(one, settings=spec.settings(one.settings)) for one in case.servers]
     dispatcher = make_dispatcher(case.dispatcher.removesuffix(HEDGED))
+    moves = dispatcher.gathers if case.moves is None else case.moves
     return simulate_servers(
-        works, case.trace.conversations, servers, spec.make, dispatcher, dispatcher.gathers,
+        works, case.trace.conversations, servers, spec.make, dispatcher, moves,
         hedge=case.dispatcher.endswith(HEDGED),
     )  # fmt: skip
 
 
 def servers_of(
-    profiles: Sequence[str | Profile], network_s: float, error: float, dies_s: float = float("inf")
+    profiles: Sequence[str | Profile],
+    network_s: float,
+    error: float,
+    dies_s: float = float("inf"),
+    kv_tokens: Mapping[str, int] | None = None,
 ) -> tuple[SimulatedServer, ...]:
     """Return a server of each profile; the first of them dies at a time.
+
+    Args:
+        profiles: of the servers.
+        network_s: seconds of a message, each way.
+        error: standard deviation of the logarithm of predicted over true execution times.
+        dies_s: when the first one dies, seconds on the trace's clock; infinite: never.
+        kv_tokens: tokens of KV by the name of a profile; others have `KV_TOKENS`.
 
     Raises:
         EngineError: no profile has a name.
     """
+    made = [step_time_profile(one) if isinstance(one, str) else one for one in profiles]
+    kv = kv_tokens or {}
     return tuple(
         SimulatedServer(
             f"server_{number:02d}",
             SimulationSettings(
-                profile=step_time_profile(one) if isinstance(one, str) else one,
+                profile=one,
                 network_s=network_s,
                 prediction_error=error,
-                limits=replace(LIMITS, kv_tokens=KV_TOKENS),
+                limits=replace(LIMITS, kv_tokens=kv.get(one.name, KV_TOKENS)),
             ),
             dies_s if number == 0 else float("inf"),
         )
-        for number, one in enumerate(profiles)
+        for number, one in enumerate(made)
     )

@@ -46,20 +46,29 @@ PAGES = (
     Page(
         "servers_mixed",
         "Robots and people at several servers",
-        (Command("servers-mixed", "servers-mixed", seeds=5, minutes=25),),
+        (
+            Command(
+                "servers-mixed",
+                "servers-mixed --rates 2 --minutes 0.5 --dispatchers round-robin,least-outstanding,"
+                "largest-memory,shortest-response,most-worth",
+                seeds=4,
+                minutes=10,
+            ),
+        ),
         Picture(
             "servers-mixed",
             ("utility", "attainment", "waiting_s"),
             "Mean utility of plans, share of conversations that met their service level, and the"
-            " waiting time of robots, for each rule at three unlike servers",
-            where={"servers": "unlike", "rate": 2.0, "dies": False},
+            " waiting time of robots, for each rule with moves at three unlike servers",
+            where={"servers": "unlike", "dies": False, "moves": True},
         ),
         tuple(
             PageTable(
                 "servers-mixed",
                 (
-                    "utility", "utility_vs_round-robin", "urgent_utility", "plan_attainment",
-                    "waiting_s", "share_finished", "attainment", "ttft_p95_s",
+                    "utility", "utility_vs_round-robin", "utility_vs_most-worth", "urgent_utility",
+                    "plan_attainment", "waiting_s", "share_finished", "attainment", "qoe",
+                    "stalled_s", "ttft_p95_s",
                 ),
                 title,
                 where={"servers": kind},

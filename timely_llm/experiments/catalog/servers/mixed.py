@@ -19,7 +19,6 @@ from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.servers import DEFINITIONS, beside, servers_row
 from timely_llm.experiments.virtual.crowd import (
     HEDGED,
-    KV_TOKENS,
     MINUTES,
     PRESET,
     ROBOTS,
@@ -41,20 +40,40 @@ PROFILES_OF = {
 }
 """The servers; the first of them dies."""
 
+KV_TOKENS = {
+    "rtx4090-llama3-8b": 31_000,
+    "v100x2-qwen2.5-7b": 187_000,
+    "rtx4060ti-chatglm2-6b": 65_000,
+}
+"""Tokens of KV of each profile, by arithmetic: 90 % of the memory, less the weights and 1.43 GB of
+each device for activations and buffers (as in `pipeline_profiles`), over the bytes of a token.
+
+- One RTX 4090, 24 GB. Llama 3 8B: 16.1 GB; 2 x 32 layers x 8 heads x 128 values x 2 bytes.
+- Two V100, 16 GB each. Qwen2.5 7B: 15.2 GB; 2 x 28 layers x 4 heads x 128 values x 2 bytes.
+- One RTX 4060 Ti, 8 GB. ChatGLM2-6B: 3.9 GB, embeddings in 2 bytes and the rest in INT4; 2 x 28
+  layers x 2 heads x 128 values x 2 bytes.
+
+V100 and RTX 4060 Ti are sold with twice this memory too; the profiles do not say which was used.
+"""
+
 GROUPS = 12
 """Groups of robots by default."""
 
-BASELINE = "round-robin"
-KEYS = ("servers", "load", "rate", "dies", "policy", "dispatcher")
+COMPARED = ("round-robin", DEFAULT_DISPATCHER)
+"""Rules that each rule is compared with, moves as it has them."""
+
+KEYS = ("servers", "load", "rate", "dies", "policy", "moves", "dispatcher")
 MEASURES = (
     "utility",
-    f"utility_vs_{BASELINE}",
+    *(f"utility_vs_{other}" for other in COMPARED),
     "urgent_utility",
     "normal_utility",
     "plan_attainment",
     "waiting_s",
     "share_finished",
     "attainment",
+    "qoe",
+    "stalled_s",
     "ttft_p95_s",
     "share_answered",
 )
@@ -62,7 +81,7 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class ServersMixedOptions(CrowdOptions):
-    """Options of `servers-mixed`.
+    """Options of `servers-mixed`. Each rule runs with moves and without, with `+hedge` only with.
 
     Attributes:
         dispatchers: in the notation of `make_dispatcher`; `+hedge` behind it asks two servers for
@@ -97,8 +116,9 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
     check(options.policies, options.dispatchers)
     trace = options.given_jobs(max(options.each_load))
     rows = run_all(score, list(_cases(options)), options.jobs, progress)
-    if BASELINE in options.dispatchers:
-        rows = beside(rows, KEYS, "utility", BASELINE)
+    for other in COMPARED:
+        if other in options.dispatchers:
+            rows = beside(rows, KEYS, "utility", other)
     known = {
         **metrics.DEFINITIONS,
         **TALK_DEFINITIONS,
@@ -106,8 +126,13 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
         "load": "requests for each job" if trace else f"groups of {ROBOTS} robots",
         "rate": "conversations a second, Poisson",
         "dies": "whether a server dies in the middle",
-        f"utility_vs_{BASELINE}": f"utility over that of {BASELINE} in the same setting, with the"
-        " same seed",
+        "moves": "whether requests that have not begun move to another server where they are worth"
+        " more, as with `timely-llm dispatch`; without moves the rule alone decides",
+        **{
+            f"utility_vs_{other}": f"utility over that of {other} in the same setting, with moves"
+            " as this one, and with the same seed"
+            for other in COMPARED
+        },
     }
     named = {name for row in rows for name in row}
     return EXPERIMENT.document(
@@ -121,7 +146,7 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
             "conversations": TALKS_ARE,
             **({} if trace else {"minutes": options.minutes or MINUTES}),
             "seeds": options.named_seeds,
-            "KV of each server (tokens)": KV_TOKENS,
+            "KV (tokens)": ", ".join(f"{name}: {kv:,}" for name, kv in KV_TOKENS.items()),
             "network, each way (s)": options.network_s,
             "from one view of a server to the next (s)": PUBLISH_S,
             "silence after which a server counts as dead (s)": SILENT_S,
@@ -138,12 +163,14 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
 
 
 def _cases(options: ServersMixedOptions) -> Iterator[ServersCase]:
-    """Yield a case for each kind of servers, load, rate, death, policy, rule and seed."""
-    for kind, load, rate, dies, policy, dispatcher, seed in product(
+    """Yield a case for each kind of servers, load, rate, death, policy, moves, rule and seed."""
+    for kind, load, rate, dies, policy, moves, dispatcher, seed in product(
         PROFILES_OF, options.each_load, options.rates, (False, True), options.policies,
-        options.dispatchers, options.each_seed,
+        (False, True), options.dispatchers, options.each_seed,
     ):  # fmt: skip
-        values: tuple[RowValue, ...] = (kind, load, rate, dies, policy, dispatcher, seed)
+        if dispatcher.endswith(HEDGED) and not moves:
+            continue
+        values: tuple[RowValue, ...] = (kind, load, rate, dies, policy, moves, dispatcher, seed)
         trace, minutes = options.given_jobs(load), options.minutes or MINUTES
         if trace is not None:
             robots, copies = trace, load
@@ -152,10 +179,10 @@ def _cases(options: ServersMixedOptions) -> Iterator[ServersCase]:
             robots, copies = crowd(list(groups(load, seed, minutes))), 1
             middle_s = 30.0 * minutes
         dies_s = middle_s if dies else math.inf
-        servers = servers_of(PROFILES_OF[kind], options.network_s, options.error, dies_s)
+        servers = servers_of(PROFILES_OF[kind], options.network_s, options.error, dies_s, KV_TOKENS)
         yield ServersCase(
             with_talks(robots, rate, seed), copies, servers, policy, dispatcher, seed,
-            dict(zip((*KEYS, "seed"), values, strict=True)),
+            dict(zip((*KEYS, "seed"), values, strict=True)), moves,
         )  # fmt: skip
 
 
