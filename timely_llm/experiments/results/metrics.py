@@ -105,7 +105,7 @@ def paired_gains(
         theirs = [known[_of({**row, "policy": over}, names)] for row in group]
         t, v = fmean(mine), fmean(theirs)
         for row, t_i, v_i in zip(group, mine, theirs, strict=True):
-            row[name] = (t - v + t_i - v_i * t / v) / abs(v) if v else None
+            row[name] = (t - v + t_i - v_i * (t / v)) / abs(v) if v else None
     return [plain(row) for row in rows]
 
 
