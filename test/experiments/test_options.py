@@ -57,6 +57,7 @@ UNDERSTOOD = {
     "annealing-search": "first_seed jobs policies profile seeds sizes",
     "annealing-lengths": "figures first_seed jobs profile seeds sizes",
     "annealing-fit": "first_seed jobs policies profile seeds",
+    "annealing-servers": "dispatchers first_seed jobs policies profile seeds servers",
     "servers-scale": "dispatchers error first_seed jobs minutes network_s policies profile seeds"
     " servers trace",
     "servers-mixed": "dispatchers error first_seed jobs loads minutes network_s policies rates"

@@ -89,10 +89,11 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               " cloud-only,pice:merge=off."
               )  # fmt: skip
 @click.option("--dispatchers", metavar="A,B", callback=_words,
-              help="For servers-*: rules that assign requests, such as"
+              help="For servers-* and annealing-servers: rules that assign requests, such as"
               " most-worth,two-choices:seed=3, or my_module:MyRule of your own.")  # fmt: skip
 @click.option("--servers", metavar="1,4", callback=_counts(MOST_SERVERS, "1,4"),
-              help="For servers-scale: numbers of servers; each is a run.")  # fmt: skip
+              help="For servers-scale and annealing-servers: numbers of servers; each is a"
+              " run.")  # fmt: skip
 @click.option("--load", "loads", metavar="1,2,4", callback=_counts(MOST_LOAD, "1,2,4"),
               help="Copies of each job, for servers-mixed without a trace groups of robots; each"
               " number is a run.")  # fmt: skip

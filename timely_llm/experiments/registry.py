@@ -40,6 +40,7 @@ EXPERIMENTS = (
     "annealing-search",
     "annealing-lengths",
     "annealing-fit",
+    "annealing-servers",
     "servers-scale",
     "servers-mixed",
     "pipeline-offline",

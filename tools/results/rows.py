@@ -18,10 +18,15 @@ def chosen_rows(run: RunDocument, where: Where, command: str) -> tuple[Row, ...]
     Raises:
         ResultsError: no row is left.
     """
-    rows = tuple(row for row in run.rows if all(_has(row, key, where) for key in where))
+    rows = tuple(row for row in run.rows if is_chosen(row, where))
     if not rows:
         raise ResultsError(f"{command}: the document has no rows with {dict(where)}")
     return rows
+
+
+def is_chosen(row: Row, where: Where) -> bool:
+    """Return whether a row has given settings; one that it does not name is none of them."""
+    return all(_has(row, key, where) for key in where)
 
 
 def _has(row: Row, key: str, where: Where) -> bool:

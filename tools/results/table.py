@@ -11,7 +11,7 @@ from timely_llm.report.series import averages, meaning
 from timely_llm.report.tables import number
 from timely_llm.report.words import heading, text
 from tools.results.page import Comparison, PageTable, ResultsError
-from tools.results.rows import chosen_rows
+from tools.results.rows import chosen_rows, is_chosen
 
 PAPER = "paper: "
 """Before the policy, or the first key, of a row with a paper's own numbers."""
@@ -20,7 +20,8 @@ PAPER = "paper: "
 def markdown_table(run: RunDocument, table: PageTable) -> str:
     """Return a table of means over seeds with their intervals, and papers' numbers below theirs.
 
-    A key with one value is no column.
+    A key with one value is no column. Papers' numbers of settings without a row stand last, if the
+    columns can name these settings.
 
     Raises:
         ResultsError: the document lacks a column, or no row is left.
@@ -48,6 +49,10 @@ def markdown_table(run: RunDocument, table: PageTable) -> str:
         same = [said for said in papers if _is_about(said, row, run.keys)]
         papers = [said for said in papers if said not in same]
         lines += _of_papers(same, row, keys, table.columns)
+    fixed = [key for key in run.keys if key not in keys]
+    for said in papers:
+        if is_chosen(said, table.where) and _is_about(said, wanted[0], fixed):
+            lines += _of_papers([said], said, keys, table.columns)
     return "\n".join(lines)
 
 
@@ -123,12 +128,14 @@ def _of_papers(
     named = "policy" if "policy" in keys else keys[0]
     for said in papers:
         if any(said.get(column) is not None for column in columns):
-            names = (PAPER * (key == named) + text(row[key]) for key in keys)
+            names = (PAPER * (key == named) + text(row.get(key)) for key in keys)
             yield _line((*names, *(_said(said.get(column)) for column in columns)))
 
 
 def _said(value: RowValue) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else text(value)
+    if not isinstance(value, float):
+        return text(value)
+    return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
 
 
 def _is_about(said: Row, row: Row, keys: Sequence[str]) -> bool:

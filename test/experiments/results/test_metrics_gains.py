@@ -1,8 +1,17 @@
 from __future__ import annotations
 
+from statistics import fmean
+
 import pytest
 
-from timely_llm.experiments.results.metrics import MeasuredRow, definition, gains, relative_gains
+from timely_llm.experiments.results.metrics import (
+    MeasuredRow,
+    definition,
+    gains,
+    interval,
+    paired_gains,
+    relative_gains,
+)
 
 
 def row(
@@ -53,3 +62,50 @@ def test_no_gain_is_relative_to_zero() -> None:
     rows = [row("fcfs", 0, 0.0, None), row("timely", 0, 1.0, None)]
     found = relative_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
     assert [one["gain"] for one in found] == [None, None]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_parts_of_a_paired_gain_have_the_gain_of_means_as_their_mean(sign: float) -> None:
+    theirs, mine = [2.0, 0.0, 4.0], [3.0, 0.5, 5.0]
+    rows = [row("fcfs", seed, sign * value, None) for seed, value in enumerate(theirs)]
+    rows += [row("timely", seed, sign * value, None) for seed, value in enumerate(mine)]
+    found = paired_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
+    assert [one["gain"] for one in found[:3]] == [0.0, 0.0, 0.0]
+    parts = [one["gain"] for one in found[3:]]
+    assert fmean(parts) == pytest.approx(sign * (sum(mine) / sum(theirs) - 1.0))
+    assert "gain" not in rows[0]
+
+
+def test_a_paired_gain_of_seeds_that_all_have_it_is_sure() -> None:
+    rows = [row("fcfs", seed, value, None) for seed, value in enumerate((1.0, 3.0, 8.0))]
+    rows += [{**one, "policy": "timely", "utility_unclamped": 1.5 * one["utility_unclamped"]}
+             for one in rows]  # fmt: skip
+    found = paired_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
+    assert interval([one["gain"] for one in found[3:]]) == pytest.approx((0.5, 0.0))
+
+
+def test_a_paired_gain_has_the_interval_of_a_ratio() -> None:
+    theirs, mine = [1.0, 2.0, 3.0, 2.0], [2.0, 3.0, 4.0, 1.0]
+    rows = [row("fcfs", seed, value, None) for seed, value in enumerate(theirs)]
+    rows += [row("timely", seed, value, None) for seed, value in enumerate(mine)]
+    found = paired_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
+    ratio, count = sum(mine) / sum(theirs), len(mine)
+    rest = [(t - ratio * v) ** 2 for t, v in zip(mine, theirs, strict=True)]
+    deviation = (sum(rest) / (count - 1) / count) ** 0.5 / fmean(theirs)
+    assert interval([one["gain"] for one in found[4:]]) == pytest.approx(
+        (ratio - 1.0, 3.182446 * deviation)
+    )
+
+
+def test_seeds_without_a_pair_and_gains_over_zero_are_unknown() -> None:
+    rows = [
+        row("fcfs", 0, 1.0, None),
+        {**row("fcfs", 1, 0.0, None), "utility_unclamped": None},
+        row("timely", 0, 2.0, None),
+        row("timely", 1, 9.0, None),
+        row("fcfs", 0, 0.0, None, load=2),
+        row("timely", 0, 1.0, None, load=2),
+        row("timely", 0, 1.0, None, load=3),
+    ]
+    found = paired_gains(rows, ("load", "policy"), "utility_unclamped", "fcfs", "gain")
+    assert [one["gain"] for one in found] == [0.0, None, 1.0, None, None, None, None]

@@ -63,6 +63,26 @@ def test_a_papers_numbers_stand_below_those_of_the_same_setting() -> None:
     ]
 
 
+def test_a_papers_numbers_without_a_row_of_their_setting_stand_last() -> None:
+    made = document(*(rows(one, [(1.0, 0.1)], robots=5) for one in ("fcfs", "edf", "timely")))
+    paper = Paper(title="A paper", rows=(
+        {"policy": "slow", "robots": 5, "utility": 287_000.0}, {"policy": "edf", "utility": 0.5},
+        {"policy": "none", "robots": 6, "utility": 0.5}, {"policy": "none", "other": 1.0},
+    ))  # fmt: skip
+    made = made.model_copy(update={"papers": (paper,)})
+    table = PageTable("tiny", ("utility",))
+    assert markdown_table(made, table).splitlines()[2:] == [
+        "| fcfs | 1.000 |",
+        "| edf | 1.000 |",
+        "| paper: edf | 0.5 |",
+        "| timely | 1.000 |",
+        "| paper: slow | 287,000 |",
+    ]
+    shown = markdown_table(made, replace(table, where={"policy": ("fcfs", "edf")}))
+    assert "slow" not in shown
+    assert "paper: edf" in shown
+
+
 def test_what_a_document_lacks_is_named() -> None:
     with pytest.raises(ResultsError, match="tiny: the document has no column attainment"):
         markdown_table(run(), replace(TABLE, columns=("attainment",)))

@@ -75,6 +75,40 @@ def relative_gains(
     return [plain(row) for row in rows]
 
 
+def paired_gains(
+    rows: Iterable[MeasuredRow], keys: Sequence[str], measure: str, over: str, name: str
+) -> list[MeasuredRow]:
+    """Return rows with one more column: each seed's part of (t - v) / |v|, of means over the seeds.
+
+    A ratio of single seeds may be of few requests or of nothing, so the ratio is that of means. It
+    is linearised around them (Cochran 1977, chapter 6): a seed's part is the gain, plus
+    (t_i - v_i t / v) / |v|. The parts' mean is the gain, and their interval that of the gain, with
+    the values of a seed paired.
+
+    Args:
+        rows: of several policies.
+        keys: columns beside `seed` that name a setting, `policy` among them.
+        measure: the column that is compared; seeds that lack it count for neither policy.
+        over: the policy with the values v; without a row of it the gain is unknown.
+        name: of the new column; a gain over 0 is unknown too.
+    """
+    rows = [dict(row) for row in rows]
+    names = (*keys, "seed")
+    known = {_of(row, names): row[measure] for row in rows if row[measure] is not None}
+    settings: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
+    for row in rows:
+        row[name] = None
+        if {_of(row, names), _of({**row, "policy": over}, names)} <= known.keys():
+            settings[_of(row, keys)].append(row)
+    for group in settings.values():
+        mine = [row[measure] for row in group]
+        theirs = [known[_of({**row, "policy": over}, names)] for row in group]
+        t, v = fmean(mine), fmean(theirs)
+        for row, t_i, v_i in zip(group, mine, theirs, strict=True):
+            row[name] = (t - v + t_i - v_i * (t / v)) / abs(v) if v else None
+    return [plain(row) for row in rows]
+
+
 def _known(rows: Iterable[MeasuredRow], measure: str) -> list[float]:
     return [row[measure] for row in rows if row[measure] is not None]
 

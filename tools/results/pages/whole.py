@@ -41,6 +41,10 @@ _SEARCHES = (
 _GRID = tuple(
     f"annealing:reset=on:t0={t0}:iterations={count}" for t0 in T0 for count in ITERATIONS[1:]
 )
+_OF_SERVERS = (
+    "g", "g_gain", "attainment", "latency_s", "latency_gain", "search_ms", "evaluations",
+    "assign_ms",
+)  # fmt: skip
 
 PAGES = (
     Page(
@@ -209,6 +213,41 @@ PAGES = (
                 ("latency_error", "g_vs_fitted", "attainment", "latency_s"),
                 "Coefficients fitted by least squares to steps of the simulated engine",
                 {"parameter": (KNOWN, *FITS)},
+            ),
+        ),
+    ),
+    Page(
+        "annealing_servers",
+        "Requests at once, and copies of them at more servers",
+        (Command("annealing-servers", "annealing-servers", seeds=5, minutes=5),),
+        Picture(
+            "annealing-servers",
+            ("g", "attainment", "search_ms"),
+            "G, attainment and the time of all searches over the number of servers, with known"
+            " lengths",
+            where={"lengths": "known", "policy": ("fcfs", "annealing", "annealing:search=exact")},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "annealing-servers",
+                _OF_SERVERS,
+                "Learned lengths, assigned as in Algorithm 2, as in Figure 11",
+                {"lengths": "learned", "dispatcher": "largest-memory"},
+            ),
+            PageTable(
+                "annealing-servers",
+                _OF_SERVERS,
+                "Known lengths, assigned as in Algorithm 2",
+                {"lengths": "known"},
+                papers=False,
+            ),
+            PageTable(
+                "annealing-servers",
+                _OF_SERVERS,
+                "Learned lengths, assigned by `most-worth`",
+                {"lengths": "learned", "dispatcher": "most-worth"},
+                papers=False,
             ),
         ),
     ),

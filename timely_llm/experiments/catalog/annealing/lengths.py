@@ -11,13 +11,14 @@ from timely_llm.experiments.catalog.annealing.order import (
     BASELINE,
     BATCHES,
     GAINS,
+    LINEARISED,
     FigureOptions,
     compared,
 )
 from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, paired_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_9, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import profile_of
 from timely_llm.experiments.virtual.annealing_workload import (
@@ -68,7 +69,7 @@ def run(options: LengthErrorOptions, progress: ReportProgress) -> RunDocument:
         for seed in options.each_seed
     ]
     rows = run_all(score, cases, options.jobs, progress)
-    rows = relative_gains(rows, options.keys, "g", "gaussian", "g_gain_vs_gaussian")
+    rows = paired_gains(rows, options.keys, "g", "gaussian", "g_gain_vs_gaussian")
     return EXPERIMENT.document(
         options.profile,
         {
@@ -89,11 +90,11 @@ def run(options: LengthErrorOptions, progress: ReportProgress) -> RunDocument:
             "policy": "fcfs, or how annealing predicts lengths: draws from a Gaussian, the median"
             " of earlier answers, or the true length with a uniform error of up to this share",
             "g_gain_vs_gaussian": "G over that of draws from a Gaussian, less 1, of means over the"
-            " seeds",
+            " seeds, which are paired",
         },
         rows=compared(rows, options.keys),
         papers=(HUANG_FIGURES_12_TO_18 if options.figures else HUANG_FIGURE_9,),
-        notes=options.sources,
+        notes=(LINEARISED, *options.sources),
     )  # fmt: skip
 
 

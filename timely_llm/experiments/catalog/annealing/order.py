@@ -10,7 +10,7 @@ from timely_llm.experiments.contract import Experiment, ExperimentError, ReportP
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, paired_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_7, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import (
     PROFILE,
@@ -48,12 +48,18 @@ KEYS = ("batch", "requests", "policy")
 BASELINE = "fcfs"
 _GAINS_OF = {"g": "g_gain", "attainment": "attainment_gain", "latency_s": "latency_gain"}
 GAINS = {
-    "g_gain": f"G over that of {BASELINE}, less 1, of means over the seeds",
-    "attainment_gain": f"attainment over that of {BASELINE}, less 1, of means over the seeds",
-    "latency_gain": f"latency over that of {BASELINE}, less 1, of means over the seeds",
+    "g_gain": f"G over that of {BASELINE}, less 1, of means over the seeds, which are paired",
+    "attainment_gain": f"attainment over that of {BASELINE}, less 1, of means over the seeds, which"
+    " are paired",
+    "latency_gain": f"latency over that of {BASELINE}, less 1, of means over the seeds, which are"
+    " paired",
     "latency_change": f"latency over that of {BASELINE} with the same seed, less 1",
     "attainment_points": f"attainment less that of {BASELINE}, with the same seed",
 }
+LINEARISED = (
+    "Gains are ratios of means over the seeds. Their intervals are those of the linearised ratio of"
+    " paired seeds (Cochran 1977, chapter 6)."
+)
 NOTES = (
     "Searches know predicted lengths, a draw from the Gaussian of 200 earlier answers of the type"
     " unless the policy says `lengths=quantile`. So the best order of the search is not the best"
@@ -168,7 +174,7 @@ def run(options: FigureOptions, progress: ReportProgress) -> RunDocument:
         definitions={**options.definitions, **G_DEFINITIONS, **GAINS},
         rows=compared(rows, options.keys),
         papers=(HUANG_FIGURES_12_TO_18 if options.figures else HUANG_FIGURE_7,),
-        notes=(*NOTES, *options.sources),
+        notes=(*NOTES, LINEARISED, *options.sources),
     )  # fmt: skip
 
 
@@ -180,7 +186,7 @@ def searches(spec: PolicySpec, count: int, batch: int) -> bool:
 def compared(rows: Sequence[MeasuredRow], keys: Sequence[str]) -> tuple[MeasuredRow, ...]:
     """Return rows with the columns of `GAINS`."""
     for measure, gain in _GAINS_OF.items():
-        rows = relative_gains(rows, keys, measure, BASELINE, gain)
+        rows = paired_gains(rows, keys, measure, BASELINE, gain)
     names = (*(key for key in keys if key != "policy"), "seed")
     base = {tuple(row[name] for name in names): row for row in rows if row["policy"] == BASELINE}
     return tuple(_beside(row, base.get(tuple(row[name] for name in names))) for row in rows)

@@ -124,9 +124,9 @@ def run(options: ScaleOptions, progress: ReportProgress) -> RunDocument:
         rows=tuple(rows),
         notes=(
             "Figure 11 of Huang et al. 2025 shows for 1 to 4 servers that the gain in G stays as it"
-            " is; it has no numbers of G. Its overhead of 0.93 ms at 2 and 1.91 ms at 4 servers is"
-            " that of the annealing in each server; `timely-llm benchmark dispatch` measures an"
-            " assignment.",
+            " is; it has no numbers of G. Its requests, and its overhead of 0.93 ms at 2 and 1.91"
+            " ms at 4 servers, which is that of the annealing in each server, are those of"
+            " `annealing-servers`; `timely-llm benchmark dispatch` measures an assignment.",
         ),
     )
 
