@@ -23,8 +23,8 @@ from timely_llm.experiments.catalog.annealing.fit import (
     timed_steps,
 )
 from timely_llm.experiments.registry import experiment
-from timely_llm.policies.annealing.fit import fit_latency
 from timely_llm.policies.annealing.latency import V100X2_QWEN25_7B as TABLE_2
+from timely_llm.policies.annealing.latency import fit_latency
 
 FOUND = experiment("annealing-fit")
 PROFILE = step_time_profile("v100x2-qwen2.5-7b")

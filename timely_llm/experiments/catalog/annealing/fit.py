@@ -31,8 +31,7 @@ from timely_llm.experiments.virtual.annealing_workload import (
     requests_of,
     serve,
 )
-from timely_llm.policies.annealing.fit import TimedStep, fit_latency
-from timely_llm.policies.annealing.latency import LatencyPredictor
+from timely_llm.policies.annealing.latency import LatencyPredictor, TimedStep, fit_latency
 from timely_llm.policies.annealing.objective import SizedRequest
 from timely_llm.policies.annealing.policy import Annealing
 
