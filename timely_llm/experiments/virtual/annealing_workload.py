@@ -17,6 +17,7 @@ from timely_llm.experiments.results.talks import met, slo_of
 from timely_llm.experiments.virtual.annealing_testbeds import PREDICTORS
 from timely_llm.experiments.virtual.outcome import Run
 from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings, simulate
+from timely_llm.policies.annealing.branches import MOST_NODES
 from timely_llm.policies.annealing.lengths import LearnedLengths
 from timely_llm.policies.annealing.objective import SizedRequest
 from timely_llm.policies.annealing.policy import Annealing
@@ -31,9 +32,6 @@ MOST_TRIED = 8
 
 MOST_LABELLED = 10
 """Most requests for which `search=exact` finds the best order in experiments."""
-
-MOST_BRANCHED = 20_000
-"""Most nodes of `search=branch` in experiments."""
 
 SEEN = 200
 """Earlier answers of each type that the policies have learned from."""
@@ -126,7 +124,7 @@ class ErroneousLengths:
 def search_at_length(policy: Annealing) -> None:
     """Let searches take longer than the loop of a server has time for."""
     policy.most_tried, policy.most_labelled = MOST_TRIED, MOST_LABELLED
-    policy.most_nodes = MOST_BRANCHED
+    policy.most_nodes = MOST_NODES
 
 
 def prepare(policy: Policy, profile: Profile, seed: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timely_llm.experiments.catalog.annealing.fit import FITS, KNOWN, PARAMETERS
 from timely_llm.experiments.catalog.annealing.search import ITERATIONS, T0
-from timely_llm.experiments.virtual.annealing_workload import MOST_BRANCHED
+from timely_llm.policies.annealing.branches import MOST_NODES
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 
 _WORTH = "annealing:reset=on:lengths=quantile:objective=worth:static=off"
@@ -149,8 +149,7 @@ PAGES = (
                     "nodes",
                     "milliseconds",
                 ),
-                f"Branch and bound of up to {MOST_BRANCHED:,} nodes, begun from"
-                " `annealing:reset=on`",
+                f"Branch and bound of up to {MOST_NODES:,} nodes, begun from `annealing:reset=on`",
                 papers=False,
             ),
         ),

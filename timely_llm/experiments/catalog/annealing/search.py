@@ -16,13 +16,13 @@ from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.reported import HUANG_FIGURE_8, HUANG_TABLE_1
 from timely_llm.experiments.virtual.annealing_testbeds import predictor_of
 from timely_llm.experiments.virtual.annealing_workload import (
-    MOST_BRANCHED,
     MOST_LABELLED,
     WORKLOAD,
     mixed,
     requests_of,
     search_at_length,
 )
+from timely_llm.policies.annealing.branches import MOST_NODES
 from timely_llm.policies.annealing.objective import OrderProblem
 from timely_llm.policies.annealing.policy import Annealing, Search
 from timely_llm.policies.annealing.search import exact
@@ -66,8 +66,7 @@ _DEFINITIONS = {
     "g_gain_on_start": "G over that of the annealing that branch and bound begins from, less 1,"
     " mean over instances",
     "most_gain_on_start": "the same, of the instance with the largest gain",
-    "nodes": "beginnings of orders that branch and bound looked at, mean; at most"
-    f" {MOST_BRANCHED:,}",
+    "nodes": f"beginnings of orders that branch and bound looked at, mean; at most {MOST_NODES:,}",
     "milliseconds": "time of a search in this process, mean; it depends on the machine",
 }
 

@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.policies.annealing.fit import TimedStep, fit_latency
 from timely_llm.policies.annealing.latency import V100X2_QWEN25_7B as TABLE_2
+from timely_llm.policies.annealing.latency import TimedStep, fit_latency
 
 ROWS, LENGTHS = (1, 2, 4, 8, 16, 32), (100, 250, 500, 1000, 2000)
 
