@@ -21,8 +21,8 @@ TIMELY_LLM = (sys.executable, "-c", "from timely_llm.entry import main; main()")
 """The command `timely-llm` of this environment and of this tree."""
 
 ROOMS = (
-    "cloud", "core", "engines", "experiments", "policies", "progressive", "serving", "skills",
-    "traces",
+    "cloud", "core", "dispatch", "engines", "experiments", "policies", "progressive", "serving",
+    "skills", "traces",
 )  # fmt: skip
 """Rooms of the package that decide results."""
 
