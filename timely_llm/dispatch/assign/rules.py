@@ -54,7 +54,7 @@ class Forecast:
         self._due = [due for due in view.due if due[4] or due[0] < soon_s + due[1] * one_s]
         self._due.sort(key=_due_slope)
         self._slopes = list(map(_due_slope, self._due))
-        self._prompts_s = [0.0]  # of those that stand before each one, and of all
+        self._prompts_s = [0.0]  # before each deliverable, and behind the last
         self._steps_s: list[float] = []  # of steps of 1, 2, ... plans and the streams beside them
         self._ends: list[_End] = []  # of the first ones, as far as they were asked for
         self._changed(0)

@@ -44,7 +44,7 @@ REQUESTS = 10
 """Requests of one server (§5.5)."""
 
 BATCH = 1
-"""Most requests in a batch: the times of Figure 11 are multiples of those of Table 1."""
+"""Most requests in a batch: the times of Figure 11 are multiples of the times of Table 1."""
 
 LEARNED, KNOWN = "learned", "known"
 KEYS = ("lengths", "servers", "dispatcher", "policy")
@@ -85,7 +85,7 @@ class ServersOptions(OrderOptions):
 
 
 @dataclass(frozen=True)
-class ServersCase:
+class CopiesCase:
     """One run: what annealing knows of lengths, the servers, their policy, their rule, a seed."""
 
     lengths: str
@@ -108,7 +108,7 @@ def run(options: ServersOptions, progress: ReportProgress) -> RunDocument:
     for dispatcher in options.dispatchers:
         make_dispatcher(dispatcher)
     cases = [
-        ServersCase(lengths, servers, dispatcher, spec, options.profile, seed)
+        CopiesCase(lengths, servers, dispatcher, spec, options.profile, seed)
         for lengths in (LEARNED, KNOWN)
         for servers in options.servers
         for dispatcher in options.dispatchers[: None if lengths == LEARNED else 1]
@@ -144,7 +144,7 @@ def run(options: ServersOptions, progress: ReportProgress) -> RunDocument:
     )  # fmt: skip
 
 
-def score(case: ServersCase) -> MeasuredRow:
+def score(case: CopiesCase) -> MeasuredRow:
     """Return the row of a run."""
     profile = step_time_profile(case.profile)
     settings = SimulationSettings(
@@ -187,7 +187,7 @@ class _Policies:
         spent_s: CPU seconds of them.
     """
 
-    def __init__(self, case: ServersCase, trace: Trace) -> None:
+    def __init__(self, case: CopiesCase, trace: Trace) -> None:
         self.found: list[FoundOrder] = []
         self.spent_s = 0.0
         self._case = case
