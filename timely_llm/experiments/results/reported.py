@@ -247,8 +247,8 @@ HUANG_FIGURE_11 = Paper(
     note="Ten requests, and a copy of each for each instance, of two V100 each. The time of"
     " scheduling grows linearly, since the instances are searched one after another; the gain in G"
     " is sustained, of which the text has no number. The paper does not name the largest batch:"
-    " the times are 1.9 and 4 times that of Table 1 with ten requests in batches of one. The text does not"
-    f" say whether they contain the assignment. {_HUANG_SETTING}",
+    " the times are 1.9 and 4 times that of Table 1 with ten requests in batches of one. Whether"
+    f" they contain the assignment is open. {_HUANG_SETTING}",
     rows=tuple(
         {"lengths": "learned", "servers": servers, "dispatcher": "largest-memory",
          "policy": "annealing", "search_ms": ms}
