@@ -98,10 +98,10 @@ def run(options: SearchOptions, progress: ReportProgress) -> RunDocument:
         for count, batch in dict.fromkeys(SHAPES + BRANCHED)
         if count in options.sizes
         for spec in specs
-        if (count, batch) in (BRANCHED if spec.values.get("search") == "branch" else SHAPES)
+        if (count, batch) in (BRANCHED if spec.values.get("search") == Search.BRANCH else SHAPES)
         for seed in options.each_seed
         if searches(spec, count, batch)
-        and (count <= MOST_LABELLED or spec.values.get("search") != "exact")
+        and (count <= MOST_LABELLED or spec.values.get("search") != Search.EXACT)
     ]
     rows = run_all(score, cases, options.jobs, progress)
     return EXPERIMENT.document(
