@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,6 @@ from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.policy_spec import (
     HARNESS,
     MOST_MICRO_BATCHES,
-    PAPERS,
     WORDS,
     chosen,
     parse,
@@ -45,10 +43,18 @@ def test_an_option_can_be_a_word() -> None:
     assert chat.segment_tokens == 20
 
 
-def test_a_paper_s_name_is_a_policy_with_its_options() -> None:
-    named, spelled = parse("timelyllm:rows=16:drops"), parse(f"{PAPERS['timelyllm']}:rows=16:drops")
-    assert named.text == "timelyllm:rows=16:drops"
-    assert replace(named, text=spelled.text) == spelled
+def test_timelyllm_is_timely_with_the_paper_s_bound() -> None:
+    named = parse("timelyllm:rows=16:drops")
+    spelled = parse("timely:budget=ert:urgent=laxity:speed=measured:rows=16:drops")
+    assert named.words == spelled.words == {"drops"}
+    one, other = named.make(), spelled.make()
+    assert isinstance(one, Timely) and isinstance(other, Timely)
+    assert (one.rows, one.bound.budget, one.bound.urgent, one.bound.speed) == (
+        other.rows, other.bound.budget, other.bound.urgent, other.bound.speed
+    )  # fmt: skip
+    changed = parse("timelyllm:speed=predicted").make()
+    assert isinstance(changed, Timely) and changed.bound.budget is BudgetEnd.ERT
+    assert changed.bound.speed is SpeedSource.PREDICTED
 
 
 def test_without_words_timely_has_the_papers_slack_and_this_packages_bound() -> None:

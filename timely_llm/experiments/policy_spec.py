@@ -23,9 +23,6 @@ SERVED = "timely:lead_s=0.5"
 PAPER_BOUND = "timelyllm"
 """`timely` with the worst-case bound of Ling et al. 2024, §4.4, to the letter."""
 
-PAPERS: Mapping[str, str] = {PAPER_BOUND: "timely:budget=ert:urgent=laxity:speed=measured"}
-"""Policies under the name of a paper, and what it stands for."""
-
 FIXED = "rows=6:adaptive=off"
 """The batch of the published presets for Figure 8 of Ling et al. 2024: 6, without a bound."""
 
@@ -103,8 +100,7 @@ def parse(text: str) -> PolicySpec:
     Raises:
         ExperimentError: a policy, word or option is unknown, or a value is not possible.
     """
-    first, *rest = text.split(":")
-    name, *parts = [*PAPERS.get(first, first).split(":"), *rest]
+    name, *parts = text.split(":")
     own = ":".join([name, *parts[:1]])
     if name not in POLICIES and is_reference(own) and parts[0] not in WORDS:
         name = own

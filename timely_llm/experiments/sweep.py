@@ -16,7 +16,7 @@ from timely_llm.experiments.contract import (
     WorkloadOptions,
 )
 from timely_llm.experiments.parallel import run_all
-from timely_llm.experiments.policy_spec import PAPERS, WORDS, PolicySpec, chosen
+from timely_llm.experiments.policy_spec import PAPER_BOUND, WORDS, PolicySpec, chosen
 from timely_llm.experiments.results.document import (
     Paper,
     Row,
@@ -323,11 +323,12 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     """Return the notes that follow from the rows."""
     policies = {str(one["policy"]) for one in rows}
     used = {part.partition("=")[0] for policy in policies for part in policy.split(":")[1:]}
-    notes = [
-        f"`{name}` is `{meaning}`: the worst-case bound of Ling et al. 2024, §4.4, to the letter."
-        for name, meaning in PAPERS.items()
-        if any(policy.split(":")[0] == name for policy in policies)
-    ]
+    notes = []
+    if any(policy.split(":")[0] == PAPER_BOUND for policy in policies):
+        notes.append(
+            f"`{PAPER_BOUND}` is `timely:budget=ert:urgent=laxity:speed=measured`: the worst-case"
+            " bound of Ling et al. 2024, §4.4, to the letter."
+        )
     notes += [f"`{word}` after a policy's name: {WORDS[word]}." for word in WORDS if word in used]
     if any(one["share_served"] not in (None, 1.0) for one in rows):
         notes.append(

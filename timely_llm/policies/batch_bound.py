@@ -67,10 +67,7 @@ class DecodeSpeed:
 class BatchBound:
     """The rule of the worst-case check.
 
-    The paper's values are `ert`, `laxity` and `measured`, in a policy's text
-    `budget=ert:urgent=laxity:speed=measured`. The paper has "the most urgent generation", "its
-    remaining time budget" and "the time taken to generate the most recent tokens"; budget and
-    urgency are as in the authors' released code.
+    `PaperBound` has the paper's values.
 
     Attributes:
         budget: end of a segment's time budget. `zero`: its zero point. `ert`: its due time, which
@@ -103,3 +100,16 @@ class BatchBound:
             return self.measured.token_s
         context = sum(generation.context_tokens for generation in batch)
         return step_time.predict_s(max(len(batch), 1), 0, context)
+
+
+@dataclass(eq=False)
+class PaperBound(BatchBound):
+    """The rule of Ling et al. 2024, §4.4, to the letter.
+
+    The paper has "the most urgent generation", "its remaining time budget" and "the time taken to
+    generate the most recent tokens"; budget and urgency are as in the authors' released code.
+    """
+
+    budget: BudgetEnd = BudgetEnd.ERT
+    urgent: MostUrgent = MostUrgent.LAXITY
+    speed: SpeedSource = SpeedSource.MEASURED

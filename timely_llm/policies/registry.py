@@ -16,7 +16,7 @@ from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fcfs import Fcfs, Orca, Stream, StrictPriority
 from timely_llm.policies.least_served import FastServe, VirtualTokens
 from timely_llm.policies.slice import Slice
-from timely_llm.policies.timely import Edf, FcfsSegments, Timely
+from timely_llm.policies.timely import Edf, FcfsSegments, Timely, TimelyLlm
 from timely_llm.policies.timely_slice import TimelySlice
 
 DEFAULT_POLICY = "deadline"
@@ -28,6 +28,7 @@ POLICIES: dict[str, type[Policy]] = {
     "fcfs-segments": FcfsSegments,
     "edf": Edf,
     "timely": Timely,
+    "timelyllm": TimelyLlm,
     "orca": Orca,
     "fastserve": FastServe,
     "prio": StrictPriority,

@@ -18,7 +18,13 @@ from timely_llm.core.generation import (
 )
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
-from timely_llm.policies.batch_bound import BatchBound, BudgetEnd, MostUrgent, SpeedSource
+from timely_llm.policies.batch_bound import (
+    BatchBound,
+    BudgetEnd,
+    MostUrgent,
+    PaperBound,
+    SpeedSource,
+)
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.packing import Memory, pack
 from timely_llm.policies.sentences import Segmented, SentenceGeneration, Sentences
@@ -180,11 +186,10 @@ class Timely(Explains):
     priorities of the queue. The best generation joins the running batch if the memory can hold it,
     and if the most urgent running generation still makes its time budget then.
 
-    The paper serves robots with the bound `budget=ert:urgent=laxity:speed=measured`, and chatbots
-    by `order=reading:streams=sentences` with the same bound, since §7.1 names no other change.
-    That bound is no default: an urgent request has 0.2 s, ten tokens take longer, and so one
-    running urgent request lets no other join. `slack=exp` is the formula of the authors' released
-    code.
+    The paper serves robots with the bound of `TimelyLlm`, and chatbots by
+    `order=reading:streams=sentences` with the same bound, since §7.1 names no other change. That
+    bound is no default: an urgent request has 0.2 s, ten tokens take longer, and so one running
+    urgent request lets no other join. `slack=exp` is the formula of the authors' released code.
 
     Attributes:
         rows: most generations in the batch (8 in the paper's harness).
@@ -419,6 +424,13 @@ class Timely(Explains):
         if why is not None:
             why |= {g.key: Reason(Cause.ARRIVAL, place) for place, g in enumerate(joined)}
         return joined
+
+
+@dataclass(eq=False)
+class TimelyLlm(Timely):
+    """`Timely` with the worst-case bound of Ling et al. 2024, §4.4, to the letter."""
+
+    bound: BatchBound = field(default_factory=PaperBound)
 
 
 @dataclass(eq=False)

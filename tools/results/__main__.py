@@ -61,6 +61,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--any-code", action="store_true", help="keep documents that other code has made"
     )
+    run.add_argument(
+        "--policies",
+        type=_names,
+        metavar="P,...",
+        default=(),
+        help="run only these; their rows join the documents, and others' rows stay as they are",
+    )
     run.set_defaults(act=_run)
     write = commands.add_parser("write", help="write pictures and tables into docs/results")
     write.set_defaults(act=_write)
@@ -80,6 +87,10 @@ def _count(word: str) -> int:
     return int(word)
 
 
+def _names(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in word.split(",") if name))
+
+
 def _list(given: argparse.Namespace) -> int:
     for page in PAGES:
         print(f"{page.name}: {page.title}")
@@ -90,7 +101,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
-    runs = Runs(given.folder, given.seeds, given.published, given.any_code)
+    runs = Runs(given.folder, given.seeds, given.published, given.any_code, given.policies)
     return int(run_pages(chosen(given.pages), runs, given.processes) > 0)
 
 

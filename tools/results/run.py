@@ -13,9 +13,10 @@ from pathlib import Path
 
 import timely_llm
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.results.document import DocumentError, read_run
+from timely_llm.experiments.results.document import DocumentError, read_run, write_run
 from timely_llm.resources import resource
 from tools.results.page import Command, Page, ResultsError, deciding
+from tools.results.part import OPTION, policies_of, with_rows, without_policies
 
 TIMELY_LLM = (sys.executable, "-c", "from timely_llm.entry import main; main()")
 """The command `timely-llm` of this environment and of this tree."""
@@ -36,12 +37,14 @@ class Runs:
         seeds: number of seeds; None for the commands'.
         published: folder of published data.
         any_code: documents that other code made count as finished.
+        policies: only these are run, and their rows join the documents that stand; empty for all.
     """
 
     folder: Path
     seeds: int | None = None
     published: Path | None = None
     any_code: bool = False
+    policies: tuple[str, ...] = ()
 
     def is_finished(self, command: Command) -> bool:
         """Return whether a command's document is there, made by the same words and code.
@@ -63,20 +66,35 @@ class Runs:
         Raises:
             ResultsError: it failed.
         """
-        if self.is_finished(command):
-            return f"{command.document(self.folder)} is finished"
         document, words = command.document(self.folder), command.words(self.seeds, self.published)
         made_by, begin_s = code(), time.monotonic()
-        done = subprocess.run(
-            [*TIMELY_LLM, *words[1:], *_jobs(command), "--json", str(document)],
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-            last = lines[-1] if lines else "no sentence"
-            raise ResultsError(f"status {done.returncode}: {last}")
+        if self.policies:
+            return self._run_part(command, words, made_by)
+        if self.is_finished(command):
+            return f"{document} is finished"
+        _execute(command, words, document)
         _code_file(command, self.folder).write_text(made_by + "\n", encoding="utf-8")
         return f"{' '.join(words)} ({(time.monotonic() - begin_s) / 60:.1f} min)"
+
+    def _run_part(self, command: Command, words: Sequence[str], made_by: str) -> str:
+        """Run a command's share of the wanted policies; its rows join the document."""
+        every, begin_s = policies_of(command), time.monotonic()
+        wanted = [policy for policy in every if policy in self.policies]
+        if not wanted:
+            return f"{command.name} has none of these policies"
+        document = command.document(self.folder)
+        whole, part = read_run(document), document.with_suffix(".part")
+        words_of_part = [*without_policies(words), OPTION, ",".join(wanted)]
+        try:
+            _execute(command, words_of_part, part)
+            made = with_rows(whole, read_run(part), every, words)
+        finally:
+            part.unlink(missing_ok=True)
+        write_run(made, document)
+        marks, others = _code_file(command, self.folder), len(every) > len(wanted)
+        known = marks.read_text(encoding="utf-8").split() if marks.exists() and others else []
+        marks.write_text("\n".join(dict.fromkeys([*known, made_by])) + "\n", encoding="utf-8")
+        return f"{' '.join(words_of_part)} ({(time.monotonic() - begin_s) / 60:.1f} min)"
 
 
 def say_now(sentence: str) -> None:
@@ -103,7 +121,7 @@ def run_pages(
     def attempt(command: Command) -> bool:
         try:
             say(f"{command.name}: {runs.run(command)}")
-        except ResultsError as error:
+        except (ResultsError, DocumentError) as error:
             say(f"{command.name} failed: {error}")
             return False
         return True
@@ -130,6 +148,22 @@ def code() -> str:
     for path in sorted((*files, *resource("config").rglob("*.yaml"))):
         made.update(path.read_bytes())
     return made.hexdigest()[:16]
+
+
+def _execute(command: Command, words: Sequence[str], document: Path) -> None:
+    """Run an experiment that writes a document.
+
+    Raises:
+        ResultsError: it failed.
+    """
+    done = subprocess.run(
+        [*TIMELY_LLM, *words[1:], *_jobs(command), "--json", str(document)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        last = lines[-1] if lines else "no sentence"
+        raise ResultsError(f"status {done.returncode}: {last}")
 
 
 def _code_file(command: Command, folder: Path) -> Path:

@@ -143,7 +143,7 @@ def test_a_policy_that_bounds_its_own_batches_keeps_its_steps_unless_a_rule_is_n
     name: str,
 ) -> None:
     policy = make_policy(name)
-    bounds = name in ("timely", "edf", "fcfs-segments", "slice", "timely+slice")
+    bounds = name in ("timely", "timelyllm", "edf", "fcfs-segments", "slice", "timely+slice")
     assert (in_micro_batches(policy) is policy) is bounds
     named = in_micro_batches(policy, Mode.CYCLE)
     assert isinstance(named, MicroBatches) and named.mode is Mode.CYCLE
