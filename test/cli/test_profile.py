@@ -12,9 +12,11 @@ from matplotlib.image import imread
 from test.cli.command import error_line, run_command
 from test.engines.conftest import make_model, tokenizer  # noqa: F401
 from test.profiling.bag_writer import BagWriter
+from test.profiling.recorded_run import record
 from test.skills.plans import DRONE
 from timely_llm.engines.paces import pace_profile, step_time_profile
 from timely_llm.engines.pipelined import PipelineProfile
+from timely_llm.engines.simulated import PROFILES
 from timely_llm.resources import resource
 from timely_llm.skills.skill_set import load_skill_set
 
@@ -161,6 +163,41 @@ def test_an_engine_in_stages_gets_a_profile_of_each_stage_and_link(
     assert imread(plot).shape[0] == 1200
 
 
+def test_step_times_are_fitted_to_an_event_log_and_can_be_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log, file, numbers = (tmp_path / name for name in ("run.jsonl", "here.yaml", "fit.json"))
+    engine = PROFILES["v100x2-qwen2.5-7b"]
+    record(log, engine)
+    assert run(monkeypatch, "--event-log", log, "--output", file, "--json", numbers) == 0
+    shown = capsys.readouterr().out
+    assert "steps not seen by the fit: median 0.0%, 95th percentile 0.0%." in shown
+    assert "steps, of at most 8 decode rows, " in shown
+    assert ["decode", "0.2", "275"] in [line.split()[:3] for line in shown.splitlines()]
+    assert "do not determine the time of prefill" in shown
+    assert f"Use it wherever a profile is named: measured:{file}" in shown
+    profile = step_time_profile(f"measured:{file}")
+    assert profile.name == "run, recorded"
+    assert profile.step_s(4, 100, 2000) == pytest.approx(engine.step_s(4, 100, 2000), rel=0.01)
+    found = json.loads(numbers.read_text())
+    assert found["profile"]["base_s"] == profile.base_s
+    assert found["latency"]["prefill"] is None
+    assert found["latency"]["decode"]["delta"] == pytest.approx(engine.base_s, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("skill,seconds\nmf,1\n", "line 1 must be a JSON object"), ("", "has no step of an engine")],
+)
+def test_what_is_no_log_of_a_server_gets_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str,
+    complaint: str,
+) -> None:  # fmt: skip
+    (tmp_path / "x.jsonl").write_text(text)
+    assert run(monkeypatch, "--event-log", tmp_path / "x.jsonl") == 1
+    assert complaint in error_line(capsys)
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -177,6 +214,9 @@ def test_an_engine_in_stages_gets_a_profile_of_each_stage_and_link(
         ("FILE --skill-set SKILLS --layers 8,8", "--layers is for --engine only"),
         ("--engine --output x.yaml --layers 8,x", "'8,x' is not like 16,16: whole numbers"),
         ("FILE --skill-set SKILLS --dtype float16", "--dtype is for --engine only"),
+        ("FILE --event-log FILE", "--event-log fits step times: it takes no FILE"),
+        ("--engine --output x.yaml --event-log FILE", "give --engine or --event-log, not both"),
+        ("--event-log FILE --model x", "--model is for --engine only"),
         ("--engine --output no/folder/x.yaml", "no/folder is not a folder"),
     ],
 )

@@ -19,10 +19,12 @@ from rich.text import Text
 from timely_llm import __version__
 from timely_llm.cli import progress
 from timely_llm.cli.options import EXISTING_FILE, Layers, OutputFile, Pace
+from timely_llm.cli.profiles.recorded import show_recorded
 from timely_llm.core.clock import VirtualClock
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.output_file import PICTURE, YAML, write_json, write_text
 from timely_llm.core.requirements import need
+from timely_llm.core.text import echoed
 from timely_llm.engines.contract import Engine
 from timely_llm.engines.paces import MEASURED, pace_profile
 from timely_llm.engines.registry import ENGINES, make_engine, parse_engine_args
@@ -37,6 +39,7 @@ from timely_llm.profiling.engine_steps import (
 )
 from timely_llm.profiling.fitting import MIN_SAMPLES, Fit, fit_skill
 from timely_llm.profiling.measurements import is_bag, read_bag, read_csv
+from timely_llm.profiling.recorded_steps import fit_recorded, read_steps
 from timely_llm.profiling.step_profile import (
     WHOLE,
     PipelineFit,
@@ -64,6 +67,8 @@ EXISTING = click.Path(exists=True, path_type=Path)
               type=click.Choice(["simulated", "transformers", "vllm"]),
               metavar="[simulated|transformers|vllm]",
               help="Measure the steps of this engine.")  # fmt: skip
+@click.option("--event-log", type=EXISTING_FILE,
+              help="Fit step times to the steps in this event log of a plan server.")  # fmt: skip
 @click.option("--model", help="With --engine: folder or hub id; the embedded model if not given.")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
               help="With --engine: number type of weights and KV; float32 if not"
@@ -90,10 +95,10 @@ EXISTING = click.Path(exists=True, path_type=Path)
 )
 @click.option("--json", "json_file", type=OutputFile(), help="Write the fits as JSON to this file.")
 def profile(
-    file: Path | None, skill_file: Path | None, engine: str | None, model: str | None,
-    dtype: str | None, threads: int | None, engine_args: tuple[str, ...], pace: str | None,
-    layers: tuple[int, ...] | None, most_layers: tuple[int, ...] | None, output: Path | None,
-    plot: Path | None, json_file: Path | None,
+    file: Path | None, skill_file: Path | None, engine: str | None, event_log: Path | None,
+    model: str | None, dtype: str | None, threads: int | None, engine_args: tuple[str, ...],
+    pace: str | None, layers: tuple[int, ...] | None, most_layers: tuple[int, ...] | None,
+    output: Path | None, plot: Path | None, json_file: Path | None,
 ) -> None:  # fmt: skip
     """Fit the durations of skills to the executions in FILE, or measure an engine's steps.
 
@@ -109,12 +114,18 @@ def profile(
     by decode rows, prompt tokens and context tokens. It also measures prompts with and without a
     pinned prefix. The fitted profile goes to --output; measured:FILE names it wherever a profile is
     named. An engine in stages gets a profile of each stage and each link, from one step at a time.
+
+    With --event-log, the profile is fitted to the steps that a plan server recorded in its last
+    life. It has only what these steps determine. The command also prints the latency predictor's
+    coefficients of steps that only compute prompts or only decode (Huang et al. 2025).
     """
     if plot is not None:
         need("a picture", "reports")
     if engine is not None:
         if file is not None or skill_file is not None:
             raise click.UsageError("--engine measures steps: it takes no FILE and no --skill-set")
+        if event_log is not None:
+            raise click.UsageError("give --engine or --event-log, not both")
         if output is None:
             raise click.UsageError("--engine needs --output, the file that the profile goes to")
         for option, engines, chosen in (
@@ -136,8 +147,22 @@ def profile(
     ):  # fmt: skip
         if value is not None:
             raise click.UsageError(f"{option} is for --engine only")
+    if event_log is not None:
+        if file is not None or skill_file is not None or plot is not None:
+            raise click.UsageError(
+                "--event-log fits step times: it takes no FILE, no --skill-set and no --plot"
+            )
+        source = (
+            f"fitted by timely-llm profile --event-log to {echoed(event_log.name)},"
+            f" {date.today().isoformat()}, timely_llm {__version__}"
+        )
+        name = f"{echoed(event_log.stem)}, recorded"
+        show_recorded(fit_recorded(read_steps(event_log), name, source), output, json_file)
+        return
     if file is None:
-        raise click.UsageError("give a FILE with executions and --skill-set, or --engine")
+        raise click.UsageError(
+            "give a FILE with executions and --skill-set, or --engine, or --event-log"
+        )
     if skill_file is None:
         raise click.UsageError("Missing option '--skill-set'")
     _profile_skills(file, skill_file, output, plot, json_file)

@@ -270,7 +270,7 @@ class Stepper:
         self._events.append(
             StepEvent(
                 now - result.duration_s, round(result.duration_s, 6), tuple(result.computed),
-                stages, result,
+                stages, rows, prefill, step.context_tokens, result,
             )
         )  # fmt: skip
 

@@ -175,6 +175,15 @@ def test_a_step_of_an_older_log_has_no_stages() -> None:
     assert read.stages.link_s == (0.1,)
 
 
+def test_a_step_has_its_rows_and_tokens_and_one_of_an_older_log_has_none() -> None:
+    decoded = as_json(StepEvent(1.0, 0.3, ("r", "q"), None, 2, 0, 700))
+    assert decoded == {**STEP, "ids": ["r", "q"], "rows": 2, "context_tokens": 700}
+    assert from_json(decoded) == StepEvent(1.0, 0.3, ("r", "q"), None, 2, 0, 700)
+    read = from_json(STEP)
+    assert isinstance(read, StepEvent)
+    assert (read.rows, read.prompt_tokens, read.context_tokens) == (0, 0, 0)
+
+
 @pytest.mark.parametrize(
     "stages",
     [

@@ -120,6 +120,17 @@ def test_the_loop_writes_its_event_log() -> None:
     }  # fmt: skip
 
 
+def test_a_step_takes_the_time_of_the_rows_and_tokens_that_the_event_log_has() -> None:
+    log, profile = MemoryEventLog(), PROFILES["v100x2-qwen2.5-7b"]
+    asked = trace(*(job(f"j{i}", i / 20) for i in range(5)))
+    simulate(asked, Stream(), replace(EXACT, profile=profile), event_log=log)
+    steps = [event for event in log.events if isinstance(event, StepEvent)]
+    assert {step.rows for step in steps} >= {0, 1, 2} and any(step.prompt_tokens for step in steps)
+    for step in steps:
+        wanted_s = profile.step_s(step.rows, step.prompt_tokens, step.context_tokens)
+        assert step.s == pytest.approx(wanted_s, abs=1e-6)
+
+
 @needs_published
 @pytest.mark.parametrize(
     ("policy", "utility", "waiting_s"),

@@ -64,7 +64,8 @@ HEAD = """# Event log
 
 An event log records what a plan server, its robots and its people did, one event a line. The demo,
 the benchmarks and `timely-llm report` compute their tables and timelines from event logs. Read one
-to find out why a segment came late, after the run or beside it.
+to find out why a segment came late, after the run or beside it. `timely-llm profile --event-log`
+fits the step times of the engine to the kind `step`.
 
 ## Writing
 

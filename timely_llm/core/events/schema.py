@@ -94,12 +94,20 @@ class StepEvent(RunEvent):
         s: duration, seconds.
         ids: ids of the requests that took part.
         stages: its times in each stage of a pipeline; None: one stage, or not measured.
+        rows: number of sequences that decoded.
+        prompt_tokens: number of prompt tokens that the other sequences computed. Steps without rows
+            and without prompt tokens are of earlier releases, which wrote neither.
+        context_tokens: number of tokens that all its sequences attended to, without those that it
+            computed.
         result: what it did; carried.
     """
 
     s: float
     ids: tuple[str, ...]
     stages: StageTimes | None = None
+    rows: int = 0
+    prompt_tokens: int = 0
+    context_tokens: int = 0
     result: StepResult | None = field(default=None, compare=False, repr=False, metadata=CARRIED)
 
 

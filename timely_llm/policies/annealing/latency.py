@@ -111,6 +111,20 @@ class TimedStep(NamedTuple):
     seconds: float
 
 
+class TimedBatch(NamedTuple):
+    """One step as Eq. 14 or 15 have it.
+
+    Attributes:
+        rows: sequences in the step.
+        tokens: mean prompt tokens of a sequence in prefill, mean context tokens in decode.
+        seconds: time of the step.
+    """
+
+    rows: int
+    tokens: float
+    seconds: float
+
+
 def fit_latency(steps: Iterable[TimedStep]) -> LatencyPredictor:
     """Return the predictor with the least squared error over measured steps.
 
@@ -121,15 +135,25 @@ def fit_latency(steps: Iterable[TimedStep]) -> LatencyPredictor:
         ConfigurationError: a step has an impossible value, or the steps of a phase do not determine
             its four coefficients.
     """
-    prefill: list[tuple[int, float, float]] = []
-    decode: list[tuple[int, float, float]] = []
+    prefill, decode = by_phase(steps)
+    return LatencyPredictor(fit_phase("prefill", prefill), fit_phase("decode", decode))
+
+
+def by_phase(steps: Iterable[TimedStep]) -> tuple[list[TimedBatch], list[TimedBatch]]:
+    """Return the batches of prefill and those of decode; steps of both phases are left out.
+
+    Raises:
+        ConfigurationError: a step has an impossible value.
+    """
+    prefill: list[TimedBatch] = []
+    decode: list[TimedBatch] = []
     for step in steps:
         _check(step)
         if not step.prompt_tokens:
-            decode.append((step.rows, step.context_tokens / step.rows, step.seconds))
+            decode.append(TimedBatch(step.rows, step.context_tokens / step.rows, step.seconds))
         elif not step.context_tokens:
-            prefill.append((step.rows, step.prompt_tokens / step.rows, step.seconds))
-    return LatencyPredictor(_fitted("prefill", prefill), _fitted("decode", decode))
+            prefill.append(TimedBatch(step.rows, step.prompt_tokens / step.rows, step.seconds))
+    return prefill, decode
 
 
 def _check(step: TimedStep) -> None:
@@ -143,8 +167,16 @@ def _check(step: TimedStep) -> None:
         )
 
 
-def _fitted(phase: str, measured: Sequence[tuple[int, float, float]]) -> BatchTime:
-    """Return the coefficients of a phase from (rows, tokens of a sequence, seconds)."""
+def fit_phase(phase: str, measured: Sequence[TimedBatch]) -> BatchTime:
+    """Return the coefficients of a phase with the least squared error.
+
+    Args:
+        phase: its name in an error.
+        measured: batches of this phase.
+
+    Raises:
+        ConfigurationError: the batches do not determine the four coefficients.
+    """
     import numpy as np  # a server that fits nothing does not load it here
 
     inputs = np.array([(b * length, b, length, 1.0) for b, length, _ in measured]).reshape(-1, 4)
