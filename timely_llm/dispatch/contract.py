@@ -77,7 +77,8 @@ class ServerView:
         rates: promised rates: tokens a second that the service level of each stream asks for,
             whether its policy gives them or not.
         due: what it has to make next, at most `MOST_DUE`.
-        requests: requests that it serves.
+        requests: requests that it serves. What a dispatcher gives its rule counts those that the
+            rule assigned to the server and that have not ended, also if they moved on since.
         unstarted: ids of the requests that took part in no step yet.
         rtt_s: seconds of a message there and back.
         age_s: seconds since the server made the view.

@@ -399,6 +399,17 @@ def test_a_request_leaves_a_long_queue_once_it_is_withdrawn() -> None:
     assert made.serves(new, "r"), "the old server has no say"
 
 
+def test_a_server_that_requests_leave_is_not_filled_again() -> None:
+    made = front(rule="least-outstanding")
+    view = server("a", due=QUEUE, unstarted=frozenset({"r0"}))
+    assert sent(made.asked(plan("r0", URGENT), 0.0)) == [("r0", "a")]
+    assert made.heard(view, 0.1, 0.1) == [Withdraw("r0", "a")]
+    made.withdrawn("r0", "a", 0.2)
+    assert sent(made.tick(0.2)) == [("r0", "b")]
+    assert sent(made.asked(plan("r1", URGENT), 0.3)) == [("r1", "b")]
+    assert sent(made.asked(plan("r2", URGENT), 0.3)) == [("r2", "a")]
+
+
 def test_a_request_that_began_stays_and_may_be_withdrawn_later() -> None:
     made, old, _ = moving()
     made.stays("r", old)

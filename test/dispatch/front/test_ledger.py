@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from test.dispatch.views import plan, question, server
 from timely_llm.dispatch.front.ledger import MISSING_S, Ledger
 
@@ -41,6 +43,39 @@ def test_a_request_is_at_one_server_only() -> None:
     known.send(plan("r"), "b", 10.1)
     assert [one.requests for one in known.views(10.1)] == [0, 1]
     assert known.lost("a") == []
+
+
+def test_a_moved_request_counts_at_the_server_that_it_was_assigned_to() -> None:
+    known = ledger()
+    known.send(plan("r"), "a", 10.0)
+    known.send(plan("r"), "b", 10.1, known.assigned("r"))
+    a, b = known.views(10.1)
+    assert (a.requests, b.requests) == (1, 0) and known.assigned("r") == "a"
+    assert (len(a.due), len(b.due)) == (0, 1), "it has to be made where it is"
+    known.send(plan("r"), "a", 10.2, known.assigned("r"))
+    assert [one.requests for one in known.views(10.2)] == [1, 0], "it is back"
+    known.send(plan("r"), "b", 10.3, known.assigned("r"))
+    known.ended("r")
+    assert [one.requests for one in known.views(10.3)] == [0, 0]
+
+
+@pytest.mark.parametrize("gone", ["lost", "inactive", "lost meanwhile"])
+def test_a_moved_request_counts_where_it_is_once_the_other_server_is_gone(gone: str) -> None:
+    known = ledger()
+    known.send(plan("r"), "a", 10.0)
+    assigned = known.assigned("r")
+    if gone == "lost meanwhile":
+        known.lost("a")
+    known.send(plan("r"), "b", 10.1, assigned)
+    if gone == "lost":
+        assert known.lost("a") == []
+        known.heard(server("a"), 10.2)  # it was started again
+        assert known.assigned("r") == "b"
+    elif gone == "inactive":
+        known.heard(server("a", active=False), 10.2)
+    assert {one.name: one.requests for one in known.views(10.2)}["b"] == 1
+    assert [one.waiting.key for one in known.lost("b")] == ["r"]
+    assert all(one.requests == 0 for one in known.views(10.3))
 
 
 def test_a_lost_server_leaves_its_requests_behind() -> None:

@@ -312,7 +312,10 @@ class RoundRobin:
 
 @dataclass(eq=False)
 class LeastOutstanding:
-    """The server with the fewest requests that have not ended; the first by name of several."""
+    """The server with the fewest requests that have not ended; the first by name of several.
+
+    Each counts at the server that it was assigned to, also if it moved on.
+    """
 
     gathers = False
 

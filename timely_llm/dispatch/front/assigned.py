@@ -131,8 +131,8 @@ class Assigned:
             self._unsent.place(one)
         return actions
 
-    def _send(self, waiting: Waiting, server: str, now: float) -> Send:
-        self._ledger.send(waiting, server, now)
+    def _send(self, waiting: Waiting, server: str, now: float, assigned: str = "") -> Send:
+        self._ledger.send(waiting, server, now, assigned)
         return Send(waiting, server)
 
     def _leaving(self, server: str) -> Iterator[Withdraw]:

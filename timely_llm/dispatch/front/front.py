@@ -163,7 +163,7 @@ class Front(Assigned):
             if one.waiting.key in self._canceled:
                 actions.append(self._end_canceled(one.waiting.key))
             elif any(one.server == other.name for other in self._others(one.waiting, now)):
-                actions.append(self._send(one.waiting, one.server, now))
+                actions.append(self._send(one.waiting, one.server, now, one.assigned))
             else:
                 actions += self._assign([one.waiting], now)
         for key in self._executions.due(now):
@@ -202,8 +202,9 @@ class Front(Assigned):
         if sent is not None and sent.server == server:
             new = self._moving.get(request_id, "")
             if not self._goes_on_with_second(request_id, server, at_s):
+                assigned = self._ledger.assigned(request_id)
                 self._forget(request_id)
-                self._unsent.bring_back(Returned(at_s, sent.waiting, new))
+                self._unsent.bring_back(Returned(at_s, sent.waiting, new, assigned))
 
     def stays(self, request_id: str, server: str) -> None:
         """Record that a server keeps a request that was to be withdrawn: it has begun."""

@@ -50,11 +50,15 @@ class Ledger:
 
     A server learns of a request only when its message comes, and a view is as old as its message.
     So the requests that a view cannot have are added to it.
+
+    A request that moved counts as one of the server that a rule assigned it to. Else that server
+    looks idle, and a rule that counts requests fills it again with what has to leave it.
     """
 
     def __init__(self) -> None:
         self._servers: dict[str, _Record] = {}
         self._sent: dict[str, Sent] = {}
+        self._moved: dict[str, str] = {}  # servers that a rule chose for requests that moved on
 
     def heard(self, view: ServerView, made_s: float) -> None:
         """Record a server's view, and when it was made."""
@@ -74,15 +78,28 @@ class Ledger:
         """Return whether a view of a server has come and the server was not lost since."""
         return server in self._servers
 
-    def send(self, waiting: Waiting, server: str, now: float) -> None:
-        """Record that a request is sent to a server, and to no other from now on."""
+    def send(self, waiting: Waiting, server: str, now: float, assigned: str = "") -> None:
+        """Record that a request is sent to a server, and to no other from now on.
+
+        Args:
+            waiting: the request.
+            server: the server.
+            now: the time on the dispatcher's clock, seconds.
+            assigned: the server that a rule chose for it before it moved; empty: this one.
+        """
         self.ended(waiting.key)
+        if assigned != server and assigned in self._servers:
+            self._moved[waiting.key] = assigned
         sent = Sent(waiting, server, now)
         self._sent[waiting.key] = self._servers[server].sent[waiting.key] = sent
 
     def of(self, request_id: str) -> Sent | None:
         """Return a request that was sent; None: it has ended, or was never sent."""
         return self._sent.get(request_id)
+
+    def assigned(self, request_id: str) -> str:
+        """Return the server that a rule chose for a request that was sent and has not ended."""
+        return self._moved.get(request_id, self._sent[request_id].server)
 
     def delivered(self, request_id: str) -> None:
         """Record that the client of a request got something."""
@@ -92,6 +109,7 @@ class Ledger:
     def ended(self, request_id: str) -> None:
         """Forget a request that has ended."""
         sent = self._sent.pop(request_id, None)
+        self._moved.pop(request_id, None)
         if sent is not None and sent.server in self._servers:
             self._servers[sent.server].sent.pop(request_id, None)
 
@@ -101,14 +119,22 @@ class Ledger:
         left = list(gone.sent.values()) if gone else []
         for one in left:
             del self._sent[one.waiting.key]
+            self._moved.pop(one.waiting.key, None)
+        self._moved = {key: name for key, name in self._moved.items() if name != server}
         return left
 
     def views(self, now: float) -> list[ServerView]:
         """Return what is known of each active server at `now`, with the requests it has not seen.
 
-        `requests` counts those that were sent and have not ended, without the delay of a view.
+        `requests` counts those that were assigned and have not ended, without the delay of a view.
         """
-        return [_present(known, now) for known in self._servers.values() if known.view.active]
+        active = {name: known for name, known in self._servers.items() if known.view.active}
+        counts = {name: len(known.sent) for name, known in self._servers.items()}
+        for key, name in self._moved.items():
+            if name in active:
+                counts[name] += 1
+                counts[self._sent[key].server] -= 1
+        return [_present(known, now, counts[name]) for name, known in active.items()]
 
     @property
     def last_views(self) -> list[ServerView]:
@@ -138,8 +164,8 @@ class Ledger:
                     yield known.sent[key].waiting, name
 
 
-def _present(known: _Record, now: float) -> ServerView:
-    """Return the view of a server at `now`."""
+def _present(known: _Record, now: float, requests: int) -> ServerView:
+    """Return the view of a server at `now`, with the requests that it counts."""
     view, age_s = known.view, max(now - known.made_s, 0.0)
     seen_s = known.made_s - view.rtt_s / 2.0
     unseen = [one.waiting for one in known.sent.values() if one.sent_s > seen_s]
@@ -149,7 +175,7 @@ def _present(known: _Record, now: float) -> ServerView:
         due=due[-MOST_DUE:],
         rates=(*view.rates, *_rates(unseen)),
         free_kv_tokens=max(view.free_kv_tokens - sum(_kv_tokens(unseen, view)), 0),
-        requests=len(known.sent),
+        requests=requests,
         age_s=view.age_s + age_s,
     )
 

@@ -28,11 +28,13 @@ class Returned:
         at_s: when.
         waiting: the request.
         server: the server that gets it then; one that cannot take it: the rule assigns it.
+        assigned: the server that the rule chose for it before.
     """
 
     at_s: float
     waiting: Waiting
     server: str
+    assigned: str = ""
 
 
 @dataclass(frozen=True)
