@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from test.policies.builders import ROOMY, running, stream, suspended, talking
+from test.policies.builders import DEAR, ROOMY, running, stream, suspended, talking
 from test.policies.lanes import WORDS, Lanes, asked
 from test.serving.scripted import request
 from timely_llm.conformance.policies.generations import capacities, mixed_pools, plan_pools
 from timely_llm.core.errors import ConfigurationError
 from timely_llm.core.generation import Generation, PlanGeneration
+from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.request import ErrorCode, Request
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.step import Capacity
@@ -96,40 +97,64 @@ def test_the_engine_rests_until_the_next_column() -> None:
     assert policy.plan(plan.wake_s, [voice], STEP, ROOMY).keys == {"v"}
 
 
-def test_a_stream_waits_while_the_most_urgent_plan_cannot_afford_it() -> None:
+def test_a_stream_ahead_waits_while_the_most_urgent_plan_cannot_afford_it() -> None:
+    # Nine tokens to go, 0.2 s: at 0.31 s another row breaks the zero point at 0.5 s.
+    urgent, ahead = running("u", utility=URGENT, segment_tokens=1), talking("a", tokens=9)
+    assert TimelySlice().plan(0.1, [urgent, ahead], STEP, ROOMY).keys == {"u", "a"}
+    assert TimelySlice().plan(0.31, [urgent, ahead], STEP, ROOMY).keys == {"u"}
+
+
+def test_a_late_stream_and_one_that_has_not_begun_wait_for_no_plan() -> None:
     urgent = running("u", utility=URGENT, segment_tokens=1)
-    newcomer = stream("s", to_compute=2000)
-    assert TimelySlice().plan(0.0, [urgent, newcomer], STEP, ROOMY).keys == {"u", "s"}
-    assert TimelySlice().plan(0.2, [urgent, newcomer], STEP, ROOMY).keys == {"u"}
-    short = talking("t", tokens=1, first_s=-9.0)
-    assert TimelySlice().plan(0.2, [urgent, newcomer, short], STEP, ROOMY).keys == {"u", "t"}
+    late, newcomer = talking("t", first_s=-9.0), stream("s", to_compute=2000)
+    plan = TimelySlice().plan(0.31, [urgent, late, newcomer], STEP, ROOMY)
+    assert plan.keys == {"u", "t", "s"}
 
 
-def test_what_robots_needed_in_the_last_second_is_not_there_for_streams() -> None:
-    policy = TimelySlice(least_s=0.02)
+def test_the_least_urgent_plans_make_way_where_late_streams_would_lose_their_rate() -> None:
+    readers = [talking(f"t{n}", first_s=-9.0) for n in range(4)]
+    worthless = running("w", arrival_s=-99.0)
+    robots = [running(f"r{n}", arrival_s=-0.1 * n) for n in range(6)]
+    pool = [worthless, *robots, running("u", utility=URGENT), *readers]
+    policy = TimelySlice()
+    policy.explain = True
+    plan = policy.plan(0.0, pool, DEAR, ROOMY)
+    # Eight rows take 91 ms and nine 100.5 ms; a reader needs a token each 100 ms.
+    assert plan.keys == {"u", "r5", "r4", "r3"} | {t.key for t in readers}
+    assert dict(plan.reasons)["w"] == Reason(Cause.STEP_TIME, 0.1)
+
+
+def test_one_plan_stays_beside_any_number_of_late_streams() -> None:
+    readers = [talking(f"t{n}", first_s=-9.0) for n in range(20)]
+    plan = TimelySlice().plan(0.0, [running("p"), running("q"), *readers], DEAR, ROOMY)
+    assert len(plan.keys & {"p", "q"}) == 1
+
+
+def test_streams_ahead_of_their_rate_push_no_plan_out() -> None:
+    robots = [running(f"r{n}") for n in range(8)]
+    readers = [talking(f"t{n}", tokens=99) for n in range(4)]
+    plan = TimelySlice().plan(0.1, [*robots, *readers], DEAR, ROOMY)
+    assert plan.keys >= {r.key for r in robots}
+
+
+def test_what_robots_needed_in_the_last_second_is_there_for_streams() -> None:
+    policy = TimelySlice()
     robots = [running(f"r{n}") for n in range(8)]
     for step in range(44):  # 44 steps of 23 ms: all the time there is
         policy.plan(0.0215 * step, robots, STEP, ROOMY)
     readers = [talking(f"t{n}", first_s=-9.0) for n in range(30)]
     plan = policy.plan(0.95, [*robots, *readers], STEP, ROOMY)
-    assert len(plan.keys & {r.key for r in readers}) == 13, "1.5 ms a second each"
-    ahead = [suspended(f"a{n}", robot_free_s=60.0) for n in range(8)]
-    idle = TimelySlice()
-    for step in range(44):
-        idle.plan(0.0215 * step, ahead, STEP, ROOMY)
-    plan = idle.plan(0.95, [*ahead, *readers], STEP, ROOMY)
-    assert plan.keys >= {r.key for r in readers}, "segments made ahead give way"
+    assert plan.keys == {g.key for g in [*robots, *readers]}
 
 
 def test_one_that_asks_for_little_does_not_keep_others_out() -> None:
-    policy = TimelySlice(least_s=0.001, credit_tokens=1.0)
+    policy = TimelySlice(credit_tokens=1.0)
     slow = talking("s", of_class=SloClass("slow", Slo(tpot_s=3600.0), 100.0), tokens=2)
-    robots, reader = [running(f"r{n}") for n in range(8)], talking("t", first_s=-9.0)
-    for step in range(44):
-        policy.plan(0.0215 * step, robots, STEP, ROOMY)
-    assert "t" not in policy.plan(0.95, [*robots, slow, reader], STEP, ROOMY).keys
-    plan = policy.plan(1.5, [slow, reader], STEP, ROOMY)
-    assert policy.plan(plan.wake_s, [slow, reader], STEP, ROOMY).keys == {"t"}
+    plan = policy.plan(0.95, [slow], STEP, ROOMY)
+    assert not plan
+    assert plan.wake_s == pytest.approx(1.95)
+    reader = talking("t", first_s=-9.0)
+    assert policy.plan(1.5, [slow, reader], STEP, ROOMY).keys == {"t"}
 
 
 def test_one_that_asks_for_too_much_does_not_keep_others_out() -> None:
@@ -150,7 +175,7 @@ def test_streams_that_wait_give_up_their_memory_before_robots_do() -> None:
 
 def test_the_rule_of_the_bound_holds_for_streams_too() -> None:
     # Nine tokens to go, 0.2 s, of which the due time leaves 0.15 s and the zero point 0.45 s.
-    urgent, reader = running("u", utility=URGENT, segment_tokens=1), talking("t", first_s=-9.0)
+    urgent, reader = running("u", utility=URGENT, segment_tokens=1), talking("t", tokens=9)
     zero, ert = (make_policy("timely+slice", budget=budget) for budget in ("zero", "ert"))
     assert zero.plan(0.05, [urgent, reader], STEP, ROOMY).keys == {"u", "t"}
     assert ert.plan(0.05, [urgent, reader], STEP, ROOMY).keys == {"u"}

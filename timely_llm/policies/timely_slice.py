@@ -1,9 +1,8 @@
-"""TimelyLLM and SLICE in one policy: streams get the time that plans leave."""
+"""TimelyLLM and SLICE in one policy: plans get the time that streams leave."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,7 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.engine_share import EngineShare
 from timely_llm.policies.packing import pack
-from timely_llm.policies.slice import CYCLE_S, SliceTask, by_rate, decode_mask, period_s, select
+from timely_llm.policies.slice import CYCLE_S, SliceTask, by_rate, decode_mask, select
 from timely_llm.policies.step_time import StepTime
 from timely_llm.policies.timely import StreamSegments, Timely
 
@@ -200,6 +199,10 @@ class PacedCycle:
         chosen = (stream for stream in streams if stream.key in self.keys)
         return min((self._begin_s(stream, self._lead_s) for stream in chosen), default=math.inf)
 
+    def must(self, stream: StreamGeneration, now: float) -> bool:
+        """Return whether a stream needs its next token now."""
+        return self._begin_s(stream, self._lead_s) <= now + _TICK_S
+
     def may_s(self, stream: StreamGeneration) -> float:
         """Return the earliest start of a stream's next token, selected or not."""
         return self._begin_s(stream, math.inf)
@@ -214,45 +217,43 @@ class PacedCycle:
 
 @dataclass(eq=False)
 class TimelySlice(Timely):
-    """Plans by `Timely`, then the streams that SLICE selects: the union of both papers.
+    """Plans by `Timely`, and the streams that SLICE selects: the union of both papers.
 
-    Plans are served as if there were no streams. A stream joins a step in its column of the decode
-    mask, as in the paper: a lightly loaded engine gives it more tokens than it asked for. With a
-    finite `credit_tokens` a column waits until one of its streams may have a token, and a stream
-    gets at most that far ahead of its rate; answers with a deadline are not held back. Such a
-    stream has no reserve: a delay late in its answer breaks its mean rate. A stream joins only if
-    the most urgent running plan still makes its zero point. Streams are selected at each
-    arrival and end of a stream, and at the end of each cycle.
+    Streams are selected as if there were no plans. A stream joins a step in its column of the
+    decode mask, as in the paper: a lightly loaded engine gives it more tokens than it asked for.
+    With a finite `credit_tokens` a column waits until one of its streams may have a token, and a
+    stream gets at most that far ahead of its rate; answers with a deadline are not held back. Such
+    a stream has no reserve: a delay late in its answer breaks its mean rate. Streams are selected
+    at each arrival and end of a stream, and at the end of each cycle.
 
-    *The time that plans leave.* Plans with a first segment, or with one due within a cycle, count
-    in Eq. 7 as rows: as many columns as the last cycle had steps with that number of plans. Their
-    prompts shorten the cycle. Segments of plans that run ahead do not count, since these plans give
-    way. Plans that need the whole cycle still leave `least_s` of it: rows beside theirs cost
-    little, and the worst-case check guards each step.
+    *Beside plans.* `Timely` chooses plans as if there were no streams. Of these the most urgent
+    ones take part, by their zero points, while a step with all selected streams is no longer than
+    each of these has until its token is due, or between two tokens if it is late; one plan takes
+    part always. A segment can wait where a token cannot. A selected stream takes part in every
+    step while it has not begun, its token is due, or it has a deadline. Others, which are ahead of
+    their rate, join only if the most urgent running plan still makes its zero point: what they
+    are ahead is the time that a burst of plans can take.
 
     *Streams that Eq. 7 leaves out.* Eq. 7 counts whole tokens a cycle: a stream of one token in ten
     seconds counts tenfold. Such streams are selected too, while all real rates together need at
-    most `util` of the time that plans leave. The remaining streams get spare time: steps without a
-    plan and without a selected stream, until a selected stream must have a token, and at most
-    `spare_s` long. An answer that has begun goes on before another begins. While a stream waits for
-    spare time, a column waits until one of its streams must have a token; the others of the column
-    then join it.
+    most `util` of the time. The remaining streams get spare time: steps without a plan and without
+    a selected stream, until a selected stream must have a token, and at most `spare_s` long. An
+    answer that has begun goes on before another begins. While a stream waits for spare time, a
+    column waits until one of its streams must have a token; the others of the column then join it.
 
     Attributes:
         even: the columns of a stream are spread over the cycle; else they are in front (Zhou et al.
             2025).
         cycle_s: limit of a cycle, seconds.
-        least_s: least time of a cycle for streams, seconds.
         credit_tokens: most tokens that a stream may be ahead of its rate; infinite: no limit (Zhou
             et al. 2025).
-        util: largest share of the time that plans leave that may be promised to streams.
+        util: largest share of the time that may be promised to streams.
         spare_s: longest step in spare time, or two steps of one row if that is longer, seconds; it
             bounds the delay of a plan that arrives.
     """
 
     even: bool = True
     cycle_s: float = CYCLE_S
-    least_s: float = 0.1
     credit_tokens: float = math.inf
     util: float = 0.95
     spare_s: float = 0.05
@@ -272,7 +273,6 @@ class TimelySlice(Timely):
             raise ConfigurationError(
                 f"timely+slice: streams must be {StreamSegments.TOKENS}, not {self.streams}"
             )
-        self._used: deque[tuple[float, int, float]] = deque()
         self._known: frozenset[str] = frozenset()
         self._cycle = PacedCycle([], -math.inf, 0.0, 0.0, 0.0, even=self.even)
         self._waiting: tuple[str, ...] = ()
@@ -285,9 +285,7 @@ class TimelySlice(Timely):
         step_time: StepTime,
         capacity: Capacity,
     ) -> StepPlan:
-        """Return the plans that `Timely` takes, and the streams with due tokens."""
-        while self._used and self._used[0][0] <= now - self.cycle_s:
-            self._used.popleft()
+        """Return the plans that `Timely` takes and streams leave time for, and the streams."""
         plans, streams = by_kind(generations)
         lent = sum(stream.kv_tokens for stream in streams)
         roomy = replace(capacity, free_tokens=capacity.free_tokens + lent)
@@ -297,14 +295,13 @@ class TimelySlice(Timely):
         why = dict(first.reasons) if self.explain else None
         if not streams:
             self._known = frozenset()
-            self._remember(now, batch, step_time)
             return first
         due, wake_s = self._due(now, streams, plans, batch, step_time, roomy, why)
+        batch = self._kept(batch, streams, now, step_time, why)
         joined = self._allowed(due, batch, now, step_time, why) if due else []
         if not joined and not batch and self._waiting:
             return self._spare(now, streams, step_time, capacity, min(first.wake_s, wake_s), why)
         plan = pack([*batch, *joined], generations, capacity, why=why)
-        self._remember(now, batch, step_time)
         # Waiting streams are evicted before plans.
         others = self._cycle.keys | by_key.keys()
         evictable = tuple(sorted(plan.evictable, key=others.__contains__))
@@ -374,12 +371,11 @@ class TimelySlice(Timely):
             )
             rates[stream.key] = request.slo.rate
             (tasks if task.columns * one_s < self.cycle_s else too_much).append(task)
-        taken, cycle_s = self._left(step_time)
         rows = max(capacity.max_rows - self.rows, 1)
         why: dict[str, Reason] | None = {} if self.explain else None
         self._refusals = why
         chosen, left = select(
-            tasks, step_time.predict_s, cycle_s, rows=rows, room=room, taken=taken, why=why
+            tasks, step_time.predict_s, self.cycle_s, rows=rows, room=room, why=why
         )
         if why is not None:
             why |= {task.key: Reason(Cause.NOT_SELECTED, task.utility_rate) for task in too_much}
@@ -388,17 +384,10 @@ class TimelySlice(Timely):
             [*left, *too_much], key=lambda t: (t.key in begun, t.utility_rate), reverse=True
         )
         if left and len(chosen) < rows:
-            share = EngineShare(
-                step_time.predict_s,
-                [
-                    *(count / self.cycle_s for count in taken.elements()),
-                    *(rates[task.key] for task in chosen),
-                ],
-            )
+            share = EngineShare(step_time.predict_s, [rates[task.key] for task in chosen])
             room -= sum(task.kv_tokens for task in chosen)
-            most = self.util * cycle_s / self.cycle_s
             for task in left.copy():
-                if task.kv_tokens <= room and share.offer(rates[task.key], most):
+                if task.kv_tokens <= room and share.offer(rates[task.key], self.util):
                     room -= task.kv_tokens
                     chosen.append(task)
                     left.remove(task)
@@ -430,15 +419,34 @@ class TimelySlice(Timely):
         plan = fill(waiting, begins_s, now, most_s, step_time, capacity, why)
         return replace(plan, wake_s=min(plan.wake_s, wake_s))
 
-    def _left(self, step_time: StepTime) -> tuple[Counter[int], float]:
-        """Return the columns of plans, by number of plans, and the seconds left of the cycle."""
-        steps = [rows for _, rows, _ in self._used]
-        taken: Counter[int] = Counter()
-        for rows in range(1, max(steps, default=0) + 1):
-            taken[sum(1 for step in steps if step >= rows)] += 1
-        prompts_s = sum(seconds for _, _, seconds in self._used)
-        least_s = period_s(taken, step_time.predict_s) + self.least_s
-        return taken, max(self.cycle_s - prompts_s, least_s)
+    def _kept(
+        self,
+        batch: list[PlanGeneration],
+        streams: Iterable[StreamGeneration],
+        now: float,
+        step_time: StepTime,
+        why: dict[str, Reason] | None,
+    ) -> list[PlanGeneration]:
+        """Return the most urgent plans of a batch beside which selected streams keep their rates.
+
+        This is this package's rule: the check of Ling et al. 2024, §4.4, with tokens to protect in
+        place of segments.
+        """
+        if len(batch) < 2:
+            return batch
+        selected = [stream for stream in streams if stream.key in self._cycle.keys]
+        spans_s = (max(s.due_s - now, s.request.slo.tpot_s) for s in selected)
+        most_s = min(spans_s, default=math.inf)
+        rows = len(batch)
+        while rows > 1 and step_time.predict_s(rows + len(selected)) > most_s:
+            rows -= 1
+        if rows >= len(batch):
+            return batch
+        # As in the worst-case check, a plan past its zero point is not urgent.
+        order = sorted(batch, key=lambda plan: (plan.zero_s <= now, plan.zero_s))
+        if why is not None:
+            why |= {plan.key: Reason(Cause.STEP_TIME, most_s) for plan in order[rows:]}
+        return order[:rows]
 
     def _allowed(
         self,
@@ -448,21 +456,13 @@ class TimelySlice(Timely):
         step_time: StepTime,
         why: dict[str, Reason] | None,
     ) -> list[StreamGeneration]:
-        """Return the streams that pass the worst-case check of the step, prompts last."""
+        """Return the streams that must have a token, and those that pass the worst-case check."""
         bound = self.worst_case(batch, now, step_time)
         joined = []
         for stream in sorted(due, key=lambda stream: stream.to_compute > 1):
-            if not self.adaptive or bound.allows(stream):
+            if not self.adaptive or self._cycle.must(stream, now) or bound.allows(stream):
                 bound.add(stream)
                 joined.append(stream)
             elif why is not None:
                 why[stream.key] = bound.refusal
         return joined
-
-    def _remember(self, now: float, batch: Iterable[PlanGeneration], step_time: StepTime) -> None:
-        """Record the rows and the prompts of the plans of a step."""
-        needed = [plan for plan in batch if plan.first or plan.due_s <= now + self.cycle_s]
-        if needed:
-            prompts = sum(plan.to_compute for plan in needed if plan.to_compute > 1)
-            prompts_s = step_time.predict_s(0, prompts) - step_time.predict_s(0)
-            self._used.append((now, len(needed), prompts_s))
