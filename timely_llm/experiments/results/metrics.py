@@ -50,37 +50,10 @@ def definition(over: str) -> dict[str, str]:
 def relative_gains(
     rows: Iterable[MeasuredRow], keys: Sequence[str], measure: str, over: str, name: str
 ) -> list[MeasuredRow]:
-    """Return rows with one more column: (t - v) / |v|, of a measure's means over the seeds.
-
-    The published script of Ling et al. 2024 compares means that may be below 0 in this way. A
-    setting has one such number, which stands in the row of its first seed.
-
-    Args:
-        rows: of several policies.
-        keys: columns beside `seed` that name a setting, `policy` among them.
-        measure: the column that is compared.
-        over: the policy with the value v; without a row of it the gain is unknown.
-        name: of the new column.
-    """
-    rows = [dict(row) for row in rows]
-    settings: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
-    for row in rows:
-        settings[_of(row, keys)].append(row)
-    means = {names: interval(_known(group, measure))[0] for names, group in settings.items()}
-    for names, group in settings.items():
-        theirs = means.get(_of({**group[0], "policy": over}, keys), math.nan)
-        for row in group:
-            row[name] = math.nan
-        group[0][name] = (means[names] - theirs) / abs(theirs) if theirs else math.nan
-    return [plain(row) for row in rows]
-
-
-def paired_gains(
-    rows: Iterable[MeasuredRow], keys: Sequence[str], measure: str, over: str, name: str
-) -> list[MeasuredRow]:
     """Return rows with one more column: each seed's part of (t - v) / |v|, of means over the seeds.
 
-    A ratio of single seeds may be of few requests or of nothing, so the ratio is that of means. It
+    The published script of Ling et al. 2024 compares means that may be below 0 in this way. A
+    ratio of single seeds may be of few requests or of nothing, so the ratio is that of means. It
     is linearised around them (Cochran 1977, chapter 6): a seed's part is the gain, plus
     (t_i - v_i t / v) / |v|. The parts' mean is the gain, and their interval that of the gain, with
     the values of a seed paired.
@@ -94,7 +67,7 @@ def paired_gains(
     """
     rows = [dict(row) for row in rows]
     names = (*keys, "seed")
-    known = {_of(row, names): row[measure] for row in rows if row[measure] is not None}
+    known = {_of(row, names): row[measure] for row in map(plain, rows) if row[measure] is not None}
     settings: dict[tuple[object, ...], list[MeasuredRow]] = defaultdict(list)
     for row in rows:
         row[name] = None
@@ -109,8 +82,12 @@ def paired_gains(
     return [plain(row) for row in rows]
 
 
-def _known(rows: Iterable[MeasuredRow], measure: str) -> list[float]:
-    return [row[measure] for row in rows if row[measure] is not None]
+def relative_definition(measure: str, over: str) -> str:
+    """Return the meaning of a column of `relative_gains`."""
+    return (
+        f"(t - v) / |v| of {measure}, with v of {over}, means over the seeds; the interval is that"
+        " of the linearised ratio of paired seeds"
+    )
 
 
 def _of(row: MeasuredRow, names: Sequence[str]) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ from timely_llm.experiments.catalog.annealing.order import (
 from timely_llm.experiments.contract import Experiment, ReportProgress
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import MeasuredRow, paired_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_9, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import profile_of
 from timely_llm.experiments.virtual.annealing_workload import (
@@ -69,7 +69,7 @@ def run(options: LengthErrorOptions, progress: ReportProgress) -> RunDocument:
         for seed in options.each_seed
     ]
     rows = run_all(score, cases, options.jobs, progress)
-    rows = paired_gains(rows, options.keys, "g", "gaussian", "g_gain_vs_gaussian")
+    rows = relative_gains(rows, options.keys, "g", "gaussian", "g_gain_vs_gaussian")
     return EXPERIMENT.document(
         options.profile,
         {

@@ -10,7 +10,7 @@ from timely_llm.experiments.contract import Experiment, ExperimentError, ReportP
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import MeasuredRow, paired_gains
+from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_7, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import (
     PROFILE,
@@ -186,7 +186,7 @@ def searches(spec: PolicySpec, count: int, batch: int) -> bool:
 def compared(rows: Sequence[MeasuredRow], keys: Sequence[str]) -> tuple[MeasuredRow, ...]:
     """Return rows with the columns of `GAINS`."""
     for measure, gain in _GAINS_OF.items():
-        rows = paired_gains(rows, keys, measure, BASELINE, gain)
+        rows = relative_gains(rows, keys, measure, BASELINE, gain)
     names = (*(key for key in keys if key != "policy"), "seed")
     base = {tuple(row[name] for name in names): row for row in rows if row["policy"] == BASELINE}
     return tuple(_beside(row, base.get(tuple(row[name] for name in names))) for row in rows)

@@ -15,7 +15,13 @@ from timely_llm.experiments.contract import (
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.realtime import run as realtime
 from timely_llm.experiments.results.document import Paper, Row, RunDocument
-from timely_llm.experiments.results.metrics import UNBOUNDED, definition, gains, relative_gains
+from timely_llm.experiments.results.metrics import (
+    UNBOUNDED,
+    definition,
+    gains,
+    relative_definition,
+    relative_gains,
+)
 from timely_llm.experiments.sweep import (
     GAIN_BASELINE,
     GAIN_MEASURES,
@@ -68,7 +74,7 @@ PUBLISHED = Paper(
 
 DEFINITIONS = {
     "task": f"kind of task; {ALL}: mean over them",
-    RATIO: f"(t - v) / |v| of utility_unclamped, with v of {GAIN_BASELINE}, means over the seeds",
+    RATIO: relative_definition("utility_unclamped", GAIN_BASELINE),
 }
 
 NOTES = (

@@ -14,7 +14,7 @@ from timely_llm.experiments.contract import (
 from timely_llm.experiments.policy_spec import PAPER_BOUND, SERVED
 from timely_llm.experiments.realtime import run as realtime
 from timely_llm.experiments.results.document import RunDocument
-from timely_llm.experiments.results.metrics import UNBOUNDED, relative_gains
+from timely_llm.experiments.results.metrics import UNBOUNDED, relative_definition, relative_gains
 from timely_llm.experiments.results.reported import FIGURE_5
 from timely_llm.experiments.sweep import KEYS, MEASURES, Scored, compared, document, sweep
 from timely_llm.experiments.virtual.durations import NOISY
@@ -53,11 +53,7 @@ def run(options: DroneOptions, progress: ReportProgress) -> RunDocument:
         options,
         _with_gains(scored),
         measures=(*MEASURES[:3], *UNCLAMPED, *GAINS, *MEASURES[3:]),
-        definitions={
-            name: f"(t - v) / |v| of urgent_utility_unclamped, with v of {over}, means over the"
-            " seeds"
-            for name, over in GAINS.items()
-        },
+        definitions={name: relative_definition(UNCLAMPED[0], over) for name, over in GAINS.items()},
         papers=() if options.trace else (FIGURE_5,),
         notes=() if options.trace else (_TASKS,),
     )
