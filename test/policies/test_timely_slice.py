@@ -106,13 +106,21 @@ def test_a_stream_ahead_waits_while_the_most_urgent_plan_cannot_afford_it() -> N
 
 def test_a_late_stream_and_one_that_has_not_begun_wait_for_no_plan() -> None:
     urgent = running("u", utility=URGENT, segment_tokens=1)
-    late, newcomer = talking("t", first_s=-9.0), stream("s", to_compute=2000)
+    late, newcomer = talking("t", first_s=-0.5), stream("s", to_compute=2000)
     plan = TimelySlice().plan(0.31, [urgent, late, newcomer], STEP, ROOMY)
     assert plan.keys == {"u", "t", "s"}
 
 
+def test_a_stream_that_is_a_whole_cycle_late_waits_for_an_urgent_plan() -> None:
+    urgent = running("u", utility=URGENT, segment_tokens=1)
+    lost = talking("t", first_s=-9.0)
+    assert TimelySlice().plan(0.31, [urgent, lost], STEP, ROOMY).keys == {"u"}
+    assert TimelySlice(cycle_s=10.0).plan(0.31, [urgent, lost], STEP, ROOMY).keys == {"u", "t"}
+    assert TimelySlice().plan(0.31, [lost], STEP, ROOMY).keys == {"t"}
+
+
 def test_the_least_urgent_plans_make_way_where_late_streams_would_lose_their_rate() -> None:
-    readers = [talking(f"t{n}", first_s=-9.0) for n in range(4)]
+    readers = [talking(f"t{n}", first_s=-0.9) for n in range(4)]
     worthless = running("w", arrival_s=-99.0)
     robots = [running(f"r{n}", arrival_s=-0.1 * n) for n in range(6)]
     pool = [worthless, *robots, running("u", utility=URGENT), *readers]
@@ -125,9 +133,33 @@ def test_the_least_urgent_plans_make_way_where_late_streams_would_lose_their_rat
 
 
 def test_one_plan_stays_beside_any_number_of_late_streams() -> None:
-    readers = [talking(f"t{n}", first_s=-9.0) for n in range(20)]
-    plan = TimelySlice().plan(0.0, [running("p"), running("q"), *readers], DEAR, ROOMY)
+    readers = [talking(f"t{n}", first_s=-0.9) for n in range(20)]
+    robots = [running("p"), running("q")]
+    plan = TimelySlice(beside=1.0).plan(0.0, [*robots, *readers], DEAR, ROOMY)
     assert len(plan.keys & {"p", "q"}) == 1
+
+
+def test_streams_that_are_a_whole_cycle_late_keep_no_plan_out() -> None:
+    readers = [talking(f"t{n}", first_s=-9.0) for n in range(20)]
+    robots = [running("p"), running("q")]
+    plan = TimelySlice(beside=1.0).plan(0.0, [*robots, *readers], DEAR, ROOMY)
+    assert plan.keys >= {"p", "q"}
+
+
+def test_beside_plans_streams_are_selected_for_a_share_of_the_time() -> None:
+    readers = [talking(f"t{n}", first_s=-0.9) for n in range(20)]
+    selected = []
+    for beside in (0.3, 0.6, 1.0):
+        plan = TimelySlice(beside=beside).plan(0.0, [running("p"), *readers], DEAR, ROOMY)
+        selected.append(len(plan.keys - {"p"}))
+    alone = TimelySlice(beside=0.3).plan(0.0, readers, DEAR, ROOMY)
+    assert 1 <= selected[0] < selected[1] < selected[2] == len(alone.keys)
+
+
+def test_one_stream_goes_on_beside_plans_that_leave_no_time_for_its_rate() -> None:
+    fast = talking("f", of_class=SloClass("fast", Slo(tpot_s=0.05), 1.0), first_s=-0.1)
+    plan = TimelySlice(beside=0.1).plan(0.0, [running("p"), fast], DEAR, ROOMY)
+    assert plan.keys == {"p", "f"}
 
 
 def test_streams_ahead_of_their_rate_push_no_plan_out() -> None:
@@ -138,11 +170,11 @@ def test_streams_ahead_of_their_rate_push_no_plan_out() -> None:
 
 
 def test_what_robots_needed_in_the_last_second_is_there_for_streams() -> None:
-    policy = TimelySlice()
+    policy = TimelySlice(beside=1.0)
     robots = [running(f"r{n}") for n in range(8)]
     for step in range(44):  # 44 steps of 23 ms: all the time there is
         policy.plan(0.0215 * step, robots, STEP, ROOMY)
-    readers = [talking(f"t{n}", first_s=-9.0) for n in range(30)]
+    readers = [talking(f"t{n}", first_s=0.5) for n in range(30)]
     plan = policy.plan(0.95, [*robots, *readers], STEP, ROOMY)
     assert plan.keys == {g.key for g in [*robots, *readers]}
 

@@ -219,12 +219,13 @@ class PacedCycle:
 class TimelySlice(Timely):
     """Plans by `Timely`, and the streams that SLICE selects: the union of both papers.
 
-    Streams are selected as if there were no plans. A stream joins a step in its column of the
-    decode mask, as in the paper: a lightly loaded engine gives it more tokens than it asked for.
-    With a finite `credit_tokens` a column waits until one of its streams may have a token, and a
-    stream gets at most that far ahead of its rate; answers with a deadline are not held back. Such
-    a stream has no reserve: a delay late in its answer breaks its mean rate. Streams are selected
-    at each arrival and end of a stream, and at the end of each cycle.
+    Streams are selected as if there were no plans, for the share `beside` of the time. A stream
+    joins a step in its column of the decode mask, as in the paper: a lightly loaded engine gives it
+    more tokens than it asked for. With a finite `credit_tokens` a column waits until one of its
+    streams may have a token, and a stream gets at most that far ahead of its rate; answers with a
+    deadline are not held back. Such a stream has no reserve: a delay late in its answer breaks its
+    mean rate. Streams are selected at each arrival and end of a stream, and at the end of each
+    cycle.
 
     *Beside plans.* `Timely` chooses plans as if there were no streams. Of these the most urgent
     ones take part, by their zero points, while a step with all selected streams is no longer than
@@ -232,7 +233,8 @@ class TimelySlice(Timely):
     part always. A segment can wait where a token cannot. A selected stream takes part in every
     step while it has not begun, its token is due, or it has a deadline. Others, which are ahead of
     their rate, join only if the most urgent running plan still makes its zero point: what they
-    are ahead is the time that a burst of plans can take.
+    are ahead is the time that a burst of plans can take. So do streams that are a whole cycle late,
+    which keep no plan out: no cycle brings back their rates.
 
     *Streams that Eq. 7 leaves out.* Eq. 7 counts whole tokens a cycle: a stream of one token in ten
     seconds counts tenfold. Such streams are selected too, while all real rates together need at
@@ -248,6 +250,8 @@ class TimelySlice(Timely):
         credit_tokens: most tokens that a stream may be ahead of its rate; infinite: no limit (Zhou
             et al. 2025).
         util: largest share of the time that may be promised to streams.
+        beside: share of a cycle, and of `util`, that streams are selected for while there are
+            plans. The rest is the plans' own; a cycle has one stream at least.
         spare_s: longest step in spare time, or two steps of one row if that is longer, seconds; it
             bounds the delay of a plan that arrives.
     """
@@ -256,6 +260,7 @@ class TimelySlice(Timely):
     cycle_s: float = CYCLE_S
     credit_tokens: float = math.inf
     util: float = 0.95
+    beside: float = 0.7
     spare_s: float = 0.05
     counts_steps = True
 
@@ -268,6 +273,10 @@ class TimelySlice(Timely):
         if not 0.0 < self.util <= 1.0:
             raise ConfigurationError(
                 f"timely+slice: util must be above 0 and at most 1, not {self.util:g}"
+            )
+        if not 0.0 < self.beside <= 1.0:
+            raise ConfigurationError(
+                f"timely+slice: beside must be above 0 and at most 1, not {self.beside:g}"
             )
         if self.streams is not StreamSegments.TOKENS:
             raise ConfigurationError(
@@ -344,7 +353,7 @@ class TimelySlice(Timely):
         self,
         now: float,
         streams: Sequence[StreamGeneration],
-        plans: Iterable[PlanGeneration],
+        plans: Sequence[PlanGeneration],
         step_time: StepTime,
         capacity: Capacity,
         *,
@@ -352,7 +361,7 @@ class TimelySlice(Timely):
     ) -> tuple[list[SliceTask], list[SliceTask]]:
         """Return the streams of a cycle, fastest first, and the others, by falling worth.
 
-        With `alone`, a cycle has at least one stream.
+        A cycle has at least one stream; with `alone`, even if plans have to give their memory.
         """
         later_s = now + self.cycle_s
         room = capacity.free_tokens + sum(p.kv_tokens for p in plans if p.due_s > later_s)
@@ -374,8 +383,9 @@ class TimelySlice(Timely):
         rows = max(capacity.max_rows - self.rows, 1)
         why: dict[str, Reason] | None = {} if self.explain else None
         self._refusals = why
+        share = self.beside if plans else 1.0
         chosen, left = select(
-            tasks, step_time.predict_s, self.cycle_s, rows=rows, room=room, why=why
+            tasks, step_time.predict_s, share * self.cycle_s, rows=rows, room=room, why=why
         )
         if why is not None:
             why |= {task.key: Reason(Cause.NOT_SELECTED, task.utility_rate) for task in too_much}
@@ -384,17 +394,18 @@ class TimelySlice(Timely):
             [*left, *too_much], key=lambda t: (t.key in begun, t.utility_rate), reverse=True
         )
         if left and len(chosen) < rows:
-            share = EngineShare(step_time.predict_s, [rates[task.key] for task in chosen])
+            promised = EngineShare(step_time.predict_s, [rates[task.key] for task in chosen])
             room -= sum(task.kv_tokens for task in chosen)
             for task in left.copy():
-                if task.kv_tokens <= room and share.offer(rates[task.key], self.util):
+                if task.kv_tokens <= room and promised.offer(rates[task.key], share * self.util):
                     room -= task.kv_tokens
                     chosen.append(task)
                     left.remove(task)
                     if len(chosen) == rows:
                         break
-        if not chosen and alone:
-            room = capacity.free_tokens + sum(plan.kv_tokens for plan in plans)
+        if not chosen:
+            if alone:
+                room = capacity.free_tokens + sum(plan.kv_tokens for plan in plans)
             chosen = [task for task in left if task.kv_tokens <= room][:1]
             left = [task for task in left if task not in chosen]
         return by_rate(chosen), left
@@ -434,7 +445,11 @@ class TimelySlice(Timely):
         """
         if len(batch) < 2:
             return batch
-        selected = [stream for stream in streams if stream.key in self._cycle.keys]
+        selected = [
+            stream
+            for stream in streams
+            if stream.key in self._cycle.keys and not self._is_lost(stream, now)
+        ]
         spans_s = (max(s.due_s - now, s.request.slo.tpot_s) for s in selected)
         most_s = min(spans_s, default=math.inf)
         rows = len(batch)
@@ -448,6 +463,10 @@ class TimelySlice(Timely):
             why |= {plan.key: Reason(Cause.STEP_TIME, most_s) for plan in order[rows:]}
         return order[:rows]
 
+    def _is_lost(self, stream: StreamGeneration, now: float) -> bool:
+        """Return whether a stream is a whole cycle late: no cycle brings back its rate."""
+        return now > stream.due_s + self.cycle_s
+
     def _allowed(
         self,
         due: Iterable[StreamGeneration],
@@ -460,7 +479,8 @@ class TimelySlice(Timely):
         bound = self.worst_case(batch, now, step_time)
         joined = []
         for stream in sorted(due, key=lambda stream: stream.to_compute > 1):
-            if not self.adaptive or self._cycle.must(stream, now) or bound.allows(stream):
+            must = self._cycle.must(stream, now) and not self._is_lost(stream, now)
+            if not self.adaptive or must or bound.allows(stream):
                 bound.add(stream)
                 joined.append(stream)
             elif why is not None:

@@ -34,7 +34,7 @@ def with_rows(
     """Return a document with the rows of another one, which has other policies or newer rows.
 
     Rows of the same policies are left out. The new rows of a setting stand after those of the
-    policy before theirs.
+    policy before theirs. Notes and definitions are those of both.
 
     Args:
         whole: the document.
@@ -58,7 +58,13 @@ def with_rows(
     rows = [row for row in whole.rows if row["policy"] not in fresh]
     for row in part.rows:
         rows.insert(_place(rows, row, part.keys, order), row)
-    return part.model_copy(update={"rows": tuple(rows), "command": shlex.join(command)})
+    changes = {
+        "rows": tuple(rows),
+        "command": shlex.join(command),
+        "definitions": whole.definitions | part.definitions,
+        "notes": tuple(dict.fromkeys((*whole.notes, *part.notes))),
+    }
+    return part.model_copy(update=changes)
 
 
 def _place(rows: Sequence[Row], row: Row, keys: Sequence[str], order: Sequence[str]) -> int:

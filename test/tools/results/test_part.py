@@ -46,6 +46,13 @@ def test_newer_rows_replace_those_of_the_same_policy_where_they_stood(policy: st
     ]
 
 
+def test_a_note_about_a_policy_that_did_not_run_again_stays() -> None:
+    whole = run().model_copy(update={"notes": ("about one", "about both")})
+    part = run().model_copy(update={"notes": ("about both", "about the other")})
+    made = with_rows(whole, part, ORDER, COMMAND.words())
+    assert made.notes == ("about one", "about both", "about the other")
+
+
 def test_rows_of_another_command_do_not_join() -> None:
     longer = replace(COMMAND, line=COMMAND.line.replace("15", "20"))
     with pytest.raises(ResultsError, match="made by another command"):

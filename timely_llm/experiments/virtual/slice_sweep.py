@@ -42,11 +42,13 @@ POLICIES = (
     "fastserve",
     "fastserve:rows=8",
     "prio:rows=4",
+    "prio:rows=4:gate",
     "vtc",
     "slice",
     "slice:gate",
     "timely:streams=sentences",
     "timely+slice",
+    "timely+slice:gate",
     "deadline",
     "deadline:gate",
 )

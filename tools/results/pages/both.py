@@ -5,7 +5,10 @@ from __future__ import annotations
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
 from tools.results.pages.measures import BOTH, BOTH_FRONT, DRAWN_BOTH, SLOW, TIMELY
 
-_IN_BURSTS = ("stream", "stream:gate", *TIMELY, "timely+slice", "deadline", "deadline:gate")
+_IN_BURSTS = (
+    "stream", "stream:gate", *TIMELY, "slice", "slice:gate", "timely+slice", "timely+slice:gate",
+    "deadline", "deadline:gate",
+)  # fmt: skip
 
 PAGES = (
     Page(

@@ -115,21 +115,21 @@ PAGES = (
             Command(
                 "released",
                 "slice-rate --profile rtx4060ti-released --rates 1,3,7 --policies"
-                " orca,slice,slice:gate,deadline,deadline:gate",
+                " orca,slice,slice:gate,timely+slice,timely+slice:gate,deadline,deadline:gate",
                 seeds=5,
                 minutes=6,
             ),
             Command(
                 "charged",
                 "slice-rate --charged --rates 1,3 --policies"
-                " orca,slice,slice:gate,timely+slice,deadline,deadline:gate",
+                " orca,slice,slice:gate,timely+slice,timely+slice:gate,deadline,deadline:gate",
                 seeds=5,
                 minutes=4,
             ),
             Command(
                 "declared",
                 "slice-rate --bounds 0.5,1,4 --rates 2 --policies"
-                " slice,slice:gate,timely+slice,deadline,deadline:gate",
+                " slice,slice:gate,timely+slice,timely+slice:gate,deadline,deadline:gate",
                 seeds=5,
                 minutes=2,
             ),

@@ -50,7 +50,8 @@ PAGES = (
                 "published-trace",
                 "timelyllm-drone --trace {published}/lrtrace_drone_high.jsonl"
                 f" --policies {','.join(_PLANNERS)}",
-                minutes=2.2,
+                seeds=5,
+                minutes=5.5,
             ),
         ),
         Picture(

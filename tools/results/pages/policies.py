@@ -19,7 +19,9 @@ from tools.results.pages.measures import (
 
 _PREDICTED = (*TIMELY, f"{SERVED}:open-loop", "deadline")
 
-_MISJUDGED = ("timely+slice", "slice", "slice:gate", "deadline", "deadline:gate")
+_MISJUDGED = (
+    "timely+slice", "timely+slice:gate", "slice", "slice:gate", "deadline", "deadline:gate",
+)  # fmt: skip
 _RATIOS = (0.7, 1.4)
 """Predicted over true step times."""
 

@@ -39,8 +39,11 @@ class WeightOptions(TaskOptions):
 
     policies: tuple[str, ...] = (
         "prio:rows=4",
+        "prio:rows=4:gate",
         "slice",
+        "slice:gate",
         "timely+slice",
+        "timely+slice:gate",
         "deadline",
         "deadline:gate",
     )
