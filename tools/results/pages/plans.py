@@ -28,7 +28,7 @@ PAGES = (
     Page(
         "drones",
         "Drones under load",
-        (Command("drones", "timelyllm-drone", seeds=3, minutes=3),),
+        (Command("drones", "timelyllm-drone", seeds=5, minutes=5),),
         Picture(
             "drones",
             ("utility", "urgent_utility", "normal_utility"),
