@@ -18,7 +18,7 @@ from timely_llm.experiments.results.document import Row
 from timely_llm.experiments.virtual.sketches.score import method
 from timely_llm.policies.batch_bound import SpeedSource
 from timely_llm.policies.registry import options_of
-from timely_llm.policies.timely import Timely
+from timely_llm.policies.timely import Timely, TimelyLlm
 from timely_llm.traces.files import write_trace
 from timely_llm.traces.imported.lrtrace import read_lrtrace
 
@@ -109,7 +109,7 @@ def test_timely_stands_in_each_table_as_it_serves_without_limits_and_with_the_pa
     name: str,
 ) -> None:
     made = [parse(text).make() for text in experiment(f"timelyllm-{name}").defaults.policies]
-    rows = [one for one in made if type(one) is Timely]
+    rows = [one for one in made if isinstance(one, Timely) and type(one) in (Timely, TimelyLlm)]
     assert any(one.lead_s == 0.5 for one in rows)
     assert any((one.rows, one.admissions) == (256, 8) for one in rows)
     assert any(one.bound.speed is SpeedSource.MEASURED for one in rows)
