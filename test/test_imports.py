@@ -170,7 +170,7 @@ def test_only_ros_knows_ros() -> None:
 
 def test_few_modules_know_torch() -> None:
     found = {module for module in modules() if "torch" in _outside(module)}
-    allowed = r"engines\.(transformers|vllm)\.\w+|benchmarks\.engine|cli\.profile"
+    allowed = r"engines\.(transformers|vllm)\.\w+|benchmarks\.engine|cli\.profiles\.engine"
     assert found
     assert not [module for module in found if not re.fullmatch(rf"{PACKAGE}\.({allowed})", module)]
 

@@ -66,8 +66,8 @@ marked final, the result has the text and its timings, and the KV is free.
 
 Arrows show imports; an arrow that follows from others is left out. A blue room imports neither ROS
 nor torch, not even through another room. Only `ros` imports rclpy; only `engines/transformers`,
-`engines/vllm`, `benchmarks/engine.py` and `cli/profile.py` import torch. `test/test_imports.py`
-checks both, and this order, in which a room imports only rooms to its left:
+`engines/vllm`, `benchmarks/engine.py` and `cli/profiles/engine.py` import torch.
+`test/test_imports.py` checks both, and this order, in which a room imports only rooms to its left:
 
 `{order}`
 

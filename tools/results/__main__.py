@@ -13,6 +13,7 @@ from tools.results.check import problems
 from tools.results.index import write_index
 from tools.results.page import ResultsError
 from tools.results.pages import LANES, PAGES, chosen
+from tools.results.part import policies_of
 from tools.results.run import Runs, made_by_this_code, run_pages
 from tools.results.write import write_page
 
@@ -101,8 +102,12 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _run(given: argparse.Namespace) -> int:
+    pages = chosen(given.pages)
+    known = {one for page in pages for command in page.commands for one in policies_of(command)}
+    if unknown := [policy for policy in given.policies if policy not in known]:
+        raise ResultsError(f"no command of these pages has the policy {unknown[0]}")
     runs = Runs(given.folder, given.seeds, given.published, given.any_code, given.policies)
-    return int(run_pages(chosen(given.pages), runs, given.processes) > 0)
+    return int(run_pages(pages, runs, given.processes) > 0)
 
 
 def _write(given: argparse.Namespace) -> int:

@@ -24,6 +24,15 @@ def test_an_unknown_page_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
         assert error.startswith("results: there is no page 'floet': choose of drones, ")
 
 
+def test_a_policy_that_no_page_has_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "mixed", "--policies", "deadline,dead-line", "--folder", str(tmp_path)]
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert error == "results: no command of these pages has the policy dead-line\n"
+
+
 def test_a_folder_that_cannot_be_made_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
