@@ -196,6 +196,20 @@ def test_one_that_asks_for_too_much_does_not_keep_others_out() -> None:
     assert TimelySlice().plan(0.0, [greedy], STEP, ROOMY).keys == {"g"}
 
 
+@pytest.mark.parametrize(("tpot_s", "selected"), [(0.5, False), (1.0, False), (2.0, True)])
+def test_only_streams_below_a_token_a_cycle_are_selected_after_slice(
+    tpot_s: float, selected: bool
+) -> None:
+    fast = [talking(f"f{n}", of_class=SloClass("f", Slo(tpot_s=0.05), 100.0)) for n in range(3)]
+    slower = talking("s", of_class=SloClass("s", Slo(tpot_s=tpot_s)))
+    policy = TimelySlice()
+    policy.explain = True
+    rows = StepTime(0.004, 0.02, 0.00005)
+    why = dict(policy.plan(0.0, [*fast, slower], rows, ROOMY).reasons)
+    assert why["f2"].cause is Cause.NOT_SELECTED, "Algorithm 2 ends at the third"
+    assert (why["s"].cause is not Cause.NOT_SELECTED) == selected
+
+
 def test_streams_that_wait_give_up_their_memory_before_robots_do() -> None:
     full = Capacity(free_tokens=0, max_rows=8, max_step_tokens=512)
     greedy = talking("g", of_class=SloClass("own", Slo(tpot_s=0.001)))

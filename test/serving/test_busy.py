@@ -77,18 +77,34 @@ def test_an_idle_engine_takes_all() -> None:
 def test_it_is_time_to_ask_again_when_enough_answers_have_ended() -> None:
     # Five answers take all of the engine; the first two end after 5 and 9 s.
     served = [answer(stream(str(n), tokens=11 + 8 * n)) for n in range(5)]
-    error = refusal(stream("small"), served)
+    error = refusal(stream("small", tokens=30), served)
     assert error is not None and error.retry_after_s == 9.0  # one is over what UTIL leaves
     served = [answer(stream(str(n), tokens=4000)) for n in range(5)]
-    error = refusal(stream("new"), served)
+    error = refusal(stream("new", tokens=4000), served)
     assert error is not None and error.retry_after_s == LONGEST_RETRY_S
 
 
-def test_an_answer_that_is_worth_more_counts_others_with_a_quarter() -> None:
+def test_an_answer_that_is_worth_more_a_token_counts_others_with_a_quarter() -> None:
     served = [answer(stream(str(n), FAST)) for n in range(2)]  # all of the engine
     assert refusal(stream("equal", FAST), served) is not None
-    assert refusal(stream("dear", FAST, weight=2.0), served) is None
+    assert refusal(stream("expensive", FAST, weight=2.0), served) is None
     assert refusal(stream("cheap", FAST, weight=0.5), served) is not None
+    assert refusal(stream("short", FAST, tokens=10), served) is None
+    assert refusal(stream("long and expensive", FAST, tokens=200, weight=10.0), served) is not None
+
+
+def test_answers_of_no_worth_do_not_give_way_to_each_other() -> None:
+    served = [answer(stream(str(n), FAST, weight=0.0)) for n in range(2)]
+    assert refusal(stream("new", FAST, weight=0.0), served) is not None
+    assert refusal(stream("expensive", FAST, weight=0.1), served) is None
+
+
+def test_short_answers_with_a_deadline_are_let_in_beside_long_ones_of_their_worth() -> None:
+    machine = Slo(deadline_s=2.0)
+    served = [answer(stream(str(n), FAST, tokens=400)) for n in range(2)]
+    assert refusal(stream("short", machine, tokens=10), served) is None
+    both = [*served, answer(stream("begun", machine, tokens=10))]
+    assert refusal(stream("new", FAST, tokens=400), both) is not None, "the short one gives no way"
 
 
 def test_prompts_that_are_not_computed_take_their_time() -> None:
@@ -113,9 +129,12 @@ def test_plans_count_until_their_robots_wait_for_no_segment() -> None:
 
 def test_plans_are_refused_only_if_asked_for() -> None:
     urgent = request("plan", TimeUtility(1.0, -1.0, 1.0))  # worth nothing after two seconds
-    served = [answer(stream(str(n), FAST)) for n in range(2)]
+    # Worth as much a token as the plan's ten.
+    served = [answer(stream(str(n), FAST, weight=2.0)) for n in range(2)]
     assert refusal(urgent, served) is None
     assert refusal(urgent, served, gate=BusyGate(plans=True)) is not None
+    people = [answer(stream(str(n), FAST)) for n in range(2)]
+    assert refusal(urgent, people, gate=BusyGate(plans=True)) is None
     patient = replace(urgent, time_utility=TimeUtility(1.0, 0.0, 1.0))
     assert refusal(patient, served, gate=BusyGate(plans=True)) is None
     by_hand = replace(urgent, given_plan="tp();")

@@ -237,11 +237,12 @@ class TimelySlice(Timely):
     which keep no plan out: no cycle brings back their rates.
 
     *Streams that Eq. 7 leaves out.* Eq. 7 counts whole tokens a cycle: a stream of one token in ten
-    seconds counts tenfold. Such streams are selected too, while all real rates together need at
-    most `util` of the time. The remaining streams get spare time: steps without a plan and without
-    a selected stream, until a selected stream must have a token, and at most `spare_s` long. An
-    answer that has begun goes on before another begins. While a stream waits for spare time, a
-    column waits until one of its streams must have a token; the others of the column then join it.
+    seconds counts tenfold. Streams of less than one token a cycle are selected too, while all real
+    rates together need at most `util` of the time. The remaining streams get spare time: steps
+    without a plan and without a selected stream, until a selected stream must have a token, and at
+    most `spare_s` long. An answer that has begun goes on before another begins. While a stream
+    waits for spare time, a column waits until one of its streams must have a token; the others of
+    the column then join it.
 
     Attributes:
         even: the columns of a stream are spread over the cycle; else they are in front (Zhou et al.
@@ -249,7 +250,8 @@ class TimelySlice(Timely):
         cycle_s: limit of a cycle, seconds.
         credit_tokens: most tokens that a stream may be ahead of its rate; infinite: no limit (Zhou
             et al. 2025).
-        util: largest share of the time that may be promised to streams.
+        util: largest share of the time in which streams of less than one token a cycle may be
+            selected after Eq. 7.
         beside: share of a cycle, and of `util`, that streams are selected for while there are
             plans. The rest is the plans' own; a cycle has one stream at least.
         spare_s: longest step in spare time, or two steps of one row if that is longer, seconds; it
@@ -396,7 +398,8 @@ class TimelySlice(Timely):
         if left and len(chosen) < rows:
             promised = EngineShare(step_time.predict_s, [rates[task.key] for task in chosen])
             room -= sum(task.kv_tokens for task in chosen)
-            for task in left.copy():
+            slow = [task for task in left if rates[task.key] * self.cycle_s < 1.0]
+            for task in slow:
                 if task.kv_tokens <= room and promised.offer(rates[task.key], share * self.util):
                     room -= task.kv_tokens
                     chosen.append(task)

@@ -23,7 +23,9 @@ from timely_llm.policies.step_time import StepTime
 UTIL = 0.95
 """Largest share of the engine's time that is given away."""
 BEARABLE = 0.25
-"""Share of its rate that an answer keeps beside requests that are worth more."""
+"""Share of its rate that an answer keeps beside requests that are worth more a token."""
+MORE = 2.0
+"""Factor from which on a worth a token is more than another: learned lengths are estimates."""
 QUANTILE = 0.7
 """Quantile of the learned lengths that is assumed for answers."""
 SEGMENT_TOKENS = 10
@@ -45,17 +47,18 @@ class Want:
     Attributes:
         need: tokens a second from now on.
         tokens: expected tokens to its end.
+        density: worth of an answer in time, relative to others, over the expected tokens of all of
+            it.
         prefill_tokens: tokens of its prompt that are not computed yet.
         begin_s: seconds from now to its first token, at the latest.
-        worth: of an answer in time, relative to others.
         real_time: the whole answer has a deadline.
     """
 
     need: float
     tokens: float
+    density: float
     prefill_tokens: int
     begin_s: float
-    worth: float
     real_time: bool = False
 
     @property
@@ -69,8 +72,12 @@ class BusyGate:
 
     A request has time if the needs of all requests together fit into `UTIL` of the engine's time
     (Eq. 7 of Zhou et al. 2025), after the prompts that are to be computed before its first token.
-    Requests of less worth count with `BEARABLE` of their needs. Requests without a deadline leave
-    the mean real-time load free, and half its standard deviation. An idle engine takes all.
+    Requests without a deadline leave the mean real-time load free, and half its standard deviation.
+    An idle engine takes all.
+
+    *Requests that give way.* Beside a request that is worth `MORE` times as much a token, another
+    one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of the
+    same worth: it takes little from them.
 
     *What no engine like this could keep.* A rate beyond the engine's with one request counts as
     `IMPOSSIBLE` of that, so that a slow engine still takes several such requests. A prompt that
@@ -120,6 +127,11 @@ class BusyGate:
             alone = UTIL / step_s(1)
             return need if need <= alone else IMPOSSIBLE * alone
 
+        def kept(want: Want) -> float:
+            """Return the share of its need that another request keeps beside this one."""
+            gives_way = 0.0 < asked.density >= MORE * want.density
+            return BEARABLE if gives_way else 1.0
+
         most = UTIL - self._kept_free(now, asked, wants, step_s, possible)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
@@ -129,7 +141,7 @@ class BusyGate:
         def has_room(ended: int) -> bool:
             """Return whether the request fits when the first of the others have ended."""
             left = counted[ended:]
-            needs = [possible(w.need) * (1.0 if w.worth >= asked.worth else BEARABLE) for w in left]
+            needs = [possible(want.need) * kept(want) for want in left]
             if EngineShare(step_s, [*needs, possible(asked.need)]).used > most:
                 return False
             # A request that has not begun needs its prompt first, and no tokens meanwhile.
@@ -152,14 +164,15 @@ class BusyGate:
             begin_s = slo.deadline_s if slo.real_time else slo.ttft_s
             need = tokens / slo.deadline_s if slo.real_time else slo.rate
             prompt = sum(len(message.content) for message in request.messages) // _CHARACTERS
-            return Want(need, tokens, prompt, begin_s, request.weight, slo.real_time)
+            return Want(need, tokens, request.weight / tokens, prompt, begin_s, slo.real_time)
         if not isinstance(request, PlanRequest) or request.given_plan or not self._plans:
             return None
         utility = request.time_utility
         if utility.zero_s == math.inf:
             return None
         need, prompt = SEGMENT_TOKENS / utility.zero_s, len(request.task) // _CHARACTERS
-        return Want(need, SEGMENT_TOKENS, prompt, utility.zero_s, utility.beta)
+        density = utility.beta / SEGMENT_TOKENS
+        return Want(need, SEGMENT_TOKENS, density, prompt, utility.zero_s)
 
     def _wants(self, now: float, served: Iterable[Generation]) -> Iterator[Want]:
         """Yield what the requests being served need."""
@@ -172,12 +185,13 @@ class BusyGate:
                 left_s = one.due_s - now
                 in_time = slo.real_time and left_s > 0.0
                 need = tokens / left_s if in_time else slo.rate
-                yield Want(need, tokens, prompt, math.inf, request.weight, in_time)
+                density = request.weight / self._to_go(request, 0)
+                yield Want(need, tokens, density, prompt, math.inf, in_time)
             elif isinstance(one, PlanGeneration) and one.state not in _EXECUTED:
                 tokens = max(SEGMENT_TOKENS - one.segment_tokens, 1)
                 need = tokens / max(one.due_s - now, _PLAN_S)
-                worth = one.request.time_utility.beta
-                yield Want(need, tokens, prompt, math.inf, worth)
+                density = one.request.time_utility.beta / SEGMENT_TOKENS
+                yield Want(need, tokens, density, prompt, math.inf)
 
     def _to_go(self, request: StreamRequest, out: int) -> int:
         """Return the expected tokens to come of an answer with `out` tokens."""

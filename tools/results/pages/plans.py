@@ -71,17 +71,20 @@ PAGES = (
             Command(
                 "slow-drones",
                 f"timelyllm-drone --profile {SLOW} --policies {','.join(_ON_SLOW)}",
-                minutes=4.5,
+                seeds=5,
+                minutes=11,
             ),
             Command(
                 "uncached-drones",
                 f"timelyllm-drone --load 1 --policies {','.join(_PLANNERS)} --uncached",
-                minutes=1.5,
+                seeds=5,
+                minutes=3.8,
             ),
             Command(
                 "very-slow-drones",
                 f"timelyllm-drone --profile {VERY_SLOW} --load 1,2 --policies {','.join(_ON_SLOW)}",
-                minutes=2.5,
+                seeds=5,
+                minutes=6.2,
             ),
         ),
         Picture(
@@ -155,7 +158,7 @@ PAGES = (
     Page(
         "arms",
         "Robot arms with long plans",
-        (Command("arms", "timelyllm-arm", minutes=4),),
+        (Command("arms", "timelyllm-arm", seeds=5, minutes=10),),
         Picture(
             "arms",
             ("utility_unclamped", "waiting_s_vs_fcfs"),
@@ -169,7 +172,7 @@ PAGES = (
     Page(
         "stories",
         "Stories by the sentence",
-        (Command("stories", "timelyllm-chatbot", minutes=4),),
+        (Command("stories", "timelyllm-chatbot", seeds=5, minutes=10),),
         Picture(
             "stories",
             ("utility_unclamped", "waiting_s"),
@@ -185,7 +188,7 @@ PAGES = (
     Page(
         "memory",
         "Little KV memory, with swap to the host and without",
-        (Command("memory", "timelyllm-memory", minutes=3),),
+        (Command("memory", "timelyllm-memory", seeds=5, minutes=7.5),),
         Picture(
             "memory",
             ("utility", "waiting_s"),

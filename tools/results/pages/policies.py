@@ -73,7 +73,7 @@ PAGES = (
     Page(
         "order",
         "The order of segments",
-        (Command("order", "timelyllm-policies", minutes=2),),
+        (Command("order", "timelyllm-policies", seeds=5, minutes=5),),
         Picture(
             "order",
             ("utility", "urgent_utility", "normal_utility"),
@@ -97,7 +97,8 @@ PAGES = (
             Command(
                 f"predictions-{task}-{durations}",
                 f"{line} --durations {durations} --policies {','.join(_PREDICTED)}",
-                minutes=0.9)
+                seeds=5,
+                minutes=2.2)
             for task, line in (
                 ("drones", "timelyllm-policies --load 2"),
                 ("arms", "timelyllm-arm --load 1"),
