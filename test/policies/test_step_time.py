@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.policies.reference import PlainStepTime
+from timely_llm.policies.pipeline_time import PipelineTime
 from timely_llm.policies.step_time import StepTime
 
 
@@ -88,3 +89,24 @@ def test_an_engine_that_keeps_to_its_table_teaches_nothing_and_a_slower_one_does
         model.observe(1.5 * TABLE_S[rows - 1], int(rows))
     for rows in range(1, 10):
         assert model.predict_s(rows) == pytest.approx(1.5 * TABLE_S[rows - 1], rel=0.2)
+
+
+@given(
+    st.tuples(*[st.floats(0.0, 0.1)] * 4),
+    st.lists(st.floats(1e-4, 0.2), max_size=4),
+    st.integers(1, 9),
+    st.integers(0, 9),
+    st.floats(0.0, 2000.0),
+)
+def test_many_steps_at_once_take_what_each_is_predicted_to_take(
+    coefficients: tuple[float, float, float, float], table_s: list[float], first: int, number: int,
+    context_each: float,
+) -> None:  # fmt: skip
+    rows = range(first, first + number)
+    kinds = (
+        StepTime(*coefficients, table_s=table_s),
+        PipelineTime([StepTime(*coefficients), StepTime()], [StepTime(0.001, 0.0, 0.0001)]),
+    )
+    for step_time in kinds:
+        each = [step_time.predict_s(n, 0, int(n * context_each)) for n in rows]
+        assert step_time.steps_s(rows, context_each) == each

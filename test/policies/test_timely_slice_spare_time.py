@@ -63,7 +63,7 @@ one_each = st.tuples(
 def test_where_there_is_time_for_all_rates_each_stream_has_its_own(
     asked: list[tuple[float, float, float, int]], step_time: StepTime
 ) -> None:
-    share = EngineShare(step_time.predict_s)
+    share = EngineShare(step_time.steps_s)
     streams = [
         asks(f"s{n}", math.exp(tpot), at_s, weight, prompt)
         for n, (tpot, at_s, weight, prompt) in enumerate(asked)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from operator import mul
 
 _SAME_S = 1e-7
+_SOME = 64  # rows that are known at once
 
 
 class EngineShare:
@@ -18,15 +20,17 @@ class EngineShare:
     columns, since there is no cycle.
 
     Args:
-        step_s: seconds of a step by its rows.
+        steps_s: returns the seconds of steps of some numbers of rows.
         needs: rates that are promised already, tokens a second.
 
     Attributes:
         used: the share.
     """
 
-    def __init__(self, step_s: Callable[[int], float], needs: Iterable[float] = ()) -> None:
-        self._step_s = step_s
+    def __init__(
+        self, steps_s: Callable[[range], list[float]], needs: Iterable[float] = ()
+    ) -> None:
+        self._predict_s = steps_s
         order = sorted(needs)
         self._negated = [-need for need in reversed(order)]
         self._steps_s: list[float] = []  # of steps of 1, 2, ... rows
@@ -56,7 +60,7 @@ class EngineShare:
         negated = self._negated
         others = len(negated)
         if len(self._rows_s) < others + 2:
-            self._know(others + 8)  # some at once
+            self._know(others + _SOME)
         place = bisect_right(negated, -need)
         # Each stream with a smaller need is one row further on.
         used = self.used + need * self._rows_s[place]
@@ -73,12 +77,12 @@ class EngineShare:
     def _know(self, rows: int) -> None:
         """Know what each of the first rows adds to a step."""
         known, last_s = self._rows_s, self._steps_s[-1] if self._steps_s else 0.0
-        for row in range(len(known), rows):
-            step_s = self._step_s(row + 1)
+        steps_s = self._predict_s(range(len(known) + 1, rows + 1))
+        self._steps_s += steps_s
+        before_s = known[-1] if known else math.nan
+        for row, step_s in enumerate(steps_s, start=len(known)):
             more_s = step_s - last_s
-            bend_s = more_s - known[-1] if known else 0.0
-            if not -_SAME_S <= bend_s <= _SAME_S:
-                self._bends.append((row - 1, bend_s))
-            self._steps_s.append(step_s)
+            if not -_SAME_S <= more_s - before_s <= _SAME_S and row:
+                self._bends.append((row - 1, more_s - before_s))
             known.append(more_s)
-            last_s = step_s
+            last_s, before_s = step_s, more_s

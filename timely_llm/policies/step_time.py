@@ -149,6 +149,7 @@ _SCALES = (1.0, 8.0, 128.0, 4096.0)
 _ANCHOR = 0.05
 _ODD = 1.0
 _SHORTEST_S = 1e-3
+_LEAST_S = 1e-6  # of any prediction
 _JUMP = 2.0
 _JUMPS = 16
 _LEAST_SHARE = 0.01
@@ -223,7 +224,22 @@ class StepTime:
         if self._table:
             base *= self._units(rows)
         seconds = base + row * rows + prefill * prefill_tokens + context * context_tokens
-        return max(seconds, 1e-6)
+        return max(seconds, _LEAST_S)
+
+    def steps_s(self, rows: range, context_each: float = 0.0) -> list[float]:
+        """Return the predicted seconds of steps of some numbers of rows, without prompts.
+
+        Args:
+            rows: the numbers of rows, rising.
+            context_each: tokens that each row attends to.
+        """
+        if type(self).predict_s is not StepTime.predict_s or self._table:
+            return [self.predict_s(number, 0, int(number * context_each)) for number in rows]
+        base, row, _, context = self._weights
+        steps_s = [base + row * number + context * int(number * context_each) for number in rows]
+        if steps_s and steps_s[0] < _LEAST_S:
+            return [max(step_s, _LEAST_S) for step_s in steps_s]
+        return steps_s
 
     @property
     def delay_s(self) -> float:

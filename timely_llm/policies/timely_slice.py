@@ -396,7 +396,7 @@ class TimelySlice(Timely):
             [*left, *too_much], key=lambda t: (t.key in begun, t.utility_rate), reverse=True
         )
         if left and len(chosen) < rows:
-            promised = EngineShare(step_time.predict_s, [rates[task.key] for task in chosen])
+            promised = EngineShare(step_time.steps_s, [rates[task.key] for task in chosen])
             room -= sum(task.kv_tokens for task in chosen)
             slow = [task for task in left if rates[task.key] * self.cycle_s < 1.0]
             for task in slow:

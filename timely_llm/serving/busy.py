@@ -10,7 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from operator import attrgetter
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
@@ -118,13 +118,11 @@ class BusyGate:
         wants = list(self._wants(now, served))
         context = sum(one.context_tokens for one in served) / max(len(served), 1)
 
-        @cache
-        def step_s(rows: int) -> float:
-            return step_time.predict_s(rows, 0, int(rows * context))
+        steps_s = partial(step_time.steps_s, context_each=context)
+        alone = UTIL / step_time.predict_s(1, 0, int(context))
 
         def possible(need: float) -> float:
             """Return a need that the engine can meet for one request."""
-            alone = UTIL / step_s(1)
             return need if need <= alone else IMPOSSIBLE * alone
 
         def kept(want: Want) -> float:
@@ -132,7 +130,7 @@ class BusyGate:
             gives_way = 0.0 < asked.density >= MORE * want.density
             return BEARABLE if gives_way else 1.0
 
-        most = UTIL - self._kept_free(now, asked, wants, step_s, possible)
+        most = UTIL - self._kept_free(now, asked, wants, steps_s, possible)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
         begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE
@@ -142,12 +140,12 @@ class BusyGate:
             """Return whether the request fits when the first of the others have ended."""
             left = counted[ended:]
             needs = [possible(want.need) * kept(want) for want in left]
-            if EngineShare(step_s, [*needs, possible(asked.need)]).used > most:
+            if EngineShare(steps_s, [*needs, possible(asked.need)]).used > most:
                 return False
             # A request that has not begun needs its prompt first, and no tokens meanwhile.
             begun = [n for n, want in zip(needs, left, strict=True) if not want.prefill_tokens]
             prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
-            return EngineShare(step_s, begun).used + prompt_s * prefill_tokens / begin_s <= most
+            return EngineShare(steps_s, begun).used + prompt_s * prefill_tokens / begin_s <= most
 
         if not wants or has_room(0):
             return
@@ -205,14 +203,14 @@ class BusyGate:
         now: float,
         asked: Want,
         wants: Sequence[Want],
-        step_s: Callable[[int], float],
+        steps_s: Callable[[range], list[float]],
         possible: Callable[[float], float],
     ) -> float:
         """Return the share of the engine that a request leaves to real-time ones to come."""
         # The one that comes counts too: what is kept free must hold it beside those present.
         needs = [want.need for want in wants if want.real_time]
         needs += [asked.need] * asked.real_time
-        present = EngineShare(step_s, map(possible, needs)).used
+        present = EngineShare(steps_s, map(possible, needs)).used
         self._real_time.saw(present, now)
         if asked.real_time:
             return 0.0

@@ -215,26 +215,12 @@ class SharedStep:
             # row that is cheaper than a prompt's token.
             limit_s = max(limit_s, state.start_s)
         refusal: tuple[Cause, float | None] | None = None
-        needed = tokens + state.tokens_to_go
         if rows > self._max_rows:
             refusal = Cause.ROWS, self._max_rows
         elif self.rows and seconds > limit_s:
             refusal = Cause.STEP_TIME, limit_s
-        elif tokens == 1:
-            pass
-        elif self.rows and needed > self._free_tokens:
-            refusal = Cause.MEMORY, needed - self._free_tokens
-        elif self._chunked:
-            refusal = Cause.OTHER_PROMPT, None
-        else:
-            chunked = token_s * tokens > limit_s - seconds
-            if chunked:
-                tokens = int(max(limit_s - seconds, 0.0) / token_s) if token_s else 0
-            if tokens < min(_LEAST_CHUNK, generation.to_compute):
-                tokens = _LEAST_CHUNK
-                if self.rows:
-                    refusal = Cause.STEP_TIME, limit_s
-            self._chunked = chunked and refusal is None
+        elif tokens > 1:
+            tokens, refusal = self._chunk(state, limit_s - seconds, limit_s)
         if refusal is not None:
             if why is not None:
                 why[generation.key] = Reason(*refusal)
@@ -242,14 +228,39 @@ class SharedStep:
         self.joined.append(generation)
         self.rows, self._context = rows, context
         self.tokens += tokens
-        self._free_tokens -= needed
-        if generation.to_compute > 1:
-            self._prompts += tokens
+        self._free_tokens -= generation.to_compute + state.tokens_to_go
         if why is not None:
             why[generation.key] = (
                 Reason(Cause.PROMISED, state.rate) if state.rate else Reason(Cause.SPARE)
             )
         return True
+
+    def _chunk(
+        self, state: StreamState, left_s: float, limit_s: float
+    ) -> tuple[int, tuple[Cause, float | None] | None]:
+        """Return the tokens of a prompt that join, and why none do.
+
+        Args:
+            state: of the stream.
+            left_s: seconds that they may add to the step.
+            limit_s: longest step, seconds.
+        """
+        whole, token_s = state.generation.to_compute, self._token_s
+        needed = whole + state.tokens_to_go
+        if self.rows and needed > self._free_tokens:
+            return 0, (Cause.MEMORY, needed - self._free_tokens)
+        if self._chunked:
+            return 0, (Cause.OTHER_PROMPT, None)
+        tokens, chunked = whole, token_s * whole > left_s
+        if chunked:
+            tokens = int(max(left_s, 0.0) / token_s) if token_s else 0
+        if tokens < min(_LEAST_CHUNK, whole):
+            if self.rows:
+                return 0, (Cause.STEP_TIME, limit_s)
+            tokens = _LEAST_CHUNK
+        self._chunked = chunked
+        self._prompts += tokens
+        return tokens, None
 
 
 class Streams:
@@ -280,14 +291,19 @@ class Streams:
             streams: all streams.
             line: plans that are needed, by falling density.
         """
-        now, predict_s, max_rows = moment.now, moment.step_time.predict_s, moment.capacity.max_rows
+        now, max_rows = moment.now, moment.capacity.max_rows
         context = sum([stream.context_tokens for stream in streams]) / max(len(streams), 1)
 
-        def step_s(rows: int) -> float:
-            most = rows if rows < max_rows else max_rows  # more rows take turns
-            return predict_s(most, 0, int(most * context)) * rows / most
+        def steps_s(rows: range) -> list[float]:
+            together = range(rows.start, min(rows.stop, max_rows + 1))
+            made = moment.step_time.steps_s(together, context)
+            beyond = range(max(rows.start, max_rows + 1), rows.stop)  # more rows take turns
+            if beyond:
+                [full_s] = moment.step_time.steps_s(range(max_rows, max_rows + 1), context)
+                made += [full_s * number / max_rows for number in beyond]
+            return made
 
-        share = EngineShare(step_s)
+        share = EngineShare(steps_s)
         one_s, two_s = share.steps_s(2)
         row_s = two_s - one_s
         states = self._look(moment, streams, share)
