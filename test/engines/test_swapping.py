@@ -56,13 +56,16 @@ def test_an_evicted_sequence_is_loaded_and_not_computed_again() -> None:
     out = step(engine, "b", 40, "a")
     assert (out.evicted, out.loaded) == (("a",), {})
     assert out.duration_s == pytest.approx(1.0 + 0.4 + 0.04), "40 tokens computed, 40 copied"
+    assert out.transfer_s == pytest.approx(0.04)
     assert out.progress["a"].to_compute == 41, "its memory is needed again"
     back = step(engine, "a", 41, "b")
     assert (dict(back.loaded), dict(back.computed), dict(back.recomputed)) == (
         {"a": 40}, {"a": 1}, {},
     )  # fmt: skip
     assert back.duration_s == pytest.approx(1.0 + 0.1 + 0.08), "40 copied, 40 loaded"
-    assert engine.capacity.free_tokens == 60 - 41
+    assert back.transfer_s == pytest.approx(0.08)
+    assert step(engine, "a", 1).transfer_s == 0.0
+    assert engine.capacity.free_tokens == 60 - 42
 
 
 def test_the_host_keeps_its_copy_and_takes_only_what_is_new() -> None:

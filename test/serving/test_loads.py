@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from test.serving.scripted import ARM, Scene, request
+from test.serving.scripted import ARM, PROFILE, Scene, request
 from timely_llm.core.generation import Generation, State
 from timely_llm.core.request import ErrorCode, ReportState
 from timely_llm.core.step import Capacity, SequenceProgress, StepPlan, StepResult
 from timely_llm.engines.sequences import AdmittedSequence, AdmittedStep
 from timely_llm.engines.simulated import SimulatedEngine
+from timely_llm.engines.swapping import SwappingEngine
 from timely_llm.policies.fcfs import Stream
 from timely_llm.serving.loop import LOOK_S
 
@@ -71,6 +72,26 @@ class Elsewhere(SimulatedEngine):
         sequence.computed += tokens
         self._due_s[sequence.key] = self._clock.now() + self.load_s
         return None
+
+
+class InTurns(Stream):
+    """Lets one plan after the other make a token, in place of all others."""
+
+    def plan(self, now: float, generations: Any, step_time: Any, capacity: Capacity) -> StepPlan:
+        first, *others = sorted(generations, key=lambda g: len(g.token_ids))
+        return StepPlan(((first.key, first.to_compute),), tuple(g.key for g in others))
+
+
+def test_the_step_time_model_does_not_learn_transfers_as_computing() -> None:
+    scene = Scene(
+        {"a": OPEN, "b": OPEN}, InTurns(), skill_set=ARM, engine=SwappingEngine, kv_tokens=650
+    )
+    for key in "ab":
+        scene.loop.admit(request(key, skill_set="arm", task="tidy " * 60))
+    scene.run()
+    loads = [step for step in scene.sink.steps if step.loaded]
+    assert len(loads) > 20 and all(step.transfer_s > 0.0 for step in loads)
+    assert scene.loop.step_time.predict_s(1) == pytest.approx(PROFILE.step_s(1), rel=0.001)
 
 
 class Watching(Stream):

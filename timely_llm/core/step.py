@@ -212,6 +212,8 @@ class StepResult:
         overhead_s: seconds of a step in a pipeline in which neither a stage nor a link had it:
             scheduling, and messages to and from the stages; 0: not measured, as of a step that
             waited for others meanwhile.
+        transfer_s: the part of `duration_s` in which KV went to host memory or back and nothing was
+            computed, seconds; 0: none, or not measured.
         logprobs: natural logarithm of the probability of each of `tokens`, by key, of sequences
             with a `Decoding` that asks for it. It is the probability at temperature 1, among the
             tokens that the grammar allows. An engine without a model draws it.
@@ -229,6 +231,7 @@ class StepResult:
     progress: Mapping[str, SequenceProgress] = field(default_factory=dict)
     stages: StageTimes | None = None
     overhead_s: float = 0.0
+    transfer_s: float = 0.0
     logprobs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from timely_llm.core.clock import Clock
@@ -120,7 +121,8 @@ class SwappingEngine(SimulatedEngine):
     """The simulated engine with swap to host memory.
 
     A step takes `swap_token_s` of the profile longer for each token of KV that it copies to the
-    host or loads from it: the transfer and the forward pass do not overlap. A policy sees a swapped
+    host or loads from it: the transfer and the forward pass do not overlap. Results say how long it
+    took, so that the model of step times does not learn it as computing. A policy sees a swapped
     sequence as one to prefill, as it does with KV offload in vLLM: its memory is planned exactly,
     its time too long.
 
@@ -148,10 +150,15 @@ class SwappingEngine(SimulatedEngine):
         check_swaps(profile)
         super().__init__(profile, script, clock, limits, in_flight, async_scheduling)
         self._ledger = self._swap = SwapLedger(self._sequences, async_scheduling)
+        self._transfer_s = 0.0  # of the last step
+
+    def collect(self) -> StepResult:
+        """Return the result of the oldest step, with the seconds of its transfers."""
+        return replace(super().collect(), transfer_s=self._transfer_s)
 
     def step_s(self, admitted: AdmittedStep, elapsed_s: float) -> float:
         """Let the seconds of a step and of its transfers pass, and return them."""
         tokens = self._swap.take_copied() + sum(part.loaded for part in admitted.sequences)
-        transfer_s = self._profile.swap_token_s * tokens
+        self._transfer_s = transfer_s = self._profile.swap_token_s * tokens
         self._pass_time(transfer_s)
         return transfer_s + super().step_s(admitted, elapsed_s)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from operator import mul
 
 _SAME_S = 1e-7
-_SOME = 64  # rows that are known at once
+_SOME = 8  # rows that are known at once, at least
 
 
 class EngineShare:
@@ -60,7 +60,7 @@ class EngineShare:
         negated = self._negated
         others = len(negated)
         if len(self._rows_s) < others + 2:
-            self._know(others + _SOME)
+            self._know(2 * others + _SOME)
         place = bisect_right(negated, -need)
         # Each stream with a smaller need is one row further on.
         used = self.used + need * self._rows_s[place]

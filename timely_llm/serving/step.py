@@ -258,7 +258,8 @@ class Stepper:
         prefill = sum(planned) - rows
         stages = result.stages
         if self._pipeline_time is None:
-            self._step_time.observe(result.duration_s, rows, prefill, step.context_tokens)
+            computing_s = result.duration_s - result.transfer_s
+            self._step_time.observe(computing_s, rows, prefill, step.context_tokens)
         elif stages is not None:
             self._pipeline_time.observe_stages(
                 stages, rows, prefill, step.context_tokens, result.overhead_s

@@ -295,16 +295,18 @@ class Streams:
         context = sum([stream.context_tokens for stream in streams]) / max(len(streams), 1)
 
         def steps_s(rows: range) -> list[float]:
-            together = range(rows.start, min(rows.stop, max_rows + 1))
-            made = moment.step_time.steps_s(together, context)
+            if rows.stop <= max_rows + 1:
+                return moment.step_time.steps_s(rows, context)
+            together = range(rows.start, max_rows + 1)
+            full_s = moment.step_time.predict_s(max_rows, 0, int(max_rows * context))
             beyond = range(max(rows.start, max_rows + 1), rows.stop)  # more rows take turns
-            if beyond:
-                [full_s] = moment.step_time.steps_s(range(max_rows, max_rows + 1), context)
-                made += [full_s * number / max_rows for number in beyond]
-            return made
+            return [
+                *moment.step_time.steps_s(together, context),
+                *(full_s * number / max_rows for number in beyond),
+            ]
 
         share = EngineShare(steps_s)
-        one_s, two_s = share.steps_s(2)
+        one_s, two_s, *_ = share.steps_s(min(max(len(streams), 2), _MOST_ROWS))
         row_s = two_s - one_s
         states = self._look(moment, streams, share)
         shortest_s = one_s * (1.0 + AHEAD)
