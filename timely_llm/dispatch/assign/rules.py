@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
+from operator import sub
 
 import numpy as np
 
@@ -46,7 +47,6 @@ class Forecast:
 
     def __init__(self, view: ServerView) -> None:
         self.view = view
-        self.changes = 0
         self._streams = len(view.rates)
         self._rate = sum(view.rates)
         one_s = view.step_s(1)
@@ -126,7 +126,6 @@ class Forecast:
 
     def _changed(self, place: int) -> None:
         """Compute prompts again from a place on, and forget what else has changed there."""
-        self.changes += 1
         token_s, prompts_s = self.view.prefill_token_s, self._prompts_s
         later = (token_s * due[4] for due in self._due[place:])
         prompts_s[place:] = accumulate(later, initial=prompts_s[place])
@@ -186,30 +185,42 @@ class MostWorth:
         forecasts = [Forecast(server) for server in sorted(servers, key=_name)]
         fresh = [one for one in forecasts if one.view.age_s <= STALE_S]
         offers: dict[Hashable, _Offers] = {}
+        changed: list[Forecast] = []
         made = []
         for one in sorted(waiting, key=_slope):
             kind = _kind(one)
             if kind not in offers:
                 able = [other for other in fresh if one.can_go_to(other.view)]
                 able = able or [other for other in forecasts if one.can_go_to(other.view)]
-                offers[kind] = _Offers(one, able)
+                offers[kind] = _Offers(one, able, changed)
             best = offers[kind].best(one, now)
             if best is not None:
                 best.add(one, now)
+                changed.append(best)
                 made.append(Assignment(one.key, best.view.name))
         return made
 
 
 class _Offers:
-    """What each server offers to requests of one kind: a response, and what it costs the others."""
+    """What each server offers to requests of one kind: a response, and what it costs the others.
 
-    def __init__(self, like: Waiting, forecasts: Sequence[Forecast]) -> None:
+    Args:
+        like: a request of the kind.
+        forecasts: of the servers that can take it.
+        changed: takes each forecast that has got a request, for offers of all kinds.
+    """
+
+    def __init__(
+        self, like: Waiting, forecasts: Sequence[Forecast], changed: Sequence[Forecast]
+    ) -> None:
         self._like = like
         self._forecasts = forecasts
+        self._changed, self._seen = changed, len(changed)
+        self._places = {one: place for place, one in enumerate(forecasts)}
         self._prompts_s = [one.prompt_s(like) for one in forecasts]
-        self._changes = [-1] * len(forecasts)
-        self._responses_s = [0.0] * len(forecasts)
-        self._costs = [0.0] * len(forecasts)
+        both = list(zip(forecasts, self._prompts_s, strict=True))
+        self._responses_s = [one.response_s(like, prompt_s) for one, prompt_s in both]
+        self._costs = [one.least_cost(like, prompt_s) for one, prompt_s in both]
         self._whole = [False] * len(forecasts)  # costs with what others lose
 
     def best(self, one: Waiting, now: float) -> Forecast | None:
@@ -220,23 +231,23 @@ class _Offers:
         if not self._forecasts:
             return None
         self._ask_changed()
-        worth, waited_s = one.worth, now - one.asked_s
-        gains = [
-            worth(waited_s + response_s) - cost
-            for response_s, cost in zip(self._responses_s, self._costs, strict=True)
-        ]
+        waited_s = now - one.asked_s
+        worths = one.worths([waited_s + response_s for response_s in self._responses_s])
+        gains = list(map(sub, worths, self._costs))
         while not self._whole[place := gains.index(max(gains))]:
             cost = self._forecasts[place].cost(self._like, self._prompts_s[place])
             self._costs[place], self._whole[place] = cost, True
-            gains[place] = worth(waited_s + self._responses_s[place]) - cost
+            gains[place] = worths[place] - cost
         return self._forecasts[place]
 
     def _ask_changed(self) -> None:
         """Ask the servers again that have got a request."""
-        for place, forecast in enumerate(self._forecasts):
-            if forecast.changes != self._changes[place]:
+        new, self._seen = self._changed[self._seen :], len(self._changed)
+        for forecast in set(new):
+            place = self._places.get(forecast)
+            if place is not None:
                 prompt_s = self._prompts_s[place]
-                self._changes[place], self._whole[place] = forecast.changes, False
+                self._whole[place] = False
                 self._responses_s[place] = forecast.response_s(self._like, prompt_s)
                 self._costs[place] = forecast.least_cost(self._like, prompt_s)
 
