@@ -71,20 +71,17 @@ PAGES = (
             Command(
                 "slow-drones",
                 f"timelyllm-drone --profile {SLOW} --policies {','.join(_ON_SLOW)}",
-                seeds=5,
-                minutes=11,
+                minutes=4.5,
             ),
             Command(
                 "uncached-drones",
                 f"timelyllm-drone --load 1 --policies {','.join(_PLANNERS)} --uncached",
-                seeds=5,
-                minutes=3.8,
+                minutes=1.5,
             ),
             Command(
                 "very-slow-drones",
                 f"timelyllm-drone --profile {VERY_SLOW} --load 1,2 --policies {','.join(_ON_SLOW)}",
-                seeds=5,
-                minutes=6.2,
+                minutes=2.5,
             ),
         ),
         Picture(
@@ -188,7 +185,7 @@ PAGES = (
     Page(
         "memory",
         "Little KV memory, with swap to the host and without",
-        (Command("memory", "timelyllm-memory", seeds=5, minutes=7.5),),
+        (Command("memory", "timelyllm-memory", minutes=3),),
         Picture(
             "memory",
             ("utility", "waiting_s"),
