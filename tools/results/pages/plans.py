@@ -185,7 +185,7 @@ PAGES = (
     Page(
         "memory",
         "Little KV memory, with swap to the host and without",
-        (Command("memory", "timelyllm-memory", minutes=3),),
+        (Command("memory", "timelyllm-memory", seeds=5, minutes=7.5),),
         Picture(
             "memory",
             ("utility", "waiting_s"),
