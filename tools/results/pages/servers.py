@@ -49,10 +49,11 @@ PAGES = (
         (
             Command(
                 "servers-mixed",
-                "servers-mixed --rates 2 --minutes 0.5 --dispatchers round-robin,least-outstanding,"
-                "largest-memory,shortest-response,most-worth",
+                "servers-mixed --rates 2 --minutes 0.5 --dispatchers"
+                " round-robin,least-outstanding,two-choices,largest-memory,shortest-response,"
+                "most-worth",
                 seeds=4,
-                minutes=10,
+                minutes=12,
             ),
         ),
         Picture(
