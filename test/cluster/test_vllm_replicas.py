@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import psutil
 import pytest
 
 from test.cluster.front import CLUSTERS, Front
@@ -22,15 +25,23 @@ LOADING_S = 300.0
 TASKS = ["Scene: [chair]\nTask: [A] Find the chair.", "Scene: [cup]\nTask: [A] Look for a cup."]
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
-def front(request: pytest.FixtureRequest) -> Iterator[Front]:
+@contextmanager
+def replicas(cluster: str, **given: Any) -> Iterator[Front]:
     """Two replicas, each with an engine of its own and the embedded model."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        made = Front(cluster=request.param, replicas=2, engine="vllm", constrained=True)
+        made = Front(cluster=cluster, replicas=2, engine="vllm", **given)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def front(request: pytest.FixtureRequest) -> Iterator[Front]:
+    with replicas(request.param, constrained=True) as made:
         yield made
-        made.close()
 
 
 def plans(front: Front, beginning: str) -> list[str]:
@@ -66,3 +77,17 @@ def test_a_replica_that_is_killed_loads_its_engine_again(front: Front) -> None:
     keys = plans(front, "again")
     front.until(lambda: front.results.keys() >= {*keys})
     assert {front.results[key].error_code for key in keys} == {ErrorCode.NONE}
+
+
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_two_workers_of_a_replica_share_its_model_and_end_with_it(cluster: str) -> None:
+    with replicas(cluster, engine_args=["tensor_parallel_size=2"]) as front:
+        front.until(front.complete, LOADING_S)
+        name, *_ = front.names
+        workers = psutil.Process(front.pids[name]).children(recursive=True)
+        assert len(workers) >= 2
+        keys = plans(front, "shared")
+        front.until(lambda: front.results.keys() >= {*keys})
+        assert {front.results[key].error_code for key in keys} == {ErrorCode.NONE}
+        os.kill(front.pids[name], signal.SIGKILL)
+        front.until(lambda: not any(one.is_running() for one in workers))
