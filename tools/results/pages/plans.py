@@ -71,17 +71,20 @@ PAGES = (
             Command(
                 "slow-drones",
                 f"timelyllm-drone --profile {SLOW} --policies {','.join(_ON_SLOW)}",
-                minutes=4.5,
+                seeds=5,
+                minutes=11,
             ),
             Command(
                 "uncached-drones",
                 f"timelyllm-drone --load 1 --policies {','.join(_PLANNERS)} --uncached",
-                minutes=1.5,
+                seeds=5,
+                minutes=3.8,
             ),
             Command(
                 "very-slow-drones",
                 f"timelyllm-drone --profile {VERY_SLOW} --load 1,2 --policies {','.join(_ON_SLOW)}",
-                minutes=2.5,
+                seeds=5,
+                minutes=6.2,
             ),
         ),
         Picture(
