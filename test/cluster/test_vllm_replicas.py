@@ -38,12 +38,6 @@ def replicas(cluster: str, **given: Any) -> Iterator[Front]:
             made.close()
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
-def front(request: pytest.FixtureRequest) -> Iterator[Front]:
-    with replicas(request.param, constrained=True) as made:
-        yield made
-
-
 def plans(front: Front, beginning: str) -> list[str]:
     """Ask for as many plans as there are replicas; return the ids."""
     for number, task in enumerate(TASKS):
@@ -53,6 +47,35 @@ def plans(front: Front, beginning: str) -> list[str]:
             )
         )
     return [f"{beginning} {number}" for number in range(len(TASKS))]
+
+
+def runs(process: psutil.Process) -> bool:
+    """Return whether a process runs; a zombie has ended."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+# Before the replicas that the other tests share.
+@pytest.mark.parametrize("cluster", CLUSTERS)
+def test_two_workers_of_a_replica_share_its_model_and_end_with_it(cluster: str) -> None:
+    with replicas(cluster, engine_args=["tensor_parallel_size=2"]) as front:
+        front.until(front.complete, LOADING_S)
+        name, *_ = front.names
+        workers = psutil.Process(front.pids[name]).children(recursive=True)
+        assert len(workers) >= 2
+        keys = plans(front, "shared")
+        front.until(lambda: front.results.keys() >= {*keys})
+        assert {front.results[key].error_code for key in keys} == {ErrorCode.NONE}
+        os.kill(front.pids[name], signal.SIGKILL)
+        front.until(lambda: not any(runs(one) for one in workers))
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def front(request: pytest.FixtureRequest) -> Iterator[Front]:
+    with replicas(request.param, constrained=True) as made:
+        yield made
 
 
 def test_each_engine_makes_plans_and_answers(front: Front) -> None:
@@ -77,17 +100,3 @@ def test_a_replica_that_is_killed_loads_its_engine_again(front: Front) -> None:
     keys = plans(front, "again")
     front.until(lambda: front.results.keys() >= {*keys})
     assert {front.results[key].error_code for key in keys} == {ErrorCode.NONE}
-
-
-@pytest.mark.parametrize("cluster", CLUSTERS)
-def test_two_workers_of_a_replica_share_its_model_and_end_with_it(cluster: str) -> None:
-    with replicas(cluster, engine_args=["tensor_parallel_size=2"]) as front:
-        front.until(front.complete, LOADING_S)
-        name, *_ = front.names
-        workers = psutil.Process(front.pids[name]).children(recursive=True)
-        assert len(workers) >= 2
-        keys = plans(front, "shared")
-        front.until(lambda: front.results.keys() >= {*keys})
-        assert {front.results[key].error_code for key in keys} == {ErrorCode.NONE}
-        os.kill(front.pids[name], signal.SIGKILL)
-        front.until(lambda: not any(one.is_running() for one in workers))
