@@ -51,7 +51,7 @@ PAGES = (
                 "servers-mixed",
                 "servers-mixed --rates 2 --minutes 0.5 --dispatchers"
                 " round-robin,least-outstanding,two-choices,largest-memory,shortest-response,"
-                "most-worth",
+                "most-worth,most-worth+hedge",
                 seeds=4,
                 minutes=12,
             ),
