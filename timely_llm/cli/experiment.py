@@ -143,7 +143,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),
               help="Shares of real-time tasks among conversations, for slice-*.")  # fmt: skip
 @click.option("--lengths", metavar="8-25:40-160,...", callback=_words,
-              help="Tokens of answers, of real-time tasks and of others, for slice-*.")  # fmt: skip
+              help="Tokens of answers, of real-time tasks and of others, for slice-*; one range for"
+              " mixed, which has no real-time tasks.")  # fmt: skip
 @click.option("--bounds", metavar="1,4", callback=_numbers(0.01, 100, "1,4"),
               help="For slice-*: ratios of the declared token limit to the tokens of the longest"
               " answer; below 1, longer answers end there.")  # fmt: skip

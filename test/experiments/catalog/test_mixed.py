@@ -3,11 +3,12 @@ from pathlib import Path
 import pytest
 
 from test.experiments.bursts import bursts_file
-from timely_llm.experiments.catalog.mixed import with_talks
+from timely_llm.experiments.catalog.mixed import TALKS, with_talks
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
 from timely_llm.experiments.results.document import Row, RunDocument
 from timely_llm.experiments.sources import composed
+from timely_llm.experiments.virtual.slice_workload import LengthRange
 from timely_llm.report.load import LoadedRun
 from timely_llm.report.page import render
 from timely_llm.traces.model import Trace
@@ -75,3 +76,20 @@ def test_people_ask_as_long_as_robots_do() -> None:
     assert with_talks(made, 0.0, seed=0) == drones, "conversations of its own are left out"
     with pytest.raises(ExperimentError, match="quiet has no plans"):
         with_talks(Trace("quiet", "", (), made.conversations), 1.0, seed=0)
+
+
+def test_answers_have_the_lengths_that_were_asked_for() -> None:
+    drones, given = composed("wid2", 0), LengthRange.parse("8-25:10-30")
+    short, usual = (with_talks(drones, 1.0, 0, lengths) for lengths in (given, TALKS))
+    tokens = [talk.output_tokens for talk in short.conversations]
+    assert 10 <= min(tokens) < 15 and 25 < max(tokens) <= 30
+    assert [talk.arrival_s for talk in short.conversations] == [
+        talk.arrival_s for talk in usual.conversations
+    ]
+
+
+@pytest.mark.parametrize("lengths", [(), ("8-25:10-30", "8-25:40-160")])
+def test_there_is_one_range_of_lengths(lengths: tuple[str, ...]) -> None:
+    options = experiment("mixed").options(lengths=lengths, seeds=1, jobs=1)
+    with pytest.raises(ExperimentError, match="mixed has one range of lengths, like 8-25:40-160"):
+        experiment("mixed").run(options, lambda done, total: pytest.fail("it runs"))

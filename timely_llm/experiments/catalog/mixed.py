@@ -20,7 +20,12 @@ from timely_llm.experiments.results.metrics import UNBOUNDED, plain
 from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, simulate_run
 from timely_llm.experiments.sweep import document as sweep_document
-from timely_llm.experiments.virtual.slice_workload import PROMPT_TOKENS, Mix, talks
+from timely_llm.experiments.virtual.slice_workload import (
+    PROMPT_TOKENS,
+    LengthRange,
+    Mix,
+    talks,
+)
 from timely_llm.traces.model import Trace
 
 PRESET = "wid2"
@@ -55,11 +60,20 @@ MEASURES = (
 )
 """Measures of plans. The measures of conversations follow them."""
 
-TALKS_ARE = (
-    "half voice chats (8 tokens/s), half questions (10 tokens/s), 1 s to the first token; answers"
-    f" of 40 to 160 tokens, prompts of {PROMPT_TOKENS[0]} to {PROMPT_TOKENS[1]} tokens, computed"
-    " whole"
-)
+
+def talks_are(lengths: LengthRange) -> str:
+    """Say what conversations with answers of some lengths are."""
+    shortest, longest = lengths.others
+    return (
+        "half voice chats (8 tokens/s), half questions (10 tokens/s), 1 s to the first token;"
+        f" answers of {shortest} to {longest} tokens, prompts of {PROMPT_TOKENS[0]} to"
+        f" {PROMPT_TOKENS[1]} tokens, computed whole"
+    )
+
+
+TALKS = LengthRange()
+"""Lengths of answers, unless others are given."""
+TALKS_ARE = talks_are(TALKS)
 
 
 @dataclass(frozen=True)
@@ -68,18 +82,23 @@ class MixedOptions(WorkloadOptions):
 
     Attributes:
         rates: conversations a second.
+        lengths: of answers, in the notation of `LengthRange`, one; there are no real-time tasks.
     """
 
     policies: tuple[str, ...] = POLICIES
     loads: tuple[int, ...] = (1, 2)
     seeds: int = 3
     rates: tuple[float, ...] = RATES
+    lengths: tuple[str, ...] = (str(TALKS),)
     explain: bool = field(default=False, init=False)
 
 
 def run(options: MixedOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of plans and conversations under each policy, by rate."""
-    mixed = people_beside(cases(options, (PRESET,)), options.loads, options.rates)
+    if len(options.lengths) != 1:
+        raise ExperimentError(f"mixed has one range of lengths, like {TALKS}")
+    lengths = LengthRange.parse(options.lengths[0])
+    mixed = people_beside(cases(options, (PRESET,)), options.loads, options.rates, lengths)
     rows = run_all(score, mixed, options.jobs, progress)
     made = sweep_document(
         EXPERIMENT,
@@ -89,16 +108,19 @@ def run(options: MixedOptions, progress: ReportProgress) -> RunDocument:
         measures=MEASURES,
         definitions={"rate": "conversations a second, Poisson"},
     )
-    return made.model_copy(update={"setup": {**made.setup, "conversations": TALKS_ARE}})
+    return made.model_copy(update={"setup": {**made.setup, "conversations": talks_are(lengths)}})
 
 
 def people_beside(
-    alone: Iterable[RunSpec], loads: Iterable[int], rates: Iterable[float]
+    alone: Iterable[RunSpec],
+    loads: Iterable[int],
+    rates: Iterable[float],
+    lengths: LengthRange = TALKS,
 ) -> list[RunSpec]:
     """Return each case with conversations at each rate, by load and rate, without timelines."""
     alone = list(alone)
     return [
-        _asked_by_people(case, rate)
+        _asked_by_people(case, rate, lengths)
         for load in loads
         for rate in rates
         for case in alone
@@ -106,7 +128,7 @@ def people_beside(
     ]
 
 
-def with_talks(trace: Trace, rate: float, seed: int) -> Trace:
+def with_talks(trace: Trace, rate: float, seed: int, lengths: LengthRange = TALKS) -> Trace:
     """Return a workload with new conversations in place of its own, between its first and last job.
 
     Raises:
@@ -115,9 +137,8 @@ def with_talks(trace: Trace, rate: float, seed: int) -> Trace:
     if not trace.jobs:
         raise ExperimentError(f"{trace.name} has no plans to mix conversations with")
     first_s, last_s = trace.jobs[0].arrival_s, trace.jobs[-1].arrival_s
-    asked = takewhile(
-        lambda talk: talk.arrival_s <= last_s - first_s, talks(Mix(rate, rt_ratio=0.0), seed)
-    )
+    mix = Mix(rate, rt_ratio=0.0, lengths=lengths)
+    asked = takewhile(lambda talk: talk.arrival_s <= last_s - first_s, talks(mix, seed))
     people = tuple(replace(talk, arrival_s=talk.arrival_s + first_s) for talk in asked)
     return replace(trace, conversations=people)
 
@@ -128,9 +149,9 @@ def score(case: RunSpec) -> Row:
     return plain({**plan_row(run, **case.names), **talk_columns(run.conversations)})
 
 
-def _asked_by_people(case: RunSpec, rate: float) -> RunSpec:
+def _asked_by_people(case: RunSpec, rate: float, lengths: LengthRange) -> RunSpec:
     """Return a case with conversations and without a timeline."""
-    trace = with_talks(case.trace, rate, case.settings.seed)
+    trace = with_talks(case.trace, rate, case.settings.seed, lengths)
     return replace(case, trace=trace, names={**case.names, "rate": rate}, timeline_s=0.0)
 
 

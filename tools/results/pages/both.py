@@ -43,6 +43,14 @@ PAGES = (
                 seeds=5,
                 minutes=2,
             ),
+            Command(
+                "short-slow",
+                f"mixed --profile {SLOW} --load 1 --rates 3,6 --lengths 8-25:10-30 --policies"
+                " stream:gate,timely:gate,slice:gate,timely+slice:gate,deadline:gate,"
+                "deadline:people=0.3:gate",
+                seeds=5,
+                minutes=4,
+            ),
         ),
         Picture(
             "slow-mixed",
@@ -54,8 +62,13 @@ PAGES = (
         (
             PageTable("slow-mixed", BOTH),
             PageTable("fresh-slow", BOTH, "On seeds that no other page has"),
+            PageTable("short-slow", BOTH, "Short answers, more than the device can serve"),
         ),
-        (Ranking("slow-mixed", BOTH_FRONT), Ranking("fresh-slow", BOTH_FRONT)),
+        (
+            Ranking("slow-mixed", BOTH_FRONT),
+            Ranking("fresh-slow", BOTH_FRONT),
+            Ranking("short-slow", BOTH_FRONT),
+        ),
     ),
     Page(
         "bursts",
