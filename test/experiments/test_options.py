@@ -48,7 +48,7 @@ UNDERSTOOD = {
     "slice-weight": f"{TASKS} weights",
     "slice-overload": TASKS,
     "slice-restarts": f"{WORKLOADS} rates",
-    "mixed": f"{WORKLOADS} rates",
+    "mixed": f"{WORKLOADS} lengths rates",
     "fleet": "error first_seed jobs network_s policies profile robots seconds seeds trace",
     "bursts": f"{WORKLOADS} sizes",
     "urgent": f"{WORKLOADS} sizes",
