@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from test.alive import runs
 from test.cli.command import error_line, run_command
 from test.experiments.bursts import bursts_file
 from timely_llm.experiments.registry import EXPERIMENTS
@@ -114,7 +115,7 @@ def test_whatever_ends_it_no_process_is_left(signum: signal.Signals) -> None:
         os.killpg(child.pid, signum) if signum == signal.SIGINT else child.send_signal(signum)
         _, errors = child.communicate(timeout=20)
         psutil.wait_procs(workers, timeout=20)
-        assert not [worker for worker in workers if _works(worker)]
+        assert not [worker for worker in workers if runs(worker.pid)]
         if signum == signal.SIGINT:
             assert child.returncode == 130
             last = errors.decode().splitlines()[-1]
@@ -138,7 +139,3 @@ def _workers(pid: int) -> list[psutil.Process]:
             return found
         time.sleep(0.02)
     raise AssertionError("it did not start two processes")
-
-
-def _works(process: psutil.Process) -> bool:
-    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
+from test.alive import runs
 from test.cluster.front import CLUSTERS, Front
 from timely_llm.core.request import ChatMessage, ErrorCode, PlanRequest, StreamRequest
 from timely_llm.engines.vllm.version import installed_version
@@ -49,14 +50,6 @@ def plans(front: Front, beginning: str) -> list[str]:
     return [f"{beginning} {number}" for number in range(len(TASKS))]
 
 
-def runs(process: psutil.Process) -> bool:
-    """Return whether a process runs; a zombie has ended."""
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 # Before the replicas that the other tests share.
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_two_workers_of_a_replica_share_its_model_and_end_with_it(cluster: str) -> None:
@@ -69,7 +62,7 @@ def test_two_workers_of_a_replica_share_its_model_and_end_with_it(cluster: str) 
         front.until(lambda: front.results.keys() >= {*keys})
         assert {front.results[key].error_code for key in keys} == {ErrorCode.NONE}
         os.kill(front.pids[name], signal.SIGKILL)
-        front.until(lambda: not any(runs(one) for one in workers))
+        front.until(lambda: not any(runs(one.pid) for one in workers))
 
 
 @pytest.fixture(scope="module", params=CLUSTERS)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from test.alive import runs
 from test.engines.conftest import remote_letters
 from timely_llm.core.errors import EngineError, EngineLost, ModelError
 from timely_llm.core.step import StepPlan
@@ -39,11 +40,7 @@ def gone(number: int, timeout_s: float = 10.0) -> bool:
     """Return whether a process ends within a time; a zombie has ended too."""
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s:
-        try:
-            state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        if state == "Z":
+        if not runs(number):
             return True
         time.sleep(0.01)
     return False

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 
+from test.alive import runs
 from test.system.conftest import ROOT, Process, Start, ros_environment
 from test.system.ros_client import Client
 from test.system.test_engine_process import children
@@ -55,7 +56,7 @@ def begin(start: Start, how: str, *arguments: str) -> Process:
 def ended(*pids: int, limit_s: float = 20.0) -> bool:
     """Whether processes end within a time."""
     end_s = time.monotonic() + limit_s
-    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists() and not zombie(pid)]:
+    while left := [pid for pid in pids if runs(pid)]:
         if time.monotonic() > end_s:
             for pid in left:  # nothing is left by a test
                 with contextlib.suppress(ProcessLookupError):
@@ -71,13 +72,6 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.02)
-
-
-def zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from test.alive import runs
 from tools.same_behaviour import __main__ as command
 from tools.same_behaviour import definitions, generated, record, trees
 from tools.same_behaviour.compare import Difference, differences
@@ -313,7 +314,7 @@ signal.pause()
         tree.run("-c", code, timeout_s=3.0)
     child = int((tmp_path / "pid").read_text())
     psutil.wait_procs([psutil.Process(child)] if psutil.pid_exists(child) else [], timeout=20)
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    assert not runs(child)
 
 
 @checkout

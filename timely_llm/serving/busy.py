@@ -10,7 +10,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
@@ -24,8 +23,8 @@ UTIL = 0.95
 """Largest share of the engine's time that is given away."""
 BEARABLE = 0.25
 """Share of its rate that an answer keeps beside requests that are worth more a token."""
-MORE = 2.0
-"""Factor from which on a worth a token is more than another: learned lengths are estimates."""
+OUTWEIGHS = 2.0
+"""Ratio of worths a token from which on others give way; learned lengths are estimates."""
 QUANTILE = 0.7
 """Quantile of the learned lengths that is assumed for answers."""
 SEGMENT_TOKENS = 10
@@ -75,7 +74,7 @@ class BusyGate:
     Requests without a deadline leave the mean real-time load free, and half its standard deviation.
     An idle engine takes all.
 
-    *Requests that give way.* Beside a request that is worth `MORE` times as much a token, another
+    *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token, another
     one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of the
     same worth: it takes little from them.
 
@@ -118,8 +117,11 @@ class BusyGate:
         wants = list(self._wants(now, served))
         context = sum(one.context_tokens for one in served) / max(len(served), 1)
 
-        steps_s = partial(step_time.steps_s, context_each=context)
-        alone = UTIL / step_time.predict_s(1, 0, int(context))
+        known_s = step_time.steps_s(range(1, len(wants) + 2), context)
+        alone = UTIL / known_s[0]
+
+        def steps_s(rows: range) -> list[float]:
+            return known_s[rows.start - 1 : rows.stop - 1]
 
         def possible(need: float) -> float:
             """Return a need that the engine can meet for one request."""
@@ -127,7 +129,7 @@ class BusyGate:
 
         def kept(want: Want) -> float:
             """Return the share of its need that another request keeps beside this one."""
-            gives_way = 0.0 < asked.density >= MORE * want.density
+            gives_way = 0.0 < asked.density >= OUTWEIGHS * want.density
             return BEARABLE if gives_way else 1.0
 
         most = UTIL - self._kept_free(now, asked, wants, steps_s, possible)
