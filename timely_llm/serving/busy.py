@@ -74,9 +74,9 @@ class BusyGate:
     Requests without a deadline leave the mean real-time load free, and half its standard deviation.
     An idle engine takes all.
 
-    *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token, another
-    one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of the
-    same worth: it takes little from them.
+    *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token,
+    another one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of
+    the same worth: it takes little from them.
 
     *What no engine like this could keep.* A rate beyond the engine's with one request counts as
     `IMPOSSIBLE` of that, so that a slow engine still takes several such requests. A prompt that
