@@ -129,14 +129,20 @@ class Memory:
         self._segment_tokens = segment_tokens
         self._free = capacity.free_tokens - sum(map(self._needed, running))
 
-    def has_room(self, candidate: Generation, now: float) -> bool:
-        """Return whether the memory can hold it in the batch."""
+    def has_room(self, candidate: Generation, now: float, evicts: bool = True) -> bool:
+        """Return whether the memory can hold it in the batch.
+
+        Args:
+            candidate: the generation.
+            now: the time, seconds.
+            evicts: a later segment may evict others, if it is urgent.
+        """
         needed = self._needed(candidate)
         if needed <= self._free:
             return True
         if candidate.first:
             return needed <= self._free + self._held - candidate.kv_tokens
-        if now < self._start_by_s(candidate):
+        if not evicts or now < self._start_by_s(candidate):
             return False
         return needed <= self._free + self._held_after(now + self._segment_s(candidate))
 

@@ -45,6 +45,44 @@ def test_plans_that_do_not_fit_together_do_not_evict_each_other_in_turn() -> Non
     assert Deadline().plan(3.9, pair, STEP, small).keys == {"gone"}
 
 
+def test_a_plan_keeps_its_kv_for_as_long_as_a_prompt_took_that_was_computed_again() -> None:
+    """So prompts that are computed again take half of the engine's time at most."""
+    small = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
+    policy, back = Deadline(), suspended("back", robot_free_s=4.0, context=0, to_compute=1000)
+    assert policy.plan(4.0, [suspended("here", 9.0, context=1200), back], STEP, small).keys == {
+        "back"
+    }
+    prompt_s = 1000 * 0.00011
+    back = suspended("back", robot_free_s=9.0, context=1000)
+    pool = [back, suspended("next", robot_free_s=4.0, context=0, to_compute=1000)]
+    computed_s = 4.0 + 0.0216 + prompt_s
+    kept = policy.plan(computed_s, pool, STEP, small)
+    assert kept.keys == {"back"}, "it runs ahead meanwhile"
+    assert policy.plan(4.0 + 1.9 * prompt_s, pool, STEP, small).keys == {"back"}
+    assert policy.plan(4.0 + 2.1 * prompt_s, pool, STEP, small).keys == {"next"}
+
+
+def test_a_first_segment_evicts_plans_just_after_their_prompts_were_computed_again() -> None:
+    small = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
+    policy, back = Deadline(), suspended("back", robot_free_s=4.0, context=0, to_compute=1000)
+    policy.plan(4.0, [suspended("here", 9.0, context=1200), back], STEP, small)
+    new = generation("new", arrival_s=4.0, to_compute=1000)
+    pool = [suspended("back", robot_free_s=9.0, context=1000), new]
+    assert policy.plan(4.14, pool, STEP, small).keys == {"new"}
+
+
+def test_kv_that_was_loaded_soon_gives_way_sooner() -> None:
+    small = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
+    policy, back = Deadline(), suspended("back", robot_free_s=4.0, context=0, to_compute=1000)
+    policy.plan(4.0, [suspended("here", 9.0, context=1200), back], STEP, small)
+    pool = [
+        suspended("back", robot_free_s=9.0, context=1000),
+        suspended("next", robot_free_s=4.0, context=0, to_compute=1000),
+    ]
+    assert policy.plan(4.03, pool, STEP, small).keys == {"back"}
+    assert policy.plan(4.07, pool, STEP, small).keys == {"next"}, "the load took 0.03 s"
+
+
 def test_a_plan_alone_fits_if_all_others_give_their_memory() -> None:
     whole = suspended("whole", robot_free_s=0.0, context=0, to_compute=200)
     others = [talking(f"t{i}", context=100) for i in range(2)]

@@ -22,6 +22,7 @@ class Moment(NamedTuple):
         one_s: predicted seconds of a step of one row.
         capacity: limits of the engine.
         why: takes the reasons by key; None: no reasons.
+        evicts: a later segment may evict others.
     """
 
     now: float
@@ -30,6 +31,7 @@ class Moment(NamedTuple):
     one_s: float
     capacity: Capacity
     why: dict[str, Reason] | None
+    evicts: bool
 
     @property
     def begin_s(self) -> float:

@@ -56,6 +56,7 @@ _USUAL = 0.7  # quantile of the lengths that an answer with a deadline is assume
 _NEARLY_ANY = 0.97  # quantile of them with which no step may be too long
 _PRESSING_S = 0.8 * BEARABLE_S  # wait after which a stream joins any step
 _LEAST_CHUNK = 16  # fewer prompt tokens are not worth a step
+_LEAST_TO_GO = 40  # tokens that an answer of a conversation counts as, at least
 _MOST_ROWS = 32  # that share the cost of a token
 
 
@@ -425,10 +426,13 @@ class Streams:
                 state.density = 0.0
                 continue
             token_s = tokens_s[bisect_right(steps_s, 1.0 / state.need)]
-            worth = state.worth
-            if state.begun and not state.real_time:
-                worth *= _KEEP
-            state.density = worth / (state.tokens_to_go * token_s)
+            worth, tokens = state.worth, state.tokens_to_go
+            if not state.real_time:
+                # Near its end an answer loses no more by a short wait than before.
+                tokens = max(tokens, _LEAST_TO_GO)
+                if state.begun:
+                    worth *= _KEEP
+            state.density = worth / (tokens * token_s)
         return states
 
 
