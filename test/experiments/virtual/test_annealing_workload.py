@@ -7,12 +7,14 @@ from statistics import fmean
 
 import pytest
 
+from timely_llm.core.slo import Slo
 from timely_llm.engines.simulated import PROFILES
 from timely_llm.experiments.virtual.annealing_testbeds import PROFILE
 from timely_llm.experiments.virtual.annealing_workload import (
     CHAT,
     CODE,
     MOST_TOKENS,
+    SEEN,
     ErroneousLengths,
     g_row,
     mixed,
@@ -21,8 +23,9 @@ from timely_llm.experiments.virtual.annealing_workload import (
     serve,
 )
 from timely_llm.policies.annealing.latency import V100X2_QWEN25_7B
-from timely_llm.policies.annealing.lengths import LearnedLengths
+from timely_llm.policies.annealing.lengths import LearnedLengths, LengthModel
 from timely_llm.policies.annealing.policy import Annealing
+from timely_llm.policies.deadline.policy import Deadline
 from timely_llm.policies.fcfs import Fcfs
 
 V100 = PROFILES[PROFILE]
@@ -78,6 +81,18 @@ def test_a_policy_that_predicts_has_seen_both_types() -> None:
     assert isinstance(policy.output_lengths, LearnedLengths)
     means = sorted(one.mean for one in policy.output_lengths._gaussians.values())
     assert means == [pytest.approx(180, rel=0.2), pytest.approx(338, rel=0.3)]
+
+
+def test_the_default_policy_has_seen_the_same_answers() -> None:
+    policy, theirs = Deadline(), Annealing(lengths=LengthModel.QUANTILE)
+    for one in (policy, theirs):
+        prepare(one, V100, seed=0)
+    seen = policy.streams.lengths
+    assert isinstance(theirs.output_lengths, LearnedLengths)
+    for kind in (CHAT, CODE):
+        of_class = Slo(kind.ttft_s, kind.tpot_s, kind.deadline_s), 1.0
+        assert len(seen.of(of_class)) == SEEN
+        assert seen.of(of_class) == theirs.output_lengths._quantiles.of(of_class)
 
 
 @pytest.mark.parametrize("error", [0.0, 0.1])

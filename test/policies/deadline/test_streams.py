@@ -385,6 +385,32 @@ def test_a_stream_that_waits_for_a_step_in_flight_is_in_no_step() -> None:
     assert policy.plan(0.08, pair, FAST, ROOMY).keys == {"a", "b"}
 
 
+TASK = SloClass("task", Slo(10.0, 0.05, 30.0))
+CHAT = SloClass("chat", Slo(10.0, 0.05))
+TWO_ROWS = Capacity(free_tokens=100_000, max_rows=2, max_step_tokens=2048)
+
+
+def _with_two_tasks(chat: StreamGeneration) -> list[StreamGeneration]:
+    """Return an answer and two others with deadlines that are far off."""
+    tasks = [talking(f"task{i}", of_class=TASK) for i in range(2)]
+    for one in (chat, *tasks):
+        one.max_tokens = 200
+    return [chat, *tasks]
+
+
+def test_where_rows_lack_an_answer_begins_before_it_would_be_late() -> None:
+    pool = _with_two_tasks(stream("chat", of_class=CHAT))
+    assert Deadline().plan(5.0, pool, FAST, TWO_ROWS).keys == {"task0", "task1"}
+    assert "chat" in Deadline().plan(9.8, pool, FAST, TWO_ROWS).keys
+    assert len(Deadline().plan(5.0, pool, FAST, ROOMY).keys) == 3
+
+
+def test_where_rows_lack_an_answer_goes_on_before_its_next_token_is_late() -> None:
+    pool = _with_two_tasks(talking("chat", of_class=CHAT, first_s=5.0))
+    assert "chat" not in Deadline().plan(5.01, pool, FAST, TWO_ROWS).keys
+    assert "chat" in Deadline().plan(5.04, pool, FAST, TWO_ROWS).keys
+
+
 def test_streams_without_a_promise_are_evicted_first() -> None:
     late = [stream(f"w{i}", 0.0, context=50, to_compute=1) for i in range(3)]
     crowd = [talking(f"t{i}", tokens=20, first_s=48.0, context=50) for i in range(7)]

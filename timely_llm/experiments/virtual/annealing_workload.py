@@ -22,6 +22,8 @@ from timely_llm.policies.annealing.lengths import LearnedLengths
 from timely_llm.policies.annealing.objective import SizedRequest
 from timely_llm.policies.annealing.policy import Annealing
 from timely_llm.policies.contract import Policy
+from timely_llm.policies.deadline.policy import Deadline
+from timely_llm.policies.lengths import AnswerLengths
 from timely_llm.traces.model import Conversation, Trace
 
 MOST_TOKENS = 2000
@@ -130,19 +132,26 @@ def search_at_length(policy: Annealing) -> None:
 def prepare(policy: Policy, profile: Profile, seed: int) -> None:
     """Give a policy that predicts what a profiler has measured before: step times and lengths.
 
-    Its searches take the time that they need.
+    Its searches take the time that they need. `deadline` gets the same lengths.
     """
+    if isinstance(policy, Deadline):
+        _learn(policy.streams.lengths, seed)
     if not isinstance(policy, Annealing):
         return
     search_at_length(policy)
     policy.predictor = PREDICTORS.get(profile.name)
-    draw = Random(seed + 1)
     if isinstance(policy.output_lengths, LearnedLengths):
-        for kind in (CHAT, CODE):
-            for number in range(SEEN):
-                talk = kind.conversation(f"seen{number}", draw)
-                slo = Slo(talk.ttft_s, talk.tpot_s, talk.deadline_s)
-                policy.output_lengths.observe((slo, talk.weight), talk.output_tokens)
+        _learn(policy.output_lengths, seed)
+
+
+def _learn(lengths: LearnedLengths | AnswerLengths, seed: int) -> None:
+    """Let a policy learn the lengths of earlier answers."""
+    draw = Random(seed + 1)
+    for kind in (CHAT, CODE):
+        for number in range(SEEN):
+            talk = kind.conversation(f"seen{number}", draw)
+            slo = Slo(talk.ttft_s, talk.tpot_s, talk.deadline_s)
+            lengths.observe((slo, talk.weight), talk.output_tokens)
 
 
 def serve(trace: Trace, policy: Policy, profile: Profile, batch: int) -> Run:

@@ -157,6 +157,15 @@ class StreamState:
             # Steady words, and no bursts of credit.
             self.urgency = 1 + self.late, min(self.due_s, generation.last_s + self.tpot_s)
 
+    def is_wanted_soon(self, moment: Moment) -> bool:
+        """Return whether a token that was promised in time cannot wait; never if real-time."""
+        if self.real_time or self.late or self.rate < self.need:
+            return False
+        if self.begun:
+            return self.urgency[1] <= moment.now + moment.one_s
+        prompt_s = moment.step_time.coefficients[2] * self.generation.to_compute
+        return self.due_s <= moment.now + LONGEST_SEGMENT * moment.one_s + prompt_s
+
     def ended(self, lengths: AnswerLengths) -> None:
         """Learn the length of the ended answer."""
         if self.generation.token_ids:
@@ -375,7 +384,11 @@ class Streams:
                 reason = Reason(Cause.NOT_PROMISED, state.need)
                 moment.why[state.generation.key] = reason
         now, longest_s = moment.now, math.inf
-        for state in self._promised:
+        promised = self._promised
+        if len(promised) > moment.capacity.max_rows:
+            # Rows lack. An answer with a deadline may still wait for its next token.
+            promised = sorted(promised, key=lambda one: not one.is_wanted_soon(moment))
+        for state in promised:
             own_s = 1.0 / state.rate
             limit_s = min(step.limit_for(state.density), own_s)
             if state.real_time:

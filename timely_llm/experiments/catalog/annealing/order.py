@@ -66,7 +66,7 @@ NOTES = (
     " order of the true lengths.",
     "Batches are static (Huang et al. 2025, Eq. 11) under `annealing` unless the policy says"
     " `static=off`, and continuous under the other policies.",
-    "`deadline` and `fcfs` have learned no lengths before.",
+    "`deadline` has learned from the same earlier answers; `fcfs` predicts nothing.",
 )
 
 
