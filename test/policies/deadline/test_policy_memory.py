@@ -45,42 +45,44 @@ def test_plans_that_do_not_fit_together_do_not_evict_each_other_in_turn() -> Non
     assert Deadline().plan(3.9, pair, STEP, small).keys == {"gone"}
 
 
+FULL = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
+AGAIN_S = 1000 * 0.00011
+"""Seconds of a prompt of 1000 tokens."""
+
+
+def _computed_again_at(now: float) -> Deadline:
+    """Return a policy that has just evicted a plan for a prompt computed again."""
+    policy, back = Deadline(), suspended("back", robot_free_s=now, context=0, to_compute=1000)
+    pool = [suspended("here", now + 5.0, context=1200), back]
+    assert policy.plan(now, pool, STEP, FULL).keys == {"back"}
+    return policy
+
+
+def _back_and(other: Generation) -> list[Generation]:
+    """Return the plan with the prompt that was computed again, and another one without KV."""
+    return [suspended("back", robot_free_s=9.0, context=1000), other]
+
+
 def test_a_plan_keeps_its_kv_for_as_long_as_a_prompt_took_that_was_computed_again() -> None:
     """So prompts that are computed again take half of the engine's time at most."""
-    small = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
-    policy, back = Deadline(), suspended("back", robot_free_s=4.0, context=0, to_compute=1000)
-    assert policy.plan(4.0, [suspended("here", 9.0, context=1200), back], STEP, small).keys == {
-        "back"
-    }
-    prompt_s = 1000 * 0.00011
-    back = suspended("back", robot_free_s=9.0, context=1000)
-    pool = [back, suspended("next", robot_free_s=4.0, context=0, to_compute=1000)]
-    computed_s = 4.0 + 0.0216 + prompt_s
-    kept = policy.plan(computed_s, pool, STEP, small)
-    assert kept.keys == {"back"}, "it runs ahead meanwhile"
-    assert policy.plan(4.0 + 1.9 * prompt_s, pool, STEP, small).keys == {"back"}
-    assert policy.plan(4.0 + 2.1 * prompt_s, pool, STEP, small).keys == {"next"}
+    policy = _computed_again_at(4.0)
+    pool = _back_and(suspended("next", robot_free_s=4.0, context=0, to_compute=1000))
+    computed_s = 4.0 + 0.0216 + AGAIN_S
+    assert policy.plan(computed_s, pool, STEP, FULL).keys == {"back"}, "it runs ahead meanwhile"
+    assert policy.plan(4.0 + 1.9 * AGAIN_S, pool, STEP, FULL).keys == {"back"}
+    assert policy.plan(4.0 + 2.1 * AGAIN_S, pool, STEP, FULL).keys == {"next"}
 
 
 def test_a_first_segment_evicts_plans_just_after_their_prompts_were_computed_again() -> None:
-    small = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
-    policy, back = Deadline(), suspended("back", robot_free_s=4.0, context=0, to_compute=1000)
-    policy.plan(4.0, [suspended("here", 9.0, context=1200), back], STEP, small)
-    new = generation("new", arrival_s=4.0, to_compute=1000)
-    pool = [suspended("back", robot_free_s=9.0, context=1000), new]
-    assert policy.plan(4.14, pool, STEP, small).keys == {"new"}
+    pool = _back_and(generation("new", arrival_s=4.0, to_compute=1000))
+    assert _computed_again_at(4.0).plan(4.14, pool, STEP, FULL).keys == {"new"}
 
 
 def test_kv_that_was_loaded_soon_gives_way_sooner() -> None:
-    small = Capacity(free_tokens=50, max_rows=16, max_step_tokens=2048)
-    policy, back = Deadline(), suspended("back", robot_free_s=4.0, context=0, to_compute=1000)
-    policy.plan(4.0, [suspended("here", 9.0, context=1200), back], STEP, small)
-    pool = [
-        suspended("back", robot_free_s=9.0, context=1000),
-        suspended("next", robot_free_s=4.0, context=0, to_compute=1000),
-    ]
-    assert policy.plan(4.03, pool, STEP, small).keys == {"back"}
-    assert policy.plan(4.07, pool, STEP, small).keys == {"next"}, "the load took 0.03 s"
+    policy = _computed_again_at(4.0)
+    pool = _back_and(suspended("next", robot_free_s=4.0, context=0, to_compute=1000))
+    assert policy.plan(4.03, pool, STEP, FULL).keys == {"back"}
+    assert policy.plan(4.07, pool, STEP, FULL).keys == {"next"}, "the load took 0.03 s"
 
 
 def test_a_plan_alone_fits_if_all_others_give_their_memory() -> None:

@@ -13,6 +13,7 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.deadline.moment import Moment
+from timely_llm.policies.deadline.recomputing import Recomputing
 from timely_llm.policies.deadline.streams import AHEAD, SharedStep, Streams
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, by_loss, wave_size
 from timely_llm.policies.lengths import SegmentLengths
@@ -67,8 +68,7 @@ class Deadline(Explains):
                 raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
         self.streams = Streams(self.people)
-        self._evicts_s = -math.inf  # when a later segment may evict others
-        self._again = 0.0, 0.0  # when a step with such prompts began, and their seconds
+        self._recomputing = Recomputing()
 
     def plan(
         self,
@@ -81,7 +81,8 @@ class Deadline(Explains):
         plans, streams = by_kind(generations)
         one_s = step_time.predict_s(1)
         why: dict[str, Reason] | None = {} if self.explain else None
-        moment = Moment(now, generations, step_time, one_s, capacity, why, self._may_evict(now))
+        evicts = self._recomputing.may_evict(now)
+        moment = Moment(now, generations, step_time, one_s, capacity, why, evicts)
         needed, ahead, wake_s = self._by_need(plans, moment)
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
@@ -115,7 +116,7 @@ class Deadline(Explains):
         if plan.evictable:
             again = {g.key for g in first if g.to_compute > 1 and g.segments}
             tokens = sum([count for key, count in plan.entries if key in again])
-            self._again = now, step_time.coefficients[2] * tokens
+            self._recomputing.began(now, step_time.coefficients[2] * tokens)
         if first and not plan:
             wake_s = math.inf  # the batch needs more than all memory: waiting does not help
         if wake_s == math.inf and not plan.evictable:
@@ -124,20 +125,6 @@ class Deadline(Explains):
         spent = self.streams.unpromised()
         evictable = sorted(plan.evictable, key=lambda key: (key in last, key not in spent))
         return replace(plan, evictable=tuple(evictable), wake_s=wake_s)
-
-    def _may_evict(self, now: float) -> bool:
-        """Return whether later segments may evict others.
-
-        After prompts of later segments that were computed again, they may not for as long as that
-        took. So it takes half of the engine's time at most: where memory lacks, a plan makes
-        several segments for each prompt.
-        """
-        begun_s, again_s = self._again
-        took_s = min(again_s, now - begun_s)  # less than predicted if KV was loaded
-        if took_s > 0.0:
-            self._evicts_s = max(self._evicts_s, begun_s + took_s) + took_s
-            self._again = now, 0.0
-        return now >= self._evicts_s
 
     def _by_need(
         self, plans: Sequence[PlanGeneration], moment: Moment

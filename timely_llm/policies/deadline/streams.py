@@ -442,7 +442,8 @@ class Streams:
             worth, tokens = state.worth, state.tokens_to_go
             if not state.real_time:
                 # Near its end an answer loses no more by a short wait than before.
-                tokens = max(tokens, _LEAST_TO_GO)
+                if tokens < _LEAST_TO_GO:
+                    tokens = _LEAST_TO_GO
                 if state.begun:
                     worth *= _KEEP
             state.density = worth / (tokens * token_s)
