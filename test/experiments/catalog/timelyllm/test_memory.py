@@ -47,6 +47,22 @@ def test_swap_loads_what_is_computed_again_without_it(run: RunDocument) -> None:
     assert ample == {name: of(AMPLE, "off")[name] for name in run.measures}
 
 
+def test_plans_that_do_not_fit_together_make_several_segments_for_each_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where they evicted each other for one segment each, arms waited for 5.7 s with this seed."""
+    monkeypatch.setattr(memory, "BUDGETS", (4 * CONTEXT_TOKENS,))
+    monkeypatch.setattr(memory, "SWAP", {False: "off"})
+    options = EXPERIMENT.options(first_seed=2, seeds=1, jobs=1, policies=("deadline",))
+    (arms,) = (
+        row
+        for row in EXPERIMENT.run(options, lambda done, total: None).rows
+        if row["workload"] == "wid3"
+    )
+    assert float(arms["waiting_s"] or 0) < 2.0
+    assert int(arms["evictions"] or 0) > 100, "memory lacks"
+
+
 def test_the_set_up_says_what_the_memory_holds(run: RunDocument) -> None:
     assert run.setup["prompt tokens computed for each request"] == CONTEXT_TOKENS
     assert "7.3 us" in str(run.setup["host memory"])
