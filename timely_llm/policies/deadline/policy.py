@@ -68,7 +68,7 @@ class Deadline(Explains):
                 raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
         self.streams = Streams(self.people)
-        self._recomputing = Recomputing()
+        self._recomputing: Recomputing | None = None  # made by the first step that evicts others
 
     def plan(
         self,
@@ -81,7 +81,7 @@ class Deadline(Explains):
         plans, streams = by_kind(generations)
         one_s = step_time.predict_s(1)
         why: dict[str, Reason] | None = {} if self.explain else None
-        evicts = self._recomputing.may_evict(now)
+        evicts = self._recomputing is None or self._recomputing.may_evict(now)
         moment = Moment(now, generations, step_time, one_s, capacity, why, evicts)
         needed, ahead, wake_s = self._by_need(plans, moment)
         gather_s = _gathers_until_s(needed, ahead)
@@ -116,6 +116,7 @@ class Deadline(Explains):
         if plan.evictable:
             again = {g.key for g in first if g.to_compute > 1 and g.segments}
             tokens = sum([count for key, count in plan.entries if key in again])
+            self._recomputing = self._recomputing or Recomputing()
             self._recomputing.began(now, step_time.coefficients[2] * tokens)
         if first and not plan:
             wake_s = math.inf  # the batch needs more than all memory: waiting does not help
