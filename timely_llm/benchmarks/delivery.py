@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -51,14 +52,14 @@ def rows(
     A server with an engine of 1 ms a step publishes the segments of plans. Another process requests
     one plan after the other. Both clocks are the machine's monotonic clock.
 
-    Behind a dispatcher, servers keep the pace of `PACE`. Three rows come from the same process,
-    which also listens to the servers' own topics. `direct` is the delay on the servers' topics.
-    `added` is the time from a segment's callback there to that of the relayed segment. `relayed` is
-    the time from the server's publication to the dispatcher's: the robot's process has no part in
-    it.
+    Behind a dispatcher, servers keep the pace of `PACE`, and there are three more rows. `direct` is
+    the delay to the callback of a robot that listens to the servers themselves, in a process of its
+    own. `added` is the time from a segment's callback there to that of the relayed segment.
+    `relayed` is the time from the server's publication to the dispatcher's: the robots' processes
+    have no part in it.
 
-    Simulated robots stand for computers of their own: where the system can, they get only time of
-    the processors that no other process wants.
+    Servers, both robots and simulated robots stand for computers of their own. Where the system
+    can, simulated robots get only time of the processors that no other process wants.
 
     Args:
         requests: number of plans, of five segments each.
@@ -66,7 +67,8 @@ def rows(
         progress: called with the finished and the total number of plans.
         servers: number of servers behind a dispatcher; 0: one server without a dispatcher.
         robots: number of simulated robots that ask meanwhile.
-        realtime_priority: of the dispatcher and, one lower, of the robot's process; 0: none.
+        realtime_priority: of the dispatcher and, one lower, of the servers and of both robots; 0:
+            none.
 
     Returns:
         Rows of `path, executor, servers, robots, realtime_priority, load, segments, lost, p50_ms,
@@ -78,9 +80,8 @@ def rows(
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        log = folder / "probe.jsonl"
         names = [f"s{number + 1}" for number in range(servers)]
-        _run(folder, log, requests, executor, progress, names, robots, realtime_priority)
+        _run(folder, requests, executor, progress, names, robots, realtime_priority)
         published = {
             _place(e): e.t
             for one in names or ["server"]
@@ -91,35 +92,44 @@ def rows(
             "realtime_priority": realtime_priority,
             "load": round(os.getloadavg()[0], 1),
         }  # fmt: skip
-        came = {kind: _first(_delivered(log, kind)) for kind in (*PATHS, DirectEvent)}
+        log = folder / "probe.jsonl"
+        came = {kind: _first(_delivered(log, kind)) for kind in PATHS}
         made = [_row(path, about, published, came[kind]) for kind, path in PATHS.items()]
         if servers:
-            direct = came[DirectEvent]
+            heard = _delivered(folder / "listener.jsonl", DirectEvent)
+            direct, sent = _first(heard), _first(heard, "sent_s")
             made.append(_row("direct", about, published, direct))
             made.append(_row("added", about, direct, came[TopicEvent]))
-            sent = (_first(_delivered(log, kind), "sent_s") for kind in (DirectEvent, TopicEvent))
-            made.append(_row("relayed", about, *sent))
+            relayed = _first(_delivered(log, TopicEvent), "sent_s")
+            made.append(_row("relayed", about, sent, relayed))
         return made
 
 
 def _run(
-    folder: Path, log: Path, requests: int, executor: str, progress: Callable[[int, int], None],
+    folder: Path, requests: int, executor: str, progress: Callable[[int, int], None],
     names: Sequence[str], robots: int, realtime_priority: int,
 ) -> None:  # fmt: skip
     environment = local_environment(random_domain())
-    direct = [f"/{name}/plan_server" for name in names] or [""]
-    probe_command = ros_command(PROBE, {"requests": requests, "direct": direct, "log": str(log)})
+    lower = max(realtime_priority - 1, 1) if realtime_priority else 0
     with Interrupts() as interrupts, Children(interrupts) as children:
 
         def start(namespace: str, pace: str, executor: str) -> None:
-            start_server(
+            server = start_server(
                 children, interrupts, environment, folder, namespace, engine="simulated",
                 pace=pace, policy="stream", executor=executor, name_check_s=0.0,
             )  # fmt: skip
+            _in_real_time(server, lower)
+
+        def start_robot(name: str, **parameters: Any) -> Child:
+            command = ros_command(PROBE, {**parameters, "log": str(folder / f"{name}.jsonl")})
+            robot = children.start(name, command, environment, folder / f"{name}.log")
+            _in_real_time(robot, lower)
+            return robot
 
         for name in names:
             start(name, PACE, "single")
         if names:
+            start_robot("listener", direct=[f"/{name}/plan_server" for name in names])
             dispatcher = ros_command(
                 DISPATCHER, {"executor": executor, "realtime_priority": realtime_priority}
             )
@@ -131,11 +141,9 @@ def _run(
             fleet = children.start("fleet", fleet_command, environment, folder / "fleet.log")
             if hasattr(os, "SCHED_IDLE"):
                 os.sched_setscheduler(fleet.pid, os.SCHED_IDLE, os.sched_param(0))
-        probe = children.start("probe", probe_command, environment, folder / "probe.log")
-        if realtime_priority:
-            _in_real_time(probe, max(realtime_priority - 1, 1))
+        probe = start_robot("probe", requests=requests)
         seen: set[str] = set()
-        reader = LogReader(log)
+        reader = LogReader(folder / "probe.jsonl")
 
         def over() -> bool:
             seen.update(e.id for e in reader.read() if isinstance(e, Delivered) and _counted(e))
@@ -146,9 +154,13 @@ def _run(
 
 
 def _in_real_time(child: Child, priority: int) -> None:
-    """Give a process without threads a real-time priority."""
+    """Give a process, and the threads that it begins later, a real-time priority; 0: none."""
+    if not priority:
+        return
     try:
-        os.sched_setscheduler(child.pid, os.SCHED_RR, os.sched_param(priority))
+        for thread in Path(f"/proc/{child.pid}/task").iterdir():
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(priority))
     except (AttributeError, OSError) as error:
         raise ProcessError(
             "--realtime-priority needs a system that permits it: set the limit rtprio of the user,"

@@ -260,8 +260,8 @@ def segmentation(json_file: Path | None) -> None:
 @click.option("--robots", type=click.IntRange(0, 512), default=0,
               help="Simulated robots that ask meanwhile.")  # fmt: skip
 @click.option("--realtime-priority", type=click.IntRange(0, 99), default=0,
-              help="Real-time priority of the dispatcher, and one lower of the robot's process; 0:"
-              " none.")  # fmt: skip
+              help="Real-time priority of the dispatcher, and one lower of the servers and of the"
+              " robots that are measured; 0: none.")  # fmt: skip
 @JSON
 def delivery(
     requests: int, executors: tuple[str, ...], servers: int, robots: int, realtime_priority: int,

@@ -1,9 +1,11 @@
-"""A robot that only logs the arrival of segments: one side of `timely-llm benchmark delivery`."""
+"""A robot that only logs when segments arrive: one side of `timely-llm benchmark delivery`."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from timely_llm import msg
@@ -21,13 +23,15 @@ DISCOVERY_S = 30.0
 PARAMETERS = (
     NodeParameter("requests", 200, "plans to ask for, one after another", 1, 100_000),
     SERVER,
-    NodeParameter("direct", [""], "servers of a dispatcher: their own segments are logged too"),
+    NodeParameter(
+        "direct", [""], "ask for nothing, and listen to these servers of a dispatcher until the end"
+    ),
     NodeParameter("log", "", "write what arrives to this file as JSON lines"),
 )
 
 
 class DeliveryProbe(Guarded):
-    """Asks for plans and writes the time of each callback."""
+    """Asks for plans, or only listens to servers, and writes the time of each callback."""
 
     def __init__(self) -> None:
         super().__init__("delivery_probe")
@@ -36,13 +40,13 @@ class DeliveryProbe(Guarded):
         self._event_log = FileEventLog(values["log"])
         self._topic_works = self._counts = False
         self._asked = 0
-        topic = f"{values['server']}/segments"
-        self.create_subscription(msg.Segment, topic, self._on_topic, qos.reliable())
-        for name in filter(None, values["direct"]):
-            self.create_subscription(
-                msg.Segment, f"{name}/segments", self._on_direct, qos.reliable()
-            )
-        self._client = GoalClient(self, Plan, f"{values['server']}/plan")
+        self._client: GoalClient | None = None
+        direct = [name for name in values["direct"] if name]
+        for name in direct:
+            self._listen(name, self._on_direct)
+        if not direct:
+            self._listen(values["server"], self._on_topic)
+            self._client = GoalClient(self, Plan, f"{values['server']}/plan")
 
     @property
     def at_work(self) -> bool:
@@ -50,15 +54,19 @@ class DeliveryProbe(Guarded):
         return self._left > 0
 
     def begin(self) -> None:
-        """Wait for the server and ask for the first plan.
+        """Wait for the server and ask for the first plan, unless it only listens.
 
         Raises:
             ConfigurationError: the server is not there in time.
         """
-        self._client.await_server(DISCOVERY_S)
-        self._ask()
+        if self._client is not None:
+            self._client.await_server(DISCOVERY_S)
+            self._ask(self._client)
 
-    def _ask(self) -> None:
+    def _listen(self, server: str, take: Callable[..., None]) -> None:
+        self.create_subscription(msg.Segment, f"{server}/segments", take, qos.reliable())
+
+    def _ask(self, client: GoalClient) -> None:
         # Until the topic has been discovered too, plans are not counted.
         self._counts = self._topic_works
         name = COUNTED if self._counts else "first-"
@@ -67,7 +75,8 @@ class DeliveryProbe(Guarded):
             request_id=f"{name}{self._asked}", agent="probe", skill_set="drone",
             task="Scene: []\nTask: [A] Look around.",
         )  # fmt: skip
-        self._client.send(goal, on_feedback=self._on_feedback, on_result=self._on_result)
+        on_result = partial(self._on_result, client)
+        client.send(goal, on_feedback=self._on_feedback, on_result=on_result)
 
     def _on_feedback(self, feedback: Any) -> None:
         segment = feedback.segment
@@ -84,10 +93,10 @@ class DeliveryProbe(Guarded):
         now, sent_s = time.monotonic(), 1e-9 * info["source_timestamp"]
         self._event_log.write(path(now, segment.request_id, segment.index, sent_s))
 
-    def _on_result(self, _: Any) -> None:
+    def _on_result(self, client: GoalClient, _: Any) -> None:
         self._left -= self._counts
         if self.at_work:
-            self._ask()
+            self._ask(client)
 
 
 def main(args: list[str] | None = None) -> int:
