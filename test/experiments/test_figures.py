@@ -48,6 +48,20 @@ def test_a_run_has_every_policy_and_column_that_is_promised(name: str, tmp_path:
     assert run.papers == (), "the paper's workload is another one"
 
 
+def test_an_ablation_with_canceled_plans_says_what_was_generated_in_vain(tmp_path: Path) -> None:
+    found = experiment("ablation")
+    options = found.options(
+        trace=bursts_file(tmp_path), loads=(1,), seeds=1, jobs=1, canceled=0.5,
+        policies=("deadline", "deadline:lead_s=0"),
+    )  # fmt: skip
+    run = found.run(options, quiet)
+    assert {row["canceled"] for row in run.rows} == {0.5}
+    always, due = (row["share_in_vain"] for row in run.rows)
+    assert isinstance(always, float)
+    assert isinstance(due, float)
+    assert 0.0 <= due < always < 1.0
+
+
 @pytest.mark.parametrize("name", list(EXPERIMENTS))
 def test_an_experiment_says_what_it_asks_and_its_policies_exist(name: str) -> None:
     found = experiment(name)

@@ -32,7 +32,7 @@ UNDERSTOOD = {
     "timelyllm-trace": TIMELINES,
     "timelyllm-batch": WORKLOADS,
     "timelyllm-policies": REAL_TIME,
-    "ablation": TIMELINES,
+    "ablation": f"{TIMELINES} canceled",
     "row-cost": WORKLOADS.replace(" profile", ""),
     "timelyllm-arm": REAL_TIME,
     "timelyllm-chatbot": f"{PLANS} trace",
@@ -94,7 +94,7 @@ GIVEN = {
     "ttft_s": 2.0, "weights": (3.0,), "sizes": (5,), "dispatchers": ("two-choices",),
     "servers": (2,), "figures": (13,), "workloads": ("1/2/3",), "pipelines": ("x",),
     "links": ("overlapping",), "bandwidths": (9.0,), "kv": ("unlimited",), "budgets": (7,),
-    "tpot_s": 0.3, "models": ("qwen2.5-7b",),
+    "tpot_s": 0.3, "models": ("qwen2.5-7b",), "canceled": 0.4,
 }  # fmt: skip
 
 

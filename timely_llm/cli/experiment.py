@@ -125,6 +125,9 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--noise", type=click.FloatRange(0, 3), callback=_number,
               help="Sigma of the log-normal ratio of true execution times to the"
               " trace's.")  # fmt: skip
+@click.option("--canceled", type=click.FloatRange(0, 1), callback=_number,
+              help="For ablation: share of the plans that robots cancel half way through a"
+              " segment.")  # fmt: skip
 @click.option("--durations", type=click.Choice(DURATIONS),
               help="Predicted execution times: noisy, the true ones with --error; model, those of"
               " the skill sets, searches by their lower bound. Default: model for the composed"

@@ -9,6 +9,7 @@ from timely_llm.experiments.catalog.mixed import people_beside
 from timely_llm.experiments.contract import Experiment, ReportProgress, WorkloadOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.metrics import IN_VAIN
 from timely_llm.experiments.sweep import (
     MEASURES,
     RunSpec,
@@ -39,17 +40,25 @@ KEYS = ("workload", "load", "rate", "policy")
 
 @dataclass(frozen=True)
 class AblationOptions(WorkloadOptions):
-    """Options of `ablation`."""
+    """Options of `ablation`.
+
+    Attributes:
+        canceled: share of the plans that robots cancel half way through a segment; above 0, all
+            runs have robots alone.
+    """
 
     policies: tuple[str, ...] = ("deadline", *CHANGED)
     loads: tuple[int, ...] = (1, 2, 4)
     seeds: int = 2
+    canceled: float = 0.0
 
 
 def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
     """Return the results of the policy with each option at other values."""
     chosen = [_named(case) for case in cases(options, (DRONES,))]
-    if options.trace is None:
+    if options.canceled:
+        chosen = [_with_canceled(case, options.canceled) for case in chosen]
+    elif options.trace is None:
         chosen = [*_people(options), *chosen]
     scored = run_all(score, chosen, options.jobs, progress)
     used = {one.row["policy"] for one in scored}
@@ -57,10 +66,17 @@ def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
         EXPERIMENT,
         options,
         compared(scored, "utility", "deadline"),
-        keys=KEYS,
-        measures=(*MEASURES, "longest_response_s", "utility_vs_deadline"),
+        keys=(*KEYS, "canceled") if options.canceled else KEYS,
+        measures=(
+            *MEASURES,
+            "longest_response_s",
+            "utility_vs_deadline",
+            *([IN_VAIN] if options.canceled else []),
+        ),
         definitions={
             "rate": "conversations a second, Poisson; 0: robots alone",
+            "canceled": "share of the plans that robots cancel half way through a segment",
+            IN_VAIN: "share of the generated tokens that no robot began to execute",
             "load": "requests for each job",
         },
         notes=[f"`{policy}`: {what}." for policy, what in CHANGED.items() if policy in used],
@@ -69,6 +85,10 @@ def run(options: AblationOptions, progress: ReportProgress) -> RunDocument:
 
 def _named(case: RunSpec, **names: str | float) -> RunSpec:
     return replace(case, names={"rate": 0.0, **case.names, **names})
+
+
+def _with_canceled(case: RunSpec, share: float) -> RunSpec:
+    return replace(_named(case, canceled=share), settings=replace(case.settings, canceled=share))
 
 
 def _people(options: AblationOptions) -> list[RunSpec]:

@@ -119,6 +119,9 @@ DEFINITIONS: Mapping[str, str] = {
     "waiting_s": "response time and the times between segments in which the robot is idle, seconds",
 }
 
+IN_VAIN = "share_in_vain"
+"""Share of the generated tokens that no robot began to execute and no person got."""
+
 _CLASSES: Mapping[str, Callable[[JobOutcome], bool]] = {
     "": lambda outcome: True,
     "urgent_": lambda outcome: outcome.job.urgent,
@@ -163,7 +166,10 @@ def waiting_s(outcome: JobOutcome) -> float | None:
 
 
 def row(run: Run, **names: Any) -> MeasuredRow:
-    """Return one flat row of a run: the columns `names`, and those of `DEFINITIONS`."""
+    """Return one flat row of a run: the columns `names`, and those of `DEFINITIONS`.
+
+    A run with plans that robots cancel also has `IN_VAIN`.
+    """
     counted = [o for o in run.outcomes if o.work.measured]
     made: MeasuredRow = {**names, "requests": len(counted), **_shares(counted)}
     for name, measure in (("utility", utility), ("utility_unclamped", utility_unclamped)):
@@ -176,6 +182,8 @@ def row(run: Run, **names: Any) -> MeasuredRow:
     responses = (response_s(outcome) for outcome in counted)
     made["longest_response_s"] = max((s for s in responses if s is not None), default=math.nan)
     made["waiting_s"] = _mean_of_means(counted, waiting_s)
+    if any(outcome.work.canceled_in is not None for outcome in run.outcomes):
+        made[IN_VAIN] = 1.0 - _used_tokens(run) / max(run.generated_tokens, 1)
     return made
 
 
@@ -302,6 +310,14 @@ def _within(t: float, freedom: int) -> float:
         total += term
         term *= cos * cos * (k + 1) / (k + 2)
     return sin * total
+
+
+def _used_tokens(run: Run) -> int:
+    """Return the tokens of segments that robots began to execute, and those that people got."""
+    of_plans = sum(
+        part.tokens for one in run.outcomes for part in one.work.parts[: len(one.segments)]
+    )
+    return of_plans + sum(len(talk.times_s) for talk in run.conversations)
 
 
 def _shares(outcomes: Sequence[JobOutcome]) -> MeasuredRow:

@@ -98,6 +98,7 @@ class SimulatedRobot:
     request: PlanRequest
     free_s: float
     finished: bool = False
+    canceled: bool = False
     executed: list[ExecutedSegment] = field(default_factory=list)
 
     def take(self, received_s: float, seconds: float) -> ExecutedSegment:
@@ -219,20 +220,30 @@ class SimulatedClients:
                     self.people[event.id].result = result
                 case EndEvent():
                     self._ended += 1
-                    self.robots[event.id].finished = event.code == "none"
-                    self.plan_ended(self.robots[event.id], event.t)
+                    robot = self.robots[event.id]
+                    robot.finished = event.code == "none" or robot.canceled
+                    self.plan_ended(robot, event.t)
             if self._event_log is not None and is_written(event):
                 self._event_log.write(event)
 
     def _execute(self, segment: Segment, received_s: float) -> None:
         """Send a segment to its robot; one that comes a second time says nothing new."""
-        robot = self.robots[segment.request_id]
-        if self._place(segment) < len(robot.executed):
+        robot, place = self.robots[segment.request_id], self._place(segment)
+        if robot.canceled or place < len(robot.executed):
             return
-        done = robot.take(received_s, self._seconds(robot, segment))
+        seconds = self._seconds(robot, segment)
+        robot.canceled = place == robot.work.canceled_in
+        done = robot.take(received_s, seconds / 2.0 if robot.canceled else seconds)
         if self._reports:
             self._report(segment, ReportState.STARTED, done.start_s)
+        if robot.canceled:
+            self._at(done.end_s + self._network_s, lambda: self._cancel(robot))
+        elif self._reports:
             self._report(segment, ReportState.FINISHED, done.end_s, done.end_s - done.start_s)
+
+    def _cancel(self, robot: SimulatedRobot) -> None:
+        """Cancel a robot's plan, unless all of it was generated."""
+        self.loop.cancel(robot.request.request_id, ErrorCode.CANCELED, "the robot cancels it")
 
     def _place(self, segment: Segment) -> int:
         """Return the place of a segment among those that its robot executes."""

@@ -25,7 +25,7 @@ class JobOutcome:
     """What a robot got for one request.
 
     Attributes:
-        finished: the whole plan was executed.
+        finished: the whole plan was executed, or all of it until its robot canceled it.
         segments: those that were executed.
     """
 

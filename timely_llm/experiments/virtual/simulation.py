@@ -66,6 +66,7 @@ class SimulationSettings:
         true_noise: the same, of true seconds over the trace's.
         durations: where predicted execution times come from, one of `DURATIONS`.
         reports: robots say when they start and finish segments.
+        canceled: share of the plans that their robots cancel half way through a segment.
         drop_late: requests are given up when their worth is spent, as the code of Ling et al. 2024
             does.
         learn_step_time: the loop begins with default step times, not with the profile's.
@@ -89,6 +90,7 @@ class SimulationSettings:
     true_noise: float = 0.0
     durations: str = NOISY
     reports: bool = True
+    canceled: float = 0.0
     drop_late: bool = False
     learn_step_time: bool = False
     step_times: float = 1.0
@@ -162,6 +164,7 @@ def simulate(
         settings.skip,
         skill_sets,
         settings.durations,
+        settings.canceled,
     )
     return simulate_works(
         works, policy, settings, trace.conversations, event_log=event_log, progress=progress,

@@ -67,6 +67,7 @@ class JobInstance:
         arrival_s: time of the request, seconds on the trace's clock.
         measured: whether it counts in the metrics.
         parts: of its plan, in order; empty if not known.
+        canceled_in: the part in which its robot cancels it, half way; None: it does not.
     """
 
     id: str
@@ -75,6 +76,7 @@ class JobInstance:
     arrival_s: float
     measured: bool
     parts: tuple[SegmentSpec, ...] = ()
+    canceled_in: int | None = None
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -158,6 +160,7 @@ def works(
     skip: int = 10,
     skill_sets: Mapping[str, SkillSet] | None = None,
     durations: str = NOISY,
+    canceled: float = 0.0,
 ) -> list[JobInstance]:
     """Return the requests of a trace's jobs, in order of arrival.
 
@@ -170,6 +173,7 @@ def works(
         skip: number of first jobs that do not count in the metrics.
         skill_sets: by name, to cut the plans of jobs without `segment_tokens`.
         durations: one of `DURATIONS`; with the model there are no errors to draw.
+        canceled: share of the plans that their robots cancel, in any part but the last of several.
 
     Raises:
         TraceError: the segments of a job are not known, or the model cannot predict them.
@@ -194,6 +198,9 @@ def works(
                 for (tokens, _), true_s, predicted_s in zip(shape, true, predicted, strict=True)
             )
         made.append(replace(work, parts=parts))
+    if canceled > 0.0:
+        rng = np.random.default_rng([seed, 1])  # of its own: all else stays as it is without
+        made = [_canceled(work, canceled, rng) for work in made]
     return sorted(made, key=lambda w: w.arrival_s)
 
 
@@ -206,6 +213,12 @@ def split(text: str, count: int) -> list[str]:
     """Return a text in `count` pieces, with blanks before it if it is too short."""
     text = text.rjust(count)
     return [*text[: count - 1], text[count - 1 :]]
+
+
+def _canceled(work: JobInstance, share: float, rng: np.random.Generator) -> JobInstance:
+    """Return a work that its robot cancels, with a probability."""
+    part = int(rng.integers(max(len(work.parts) - 1, 1)))
+    return replace(work, canceled_in=part) if rng.random() < share else work
 
 
 def _copies(trace: Trace, load: int, skip: int) -> Iterator[JobInstance]:

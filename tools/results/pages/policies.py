@@ -177,6 +177,13 @@ PAGES = (
                 seeds=5,
                 minutes=5,
             ),
+            Command(
+                "ablation-canceled",
+                "ablation --first-seed 400 --canceled 0.3"
+                f" --policies deadline,{','.join(f'deadline:lead_s={s}' for s in (2, 0.5, 0))}",
+                seeds=5,
+                minutes=6,
+            ),
         ),
         Picture(
             "ablation",
@@ -205,6 +212,11 @@ PAGES = (
                 ("utility", "attainment", "qoe", "share_refused", "max_gap_s", "stalled_s"),
                 "Robots and people, with the gate and without",
                 where={"workload": "wid1"},
+            ),
+            PageTable(
+                "ablation-canceled",
+                ("utility", "urgent_utility", "waiting_s", "longest_response_s", "share_in_vain"),
+                "Robots alone, `wid2`; 0.3 of the plans are canceled half way through a segment",
             ),
         ),
     ),
