@@ -63,7 +63,7 @@ def test_the_list_says_what_each_experiment_asks(
         ("ablation --load ,", "',' is not like 1,2,4"),
         ("ablation --error nan", "nan is not a number"),
         ("ablation --noise 4", "4.0 is not in the range 0<=x<=3"),
-        ("ablation --rates 1", "ablation has no option rates, only: durations, error"),
+        ("ablation --rates 1", "ablation has no option rates, only: canceled, durations"),
         ("slice-rate --load 2", "slice-rate has no option loads, only: bounds"),
         ("optimal --load 2", "optimal has no option loads, only: first_seed, jobs, policies, prof"),
         (
