@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from timely_llm.processes.nodes import (
     random_domain,
     ros_command,
 )
+from timely_llm.processes.real_time import give_real_time
 
 LIMIT_S = 600.0
 COUNTED = "probe-"
@@ -158,9 +158,7 @@ def _in_real_time(child: Child, priority: int) -> None:
     if not priority:
         return
     try:
-        for thread in Path(f"/proc/{child.pid}/task").iterdir():
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(priority))
+        give_real_time(child.pid, priority)
     except (AttributeError, OSError) as error:
         raise ProcessError(
             "--realtime-priority needs a system that permits it: set the limit rtprio of the user,"

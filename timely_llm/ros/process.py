@@ -41,6 +41,7 @@ from timely_llm.core.requirements import (
 )
 from timely_llm.core.text import quoted, sentence
 from timely_llm.processes import signals
+from timely_llm.processes.real_time import give_real_time
 from timely_llm.ros import parameters
 from timely_llm.ros.guarded import Guard
 from timely_llm.ros.parameters import NodeParameter
@@ -75,9 +76,7 @@ def in_real_time(priority: int) -> str:
     if not hasattr(os, "SCHED_RR"):
         return "realtime_priority has no effect on this system: it has no SCHED_RR"
     try:
-        for thread in Path("/proc/self/task").iterdir():
-            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-                os.sched_setscheduler(int(thread.name), os.SCHED_RR, os.sched_param(priority))
+        give_real_time("self", priority)
     except OSError as error:
         return (
             f"realtime_priority {priority} is not permitted ({error.strerror}), and the usual"

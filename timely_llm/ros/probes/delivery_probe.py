@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from timely_llm import msg
@@ -61,12 +60,14 @@ class DeliveryProbe(Guarded):
         """
         if self._client is not None:
             self._client.await_server(DISCOVERY_S)
-            self._ask(self._client)
+            self._ask()
 
     def _listen(self, server: str, take: Callable[..., None]) -> None:
         self.create_subscription(msg.Segment, f"{server}/segments", take, qos.reliable())
 
-    def _ask(self, client: GoalClient) -> None:
+    def _ask(self) -> None:
+        if self._client is None:
+            return
         # Until the topic has been discovered too, plans are not counted.
         self._counts = self._topic_works
         name = COUNTED if self._counts else "first-"
@@ -75,8 +76,7 @@ class DeliveryProbe(Guarded):
             request_id=f"{name}{self._asked}", agent="probe", skill_set="drone",
             task="Scene: []\nTask: [A] Look around.",
         )  # fmt: skip
-        on_result = partial(self._on_result, client)
-        client.send(goal, on_feedback=self._on_feedback, on_result=on_result)
+        self._client.send(goal, on_feedback=self._on_feedback, on_result=self._on_result)
 
     def _on_feedback(self, feedback: Any) -> None:
         segment = feedback.segment
@@ -93,10 +93,10 @@ class DeliveryProbe(Guarded):
         now, sent_s = time.monotonic(), 1e-9 * info["source_timestamp"]
         self._event_log.write(path(now, segment.request_id, segment.index, sent_s))
 
-    def _on_result(self, client: GoalClient, _: Any) -> None:
+    def _on_result(self, _: Any) -> None:
         self._left -= self._counts
         if self.at_work:
-            self._ask(client)
+            self._ask()
 
 
 def main(args: list[str] | None = None) -> int:
