@@ -16,10 +16,11 @@ from timely_llm.core.generation import Generation, PlanGeneration, State, Stream
 from timely_llm.core.request import ChatMessage, ErrorCode, PlanRequest, Rejected, StreamRequest
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo
 from timely_llm.core.time_utility import TimeUtility
+from timely_llm.policies.engine_share import LONG_UTIL, UTIL
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.lengths import ENOUGH
 from timely_llm.policies.step_time import StepTime
-from timely_llm.serving.busy import GATES, LONGEST_RETRY_S, UTIL, BusyGate
+from timely_llm.serving.busy import GATES, LONGEST_RETRY_S, BusyGate
 
 STEP_TIME = StepTime(base_s=0.1, row_s=0.0, prefill_token_s=0.0)
 """Ten tokens a second for each of any number of rows."""
@@ -65,6 +66,33 @@ def test_requests_pass_until_their_rates_fill_the_engine() -> None:
 def test_rows_that_share_steps_are_cheap() -> None:
     served = [answer(stream(str(n))) for n in range(50)]
     assert refusal(stream("new"), served, STEP_TIME) is None
+
+
+LONG = StepTime(base_s=0.0785, row_s=0.0009, prefill_token_s=0.0)
+"""Of a Jetson AGX Orin: a step takes most of the time of a token."""
+TENTH = Slo(ttft_s=1.0, tpot_s=0.1)
+
+
+def test_where_steps_are_long_more_of_the_engine_is_given_away() -> None:
+    def takes(rows: int) -> bool:
+        served = [answer(stream(str(n), TENTH)) for n in range(rows - 1)]
+        return refusal(stream("new", TENTH), served, LONG) is None
+
+    most = next(rows for rows in range(1, 50) if not takes(rows)) - 1
+    assert UTIL < LONG.predict_s(most) / TENTH.tpot_s <= LONG_UTIL
+    assert LONG.predict_s(most + 1) / TENTH.tpot_s > LONG_UTIL
+
+
+def test_usual_work_with_deadlines_takes_that_back_and_no_more() -> None:
+    gate = BusyGate()
+    machine = Slo(deadline_s=1.5)
+    served: list[Generation] = [answer(stream(str(n), TENTH)) for n in range(18)]
+    assert refusal(stream("before", TENTH), served[:17], LONG, gate, now=9.0) is None
+    for second in range(10, 40):
+        refusal(stream("m", machine, tokens=15), served, LONG, gate, now=float(second))
+    few = [answer(stream(str(n), TENTH)) for n in range(12)]
+    assert refusal(stream("one more", TENTH), few, LONG, gate, now=40.0) is None
+    assert refusal(stream("too many", TENTH), served, LONG, gate, now=40.0) is not None
 
 
 def test_an_idle_engine_takes_all() -> None:
@@ -227,10 +255,19 @@ def test_a_refusal_says_when_to_ask_again_and_room_only_grows(
         assert error.retry_after_s == math.ceil(error.retry_after_s)
 
 
-def test_a_loop_ends_a_refused_request_at_once() -> None:
-    scene = Scene({"a": WORDS, "b": WORDS, "c": WORDS, "r": FIND}, Stream(), busy=BusyGate())
+def all_of(scene: Scene, *names: str) -> Slo:
+    """Fill the engine with four requests, as their rows are free; return their service level."""
     everything = Slo(tpot_s=1.001 / UTIL * scene.loop.step_time.predict_s(1))
-    scene.loop.admit(ask("a", slo=everything))
+    for name in names:
+        scene.loop.admit(ask(name, agent=name, slo=everything))
+        assert name not in scene.sink.answers
+    return everything
+
+
+def test_a_loop_ends_a_refused_request_at_once() -> None:
+    said = {**dict.fromkeys(("a", "a1", "a2", "a3", "b"), WORDS), "r": FIND}
+    scene = Scene(said, Stream(), busy=BusyGate())
+    everything = all_of(scene, "a", "a1", "a2", "a3")
     scene.loop.admit(ask("b", slo=everything))
     refused = scene.sink.answers["b"]
     assert refused.error_code is ErrorCode.BUSY and refused.retry_after_s >= 1.0
@@ -242,11 +279,11 @@ def test_a_loop_ends_a_refused_request_at_once() -> None:
 
 
 def test_a_refused_turn_keeps_its_conversation() -> None:
-    scene = Scene({"a": WORDS, "b": WORDS, "c": WORDS, "d": WORDS}, Stream(), busy=BusyGate())
+    said = dict.fromkeys(("a", "b", "b1", "b2", "b3", "c", "d"), WORDS)
+    scene = Scene(said, Stream(), busy=BusyGate())
     scene.loop.admit(ask("a", conversation="x"))
     scene.run()
-    everything = Slo(tpot_s=1.001 / UTIL * scene.loop.step_time.predict_s(1))
-    scene.loop.admit(ask("b", agent="bob", slo=everything))
+    everything = all_of(scene, "b", "b1", "b2", "b3")
     scene.loop.admit(ask("c", "turn", conversation="x", turn=1, slo=everything))
     assert scene.sink.answers["c"].error_code is ErrorCode.BUSY
     assert scene.loop.kept_conversations == 1

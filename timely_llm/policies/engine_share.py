@@ -7,8 +7,30 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from operator import mul
 
+UTIL = 0.95
+"""Largest share of the engine's time that is promised."""
+LONG_UTIL = 0.985
+"""The same where steps are long: it has room for more of the rows that they share."""
+FREE_ROW = 0.02
+"""A row that takes a smaller share of the engine counts as free."""
+_LONG_STEPS = 3.0  # as many in a token's time are not long
 _SAME_S = 1e-7
 _SOME = 8  # rows that are known at once, at least
+
+
+def long_steps(one_s: float, row_s: float) -> tuple[float, float]:
+    """Return the range of the times of a token for which steps are long, seconds.
+
+    Fewer than three steps fit into such a time, and a row is free. Then nearly all answers take
+    part in every step. None of them can be given more steps than the others have, and what each
+    costs is the row that it adds.
+
+    Args:
+        one_s: seconds of a step of one row.
+        row_s: seconds of a further row.
+    """
+    least_s = row_s / FREE_ROW
+    return 0.0 if least_s <= one_s else least_s, _LONG_STEPS * one_s
 
 
 class EngineShare:

@@ -15,12 +15,10 @@ from operator import attrgetter
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
 from timely_llm.core.text import count_of
-from timely_llm.policies.engine_share import EngineShare
+from timely_llm.policies.engine_share import FREE_ROW, LONG_UTIL, UTIL, EngineShare, long_steps
 from timely_llm.policies.lengths import AnswerLengths, DecayingMean, task_type
 from timely_llm.policies.step_time import StepTime
 
-UTIL = 0.95
-"""Largest share of the engine's time that is given away."""
 BEARABLE = 0.25
 """Share of its rate that an answer keeps beside requests that are worth more a token."""
 OUTWEIGHS = 2.0
@@ -71,8 +69,8 @@ class BusyGate:
 
     A request has time if the needs of all requests together fit into `UTIL` of the engine's time
     (Eq. 7 of Zhou et al. 2025), after the prompts that are to be computed before its first token.
-    Requests without a deadline leave the mean real-time load free, and half its standard deviation.
-    An idle engine takes all.
+    Requests without a deadline leave the mean real-time load free, and half its standard deviation,
+    unless their rows are free: real-time ones then share their steps. An idle engine takes all.
 
     *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token,
     another one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of
@@ -117,8 +115,9 @@ class BusyGate:
         wants = list(self._wants(now, served))
         context = sum(one.context_tokens for one in served) / max(len(served), 1)
 
-        known_s = step_time.steps_s(range(1, len(wants) + 2), context)
-        alone = UTIL / known_s[0]
+        known_s = step_time.steps_s(range(1, len(wants) + 3), context)
+        one_s, row_s = known_s[0], known_s[1] - known_s[0]
+        alone = UTIL / one_s
 
         def steps_s(rows: range) -> list[float]:
             return known_s[rows.start - 1 : rows.stop - 1]
@@ -132,7 +131,12 @@ class BusyGate:
             gives_way = 0.0 < asked.density >= OUTWEIGHS * want.density
             return BEARABLE if gives_way else 1.0
 
-        most = UTIL - self._kept_free(now, asked, wants, steps_s, possible)
+        need = possible(asked.need)
+        kept_free = self._kept_free(now, asked, wants, steps_s, possible)
+        most = UTIL if need * row_s <= FREE_ROW else UTIL - kept_free
+        least_s, most_s = long_steps(one_s, row_s)
+        if least_s <= 1.0 / need < most_s:
+            most = max(LONG_UTIL - kept_free, UTIL)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
         begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE
@@ -142,7 +146,7 @@ class BusyGate:
             """Return whether the request fits when the first of the others have ended."""
             left = counted[ended:]
             needs = [possible(want.need) * kept(want) for want in left]
-            if EngineShare(steps_s, [*needs, possible(asked.need)]).used > most:
+            if EngineShare(steps_s, [*needs, need]).used > most:
                 return False
             # A request that has not begun needs its prompt first, and no tokens meanwhile.
             begun = [n for n, want in zip(needs, left, strict=True) if not want.prefill_tokens]

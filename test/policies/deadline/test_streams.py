@@ -19,6 +19,8 @@ from timely_llm.policies.step_time import StepTime
 FAST = StepTime(0.0216, 0.00015, 0.00011)
 TABLE_S = (0.026, 0.035, 0.044, 0.054, 0.063, 0.072, 0.081, 0.095, 0.1286)
 SLOW = StepTime(0.0168, 0.0093, 0.0, table_s=TABLE_S, beyond_s=0.0004)
+LONG = StepTime(0.0787, 0.0009, 0.000465)
+"""Of a Jetson AGX Orin: a step takes most of the time of a token."""
 CLASSES = (VOICE, TEXT, REAL_TIME, SloClass("impossible", Slo(tpot_s=0.001)))
 
 
@@ -169,6 +171,26 @@ def test_an_answer_without_a_promise_keeps_a_quarter_of_its_rate() -> None:
     assert len(served) >= 10.0 * 0.25 * 40.0
 
 
+def test_where_steps_are_long_an_answer_behind_its_rate_goes_on_beside_all_others() -> None:
+    # Half of the engine would be slower than its rate: it is not late for that.
+    policy, late = Deadline(), talking("behind", arrival_s=90.0, tokens=60, first_s=91.0)
+    others = [talking(f"t{i}", tokens=20, first_s=98.0) for i in range(10)]
+    late.last_s, late.max_tokens = 99.9, 200
+    assert "behind" in policy.plan(100.0, [late, *others], LONG, ROOMY).keys
+    assert not policy.streams.states["behind"].late
+
+
+def test_a_real_time_answer_that_needs_all_of_the_engine_is_promised_that() -> None:
+    # Its rate is bounded by the engine's; that bound is no less than the share of such a rate.
+    for one_s in (0.0796, 0.07960889262655141, 0.07959764677211625, 0.0333, 0.021):
+        policy, step_time = Deadline(), StepTime(one_s, 0.0, 0.0)
+        machine = talking("m", arrival_s=99.0, tokens=1, first_s=99.5, of_class=REAL_TIME)
+        machine.max_tokens = 60
+        policy.plan(100.0, [machine], step_time, ROOMY)
+        state = policy.streams.states["m"]
+        assert not state.late and state.rate == state.need > 10.0
+
+
 def test_a_late_real_time_answer_goes_on_at_a_bearable_rate() -> None:
     late = talking("late", arrival_s=90.0, tokens=5, first_s=90.2, of_class=REAL_TIME)
     late.last_s = 99.9
@@ -224,6 +246,16 @@ def test_they_all_go_on_where_no_stream_is_promised_anything() -> None:
     for made in late:
         made.max_tokens = 100
     assert 1 <= len(Deadline().plan(50.0, late, SLOW, ROOMY).keys) <= 20
+
+
+def test_when_no_answer_is_in_time_those_that_wait_begin_together() -> None:
+    begun = talking("begun", arrival_s=50.0, tokens=30, first_s=51.0)
+    begun.last_s = 99.9
+    asked = [stream(f"w{i}", 10.0 + i, to_compute=1, context=20) for i in range(5)]
+    for made in (begun, *asked):
+        made.max_tokens = 60
+    plan = Deadline().plan(100.0, [begun, *asked], SLOW, ROOMY)
+    assert set(plan.keys) == {"begun", "w0", "w1", "w2", "w3", "w4"}
 
 
 def test_where_rows_cost_nothing_late_streams_go_on_at_once() -> None:

@@ -24,7 +24,13 @@ from timely_llm.core.generation import Generation, State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable
-from timely_llm.policies.engine_share import EngineShare
+from timely_llm.policies.engine_share import (
+    FREE_ROW,
+    LONG_UTIL,
+    UTIL,
+    EngineShare,
+    long_steps,
+)
 from timely_llm.policies.lengths import (
     ENOUGH,
     TYPICAL,
@@ -43,9 +49,9 @@ PATIENCE_S: Final = 30.0
 AHEAD = 0.2
 """Largest fraction by which other work may lengthen a step of plans that are late."""
 
-_UTIL = 0.95  # largest share of the engine's time that may be promised
+_ALL = UTIL * (1.0 - 1e-9)  # what one stream may take alone, whatever the rounding
 _SPARE = 0.2  # largest share with which a late answer begins
-_ROOM = 0.02  # a row that takes less than this share counts as free
+_ROOM = 0.02  # share of streams beyond plans that have taken all
 _LATE_RATE = 0.25  # share of its rate that an answer keeps when there is no time for more
 _KEEP = 1.5  # worth of an answer that has begun, relative to a new one
 _WINDOW_S = 20.0  # averaging window of the load of answers with deadlines
@@ -82,6 +88,7 @@ class StreamState:
         longest_s: longest step with which a real-time answer of nearly any length is in time,
             seconds.
         tokens_to_go: expected tokens to the end.
+        long_steps: steps are long beside the time of its tokens.
     """
 
     def __init__(self, generation: StreamGeneration, people: float) -> None:
@@ -91,7 +98,7 @@ class StreamState:
         self.start_s = min(_START * slo.ttft_s, _START_S)
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else _LATE_RATE / slo.tpot_s, 1.0 / BEARABLE_S)
-        self.begun = self.late = self._began_late = False
+        self.begun = self.late = self._began_late = self.long_steps = False
         self.need = self.floor = self.rate = self.density = 0.0
         self.urgency = 0, 0.0
         self.due_s = generation.due_s
@@ -102,12 +109,20 @@ class StreamState:
         self._seen: Sequence[int] = ()
         self._version = self._out = -1
 
-    def look(self, moment: Moment, one_s: float, lengths: AnswerLengths, most: float) -> None:
+    def look(
+        self,
+        moment: Moment,
+        one_s: float,
+        long_s: tuple[float, float],
+        lengths: AnswerLengths,
+        most: float,
+    ) -> None:
         """Update the state.
 
         Args:
             moment: the moment.
             one_s: seconds of a step of one row.
+            long_s: range of the times of a token for which steps are long, seconds.
             lengths: lengths of ended answers.
             most: most tokens a second that one stream can get.
         """
@@ -124,6 +139,7 @@ class StreamState:
         if not real_time:
             self.due_s = generation.due_s
         left_s = self.due_s - (moment.now if out else moment.begin_s)
+        self.long_steps = long_s[0] <= self.tpot_s < long_s[1]
         if real_time:
             # The answer may be shorter than assumed: one token must be in time.
             late = left_s < one_s
@@ -133,11 +149,12 @@ class StreamState:
             late = self._began_late = left_s < one_s
             need = min(1.0 / self.tpot_s, most)
         else:
-            can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
-            late = self._began_late or -left_s > can_catch_up_s
-            # Its rate, and a lag is made up within that time.
-            lag = -left_s / _CATCH_UP_S if left_s < 0.0 else 0.0
-            need = (1.0 + lag) / self.tpot_s
+            late, need = self._began_late, 1.0 / self.tpot_s
+            if left_s < 0.0 and not self.long_steps:
+                can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
+                late = late or -left_s > can_catch_up_s
+                # Its rate, and a lag is made up within that time.
+                need *= 1.0 - left_s / _CATCH_UP_S
         self.late = late
         bearable = self.bearable
         self.need = need = bearable if late else need
@@ -326,7 +343,7 @@ class Streams:
             *[(state.density, state) for state in states if state.begun or not state.late],
         ]
         offers.sort(key=itemgetter(0), reverse=True)
-        held, most, promised = set(), _UTIL, False
+        held, most, promised = set(), UTIL, False
         for _, one in offers:
             if isinstance(one, Deliverable):
                 # Plans that are worth more than all streams take what they need.
@@ -338,8 +355,11 @@ class Streams:
                     most = share.used + _ROOM
                 continue
             # An answer with a deadline shares its steps with a row that is cheap.
-            waits = not (one.real_time or one.begun) and one.need * row_s > _ROOM
-            if not one.late and share.offer(one.need, most - kept_free if waits else most):
+            waits = not (one.real_time or one.begun) and one.need * row_s > FREE_ROW
+            room = most - kept_free if waits else most
+            if one.long_steps:
+                room += max(LONG_UTIL - UTIL - kept_free, 0.0)
+            if not one.late and share.offer(one.need, room):
                 one.promise(one.need)
                 promised = True
             else:
@@ -366,7 +386,8 @@ class Streams:
         alone = not any(state.late and state.begun for state in states)
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            fits = share.offer(need, _SPARE if need * row_s > _ROOM else most)
+            cheap = need * row_s <= FREE_ROW and not state.long_steps
+            fits = share.offer(need, most if cheap else _SPARE)
             if not (fits or (alone and share.offer(state.need, spare))):
                 break
             state.promise(state.need)
@@ -400,11 +421,16 @@ class Streams:
                 limit_s = math.inf
             if step.join(state, limit_s) and own_s < step.limit_s:
                 step.limit_s = own_s
-        if not step.rows:
+        if not step.rows or (step.rows == len(step.joined) and self._all_late()):
+            limit_s = min(_ALONE_S, step.limit_s)
             others = [state for state in self._present if not state.rate]
             for state in sorted(others, key=_in_line):
-                if not step.join(state, _ALONE_S):
+                if not step.join(state, limit_s):
                     break
+
+    def _all_late(self) -> bool:
+        """Return whether no stream, nor one in a step in flight, can meet its service level."""
+        return all(state.late for state in self.states.values())
 
     def unpromised(self) -> set[str]:
         """Return the keys of streams without a promise: they are evicted first."""
@@ -429,12 +455,13 @@ class Streams:
             else:  # it waits for an in-flight step or a KV load
                 self.states.setdefault(key, state)
         # A stream with a small need shares long steps with many others, so its tokens cost less.
+        one_s, two_s = share.steps_s(2)
+        long_s = long_steps(one_s, two_s - one_s)
         steps_s = share.steps_s(min(max(len(states), 1), _MOST_ROWS))
-        one_s = steps_s[0]
         each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
         tokens_s = list(accumulate(each_s, min, initial=one_s))
         for state in states:
-            state.look(moment, one_s, self.lengths, _UTIL / one_s)
+            state.look(moment, one_s, long_s, self.lengths, _ALL / one_s)
             if state.late:
                 state.density = 0.0
                 continue
