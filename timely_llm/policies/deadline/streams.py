@@ -375,20 +375,27 @@ class Streams:
         self._urgent.saw(present, now)
         return max(self._urgent.mean + self._urgent.deviation - present, 0.0)
 
-    @staticmethod
     def _begin_late(
-        states: Sequence[StreamState], share: EngineShare, row_s: float, most: float, spare: float
-    ) -> None:
-        """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone."""
+        self, states: Sequence[StreamState], share: EngineShare, row_s: float, most: float,
+        spare: float,
+    ) -> None:  # fmt: skip
+        """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone.
+
+        Once no answer is in time, as many begin as keep that rate in the small share.
+        """
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.promise(0.0)
         alone = not any(state.late and state.begun for state in states)
+        in_time = not all(state.late for state in self.states.values())
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            cheap = need * row_s <= FREE_ROW and not state.long_steps
-            fits = share.offer(need, most if cheap else _SPARE)
-            if not (fits or (alone and share.offer(state.need, spare))):
+            cheap = need * row_s <= FREE_ROW and not (state.long_steps and in_time)
+            if not (
+                share.offer(need, most if cheap else _SPARE)
+                or (alone and share.offer(state.need, spare))
+                or (not in_time and share.offer(state.need, _SPARE))
+            ):
                 break
             state.promise(state.need)
             alone = False
@@ -421,16 +428,11 @@ class Streams:
                 limit_s = math.inf
             if step.join(state, limit_s) and own_s < step.limit_s:
                 step.limit_s = own_s
-        if not step.rows or (step.rows == len(step.joined) and self._all_late()):
-            limit_s = min(_ALONE_S, step.limit_s)
+        if not step.rows:
             others = [state for state in self._present if not state.rate]
             for state in sorted(others, key=_in_line):
-                if not step.join(state, limit_s):
+                if not step.join(state, _ALONE_S):
                     break
-
-    def _all_late(self) -> bool:
-        """Return whether no stream, nor one in a step in flight, can meet its service level."""
-        return all(state.late for state in self.states.values())
 
     def unpromised(self) -> set[str]:
         """Return the keys of streams without a promise: they are evicted first."""

@@ -163,6 +163,29 @@ PAGES = (
         ),
     ),
     Page(
+        "long_steps",
+        "Steps that take most of a token's time",
+        (
+            Command(
+                "orin",
+                "slice-ratio --profile orin-llama3-8b --ratios 0,0.1,0.5 --rates 0.6,1.5 --policies"
+                " orca,orca:gate,slice,slice:gate,timely+slice,timely+slice:gate,deadline,"
+                "deadline:gate",
+                seeds=5,
+                minutes=8,
+            ),
+        ),
+        Picture(
+            "orin",
+            ("rt_attainment", "nrt_attainment", "stalled_s"),
+            "Shares of real-time tasks and of conversations that met their service level, and the"
+            " mean stall of a listener, by the share of real-time tasks",
+            where={"rate": (1.5,), "policy": DRAWN_PEOPLE},
+        ),
+        (PageTable("orin", ("objective", *PEOPLE), papers=False),),
+        (Ranking("orin", PEOPLE_FRONT),),
+    ),
+    Page(
         "slice_options",
         "What SLICE's own options change",
         (
