@@ -50,7 +50,7 @@ def test_a_ray_cluster_without_a_token_is_logged(
         monkeypatch.setenv("RAY_AUTH_MODE", mode)
     front = Front(replicas=1, cluster=cluster)
     front.close()
-    words = f"the Ray cluster at '{cluster[4:]}' takes clients without a token"
+    words = f"this node has no token for the Ray cluster at '{cluster[4:]}'"
     assert [line.startswith(words) for line in front.log].count(True) == 1
 
 
@@ -59,7 +59,7 @@ def test_a_ray_cluster_on_other_machines_needs_a_token_or_a_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for cluster in (FAR, "ray:head:6379", "ray:127.0.0.1.example.org:6379"):
-        with pytest.raises(ConfigurationError, match=r"without a token.*RAY_AUTH_MODE=disabled if"):
+        with pytest.raises(ConfigurationError, match=r"no token.*RAY_AUTH_MODE=disabled if"):
             Front(replicas=1, cluster=cluster)
     assert not setup.without_token("ray") and not setup.without_token("processes")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")

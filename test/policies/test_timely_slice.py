@@ -196,6 +196,17 @@ def test_one_that_asks_for_too_much_does_not_keep_others_out() -> None:
     assert TimelySlice().plan(0.0, [greedy], STEP, ROOMY).keys == {"g"}
 
 
+def test_a_deadline_that_asks_for_more_than_the_engine_has_is_selected_for_what_it_has() -> None:
+    long = StepTime(0.0787, 0.0009, 0.000465)  # 20 tokens a second would take 1.6 s of one
+    machine = talking("m", of_class=REAL_TIME, first_s=-0.1)
+    readers = [talking(f"t{n}", first_s=-9.0) for n in range(20)]
+    policy = TimelySlice()
+    policy.explain = True
+    plan = policy.plan(0.0, [machine, *readers], long, ROOMY)
+    assert "m" in plan.keys
+    assert dict(plan.reasons)["m"].cause is not Cause.NOT_SELECTED
+
+
 @pytest.mark.parametrize(("tpot_s", "selected"), [(0.5, False), (1.0, False), (2.0, True)])
 def test_only_streams_below_a_token_a_cycle_are_selected_after_slice(
     tpot_s: float, selected: bool

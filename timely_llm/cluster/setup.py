@@ -58,7 +58,7 @@ def open_place(values: Mapping[str, Any]) -> Place:
 
 
 def without_token(cluster: str) -> str:
-    """Return the warning about a Ray cluster that takes clients without a token.
+    """Return the warning about a Ray cluster that may take clients without a token.
 
     Ray's variable RAY_AUTH_MODE says whether a cluster does: `token` or `disabled`. A cluster with
     a token takes no other clients.
@@ -77,15 +77,15 @@ def without_token(cluster: str) -> str:
     if address == cluster or mode == "token":
         return ""
     risk = (
-        f"the Ray cluster at {quoted(address)} takes clients without a token, so that any"
-        " process that reaches it runs code on its nodes"
+        f"this node has no token for the Ray cluster at {quoted(address)}, and one that takes such"
+        " clients runs the code of any process that reaches it"
     )
     if mode != "disabled" and not _LOOPBACK.fullmatch(address):
         raise ConfigurationError(
-            f"{risk}: start it with RAY_AUTH_MODE=token, and this node too, or this node with"
-            " RAY_AUTH_MODE=disabled if only trusted processes reach it"
+            f"{risk}: start the cluster and this node with RAY_AUTH_MODE=token, or this node with"
+            " RAY_AUTH_MODE=disabled if only trusted processes reach the cluster"
         )
-    return f"{risk}: start it with RAY_AUTH_MODE=token, and this node too"
+    return f"{risk}: start the cluster and this node with RAY_AUTH_MODE=token"
 
 
 def make_replicas(

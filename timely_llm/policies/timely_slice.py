@@ -370,7 +370,10 @@ class TimelySlice(Timely):
         one_s = step_time.predict_s(1)
         tasks: list[SliceTask] = []
         rates: dict[str, float] = {}
-        # A stream that exceeds even an empty cycle would end the selection of all others.
+        share = self.beside if plans else 1.0
+        # A stream that exceeds even an empty cycle would end the selection of all others. One with
+        # a deadline takes what a cycle has: it may have asked for more than it needs.
+        most = max(math.ceil(share * self.cycle_s / one_s) - 1, 1)
         too_much: list[SliceTask] = []
         for stream in streams:
             request = stream.request
@@ -381,11 +384,12 @@ class TimelySlice(Timely):
                 kv_tokens=stream.to_compute + stream.kv_tokens,
             )
             rates[stream.key] = request.slo.rate
+            if task.columns > most and request.slo.real_time:
+                task = task.with_columns(most)
             (tasks if task.columns * one_s < self.cycle_s else too_much).append(task)
         rows = max(capacity.max_rows - self.rows, 1)
         why: dict[str, Reason] | None = {} if self.explain else None
         self._refusals = why
-        share = self.beside if plans else 1.0
         chosen, left = select(
             tasks, step_time.predict_s, share * self.cycle_s, rows=rows, room=room, why=why
         )
