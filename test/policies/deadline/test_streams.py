@@ -248,14 +248,24 @@ def test_they_all_go_on_where_no_stream_is_promised_anything() -> None:
     assert 1 <= len(Deadline().plan(50.0, late, SLOW, ROOMY).keys) <= 20
 
 
-def test_once_no_answer_is_in_time_several_begin_at_the_bearable_rate() -> None:
+def test_after_overload_several_begin_at_the_bearable_rate() -> None:
+    policy = Deadline()
     begun = talking("begun", arrival_s=50.0, tokens=30, first_s=51.0)
     begun.last_s = 99.9
     asked = [stream(f"w{i}", 10.0 + i, to_compute=1, context=20) for i in range(12)]
-    for made in (begun, *asked):
+    in_time = talking("in time", tokens=20, first_s=98.0)
+    for made in (begun, in_time, *asked):
         made.max_tokens = 60
-    plan = Deadline().plan(100.0, [begun, *asked], SLOW, ROOMY)
-    assert set(plan.keys) == {"begun", "w0", "w1", "w2", "w3", "w4"}  # a fifth of the engine
+    assert (
+        not {made.key for made in asked}
+        & policy.plan(100.0, [begun, in_time, *asked], SLOW, ROOMY).keys
+    )
+    in_time.state = State.ENDED
+    begun.last_s = 118.9
+    assert policy.plan(119.0, [begun, *asked], SLOW, ROOMY).keys == {"begun"}
+    begun.last_s = 120.9
+    plan = policy.plan(121.0, [begun, *asked], SLOW, ROOMY)
+    assert plan.keys == {"begun", "w0", "w1", "w2", "w3", "w4"}  # a fifth of the engine
 
 
 def test_where_rows_cost_nothing_late_streams_go_on_at_once() -> None:

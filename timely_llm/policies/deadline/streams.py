@@ -54,7 +54,7 @@ _SPARE = 0.2  # largest share with which a late answer begins
 _ROOM = 0.02  # share of streams beyond plans that have taken all
 _LATE_RATE = 0.25  # share of its rate that an answer keeps when there is no time for more
 _KEEP = 1.5  # worth of an answer that has begun, relative to a new one
-_WINDOW_S = 20.0  # averaging window of the load of answers with deadlines
+_WINDOW_S = 20.0  # of the load of answers with deadlines; without an answer in time: overload ends
 _ALONE_S = 0.15  # longest step of streams without any promise
 _START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
 _CATCH_UP_S = 1.0  # time in which a lag is made up
@@ -307,6 +307,7 @@ class Streams:
         self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._promised: list[StreamState] = []  # the most urgent first
         self._urgent = DecayingMean(_WINDOW_S)
+        self._in_time_s = -math.inf  # when an answer was last in time
 
     def promise(
         self, moment: Moment, streams: Sequence[StreamGeneration], line: Sequence[Deliverable]
@@ -365,7 +366,7 @@ class Streams:
             else:
                 one.promise(one.floor)
                 share.offer(one.floor, math.inf)
-        self._begin_late(states, share, row_s, most, most - kept_free)
+        self._begin_late(now, states, share, row_s, most, most - kept_free)
         self._promised = sorted([one for one in states if one.rate], key=attrgetter("urgency"))
         return held
 
@@ -376,25 +377,27 @@ class Streams:
         return max(self._urgent.mean + self._urgent.deviation - present, 0.0)
 
     def _begin_late(
-        self, states: Sequence[StreamState], share: EngineShare, row_s: float, most: float,
-        spare: float,
+        self, now: float, states: Sequence[StreamState], share: EngineShare, row_s: float,
+        most: float, spare: float,
     ) -> None:  # fmt: skip
         """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone.
 
-        Once no answer is in time, as many begin as keep that rate in the small share.
+        After overload, as many begin as keep that rate in the small share.
         """
+        if not all(state.late for state in self.states.values()):
+            self._in_time_s = now
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.promise(0.0)
         alone = not any(state.late and state.begun for state in states)
-        in_time = not all(state.late for state in self.states.values())
+        over = now > self._in_time_s + _WINDOW_S
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
-            cheap = need * row_s <= FREE_ROW and not (state.long_steps and in_time)
+            cheap = need * row_s <= FREE_ROW and (over or not state.long_steps)
             if not (
                 share.offer(need, most if cheap else _SPARE)
                 or (alone and share.offer(state.need, spare))
-                or (not in_time and share.offer(state.need, _SPARE))
+                or (over and share.offer(state.need, _SPARE))
             ):
                 break
             state.promise(state.need)
