@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.policies.deadline.test_streams import SLOW
-from timely_llm.policies.engine_share import EngineShare
+from timely_llm.policies.engine_share import FREE_ROW, UTIL, EngineShare, long_room, long_steps
 
 needs = st.lists(st.floats(0.5, 40.0), max_size=12)
 
@@ -30,3 +30,35 @@ def test_what_is_promised_fits_and_is_the_same_in_any_order(
 def test_a_stream_costs_a_row_of_its_steps_and_alone_whole_steps() -> None:
     assert EngineShare(SLOW.steps_s, [10.0]).used == pytest.approx(10.0 * 0.026)
     assert EngineShare(SLOW.steps_s, [10.0, 4.0]).used == pytest.approx(6.0 * 0.026 + 4.0 * 0.035)
+
+
+@pytest.mark.parametrize(
+    ("one_s", "row_s", "token_s", "long"),
+    [
+        (0.0796, 0.0009, 0.1, True),  # Llama 3 8B on a Jetson AGX Orin
+        (0.0796, 0.0009, 0.25, False),  # three of its steps fit
+        (0.0218, 0.00015, 0.1, False),  # on an RTX 4090
+        (0.026, 0.009, 0.1, False),  # SLICE's testbed
+        (0.06, 0.005, 0.1, False),  # a row takes 5 % of the engine
+    ],
+)
+def test_steps_are_long_where_few_fit_into_the_time_of_a_token_and_rows_are_free(
+    one_s: float, row_s: float, token_s: float, long: bool
+) -> None:
+    least_s, most_s = long_steps(one_s, row_s)
+    assert (least_s <= token_s < most_s) == long
+
+
+@given(st.floats(1e-3, 1.0), st.floats(0.0, 1.0), st.floats(1e-3, 10.0))
+def test_a_row_of_a_rate_that_the_engine_has_is_free_where_steps_are_long(
+    one_s: float, row_s: float, token_s: float
+) -> None:
+    least_s, most_s = long_steps(one_s, row_s)
+    if least_s <= token_s < most_s and token_s >= one_s:
+        assert row_s / token_s <= FREE_ROW * (1.0 + 1e-9)
+
+
+@given(st.floats(0.0, 2.0), st.floats(0.0, 2.0))
+def test_usual_work_takes_the_room_of_long_steps_and_no_more(less: float, more: float) -> None:
+    less, more = sorted((less, more))
+    assert 0.0 <= long_room(more) <= long_room(less) < 1.0 - UTIL

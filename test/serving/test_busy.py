@@ -16,7 +16,7 @@ from timely_llm.core.generation import Generation, PlanGeneration, State, Stream
 from timely_llm.core.request import ChatMessage, ErrorCode, PlanRequest, Rejected, StreamRequest
 from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo
 from timely_llm.core.time_utility import TimeUtility
-from timely_llm.policies.engine_share import LONG_UTIL, UTIL
+from timely_llm.policies.engine_share import UTIL, long_room
 from timely_llm.policies.fcfs import Stream
 from timely_llm.policies.lengths import ENOUGH
 from timely_llm.policies.step_time import StepTime
@@ -78,9 +78,10 @@ def test_where_steps_are_long_more_of_the_engine_is_given_away() -> None:
         served = [answer(stream(str(n), TENTH)) for n in range(rows - 1)]
         return refusal(stream("new", TENTH), served, LONG) is None
 
+    long_util = UTIL + long_room(0.0)
     most = next(rows for rows in range(1, 50) if not takes(rows)) - 1
-    assert UTIL < LONG.predict_s(most) / TENTH.tpot_s <= LONG_UTIL
-    assert LONG.predict_s(most + 1) / TENTH.tpot_s > LONG_UTIL
+    assert UTIL < LONG.predict_s(most) / TENTH.tpot_s <= long_util
+    assert LONG.predict_s(most + 1) / TENTH.tpot_s > long_util
 
 
 def test_usual_work_with_deadlines_takes_that_back_and_no_more() -> None:

@@ -9,10 +9,9 @@ from operator import mul
 
 UTIL = 0.95
 """Largest share of the engine's time that is promised."""
-LONG_UTIL = 0.985
-"""The same where steps are long: it has room for more of the rows that they share."""
 FREE_ROW = 0.02
 """A row that takes a smaller share of the engine counts as free."""
+_LONG_UTIL = 0.985  # largest share where steps are long
 _LONG_STEPS = 3.0  # as many in a token's time are not long
 _SAME_S = 1e-7
 _SOME = 8  # rows that are known at once, at least
@@ -31,6 +30,18 @@ def long_steps(one_s: float, row_s: float) -> tuple[float, float]:
     """
     least_s = row_s / FREE_ROW
     return 0.0 if least_s <= one_s else least_s, _LONG_STEPS * one_s
+
+
+def long_room(kept_free: float) -> float:
+    """Return the share beyond `UTIL` that is promised where steps are long.
+
+    There a few percent of the engine have room for several rows, and work with deadlines to come
+    shares the steps of the others.
+
+    Args:
+        kept_free: share that such work usually takes, beyond what it takes now.
+    """
+    return max(_LONG_UTIL - UTIL - kept_free, 0.0)
 
 
 class EngineShare:

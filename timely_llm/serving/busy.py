@@ -15,7 +15,7 @@ from operator import attrgetter
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
 from timely_llm.core.text import count_of
-from timely_llm.policies.engine_share import FREE_ROW, LONG_UTIL, UTIL, EngineShare, long_steps
+from timely_llm.policies.engine_share import FREE_ROW, UTIL, EngineShare, long_room, long_steps
 from timely_llm.policies.lengths import AnswerLengths, DecayingMean, task_type
 from timely_llm.policies.step_time import StepTime
 
@@ -136,7 +136,7 @@ class BusyGate:
         most = UTIL if need * row_s <= FREE_ROW else UTIL - kept_free
         least_s, most_s = long_steps(one_s, row_s)
         if least_s <= 1.0 / need < most_s:
-            most = max(LONG_UTIL - kept_free, UTIL)
+            most = UTIL + long_room(kept_free)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
         begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE

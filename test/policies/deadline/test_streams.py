@@ -137,7 +137,7 @@ def test_a_step_never_takes_more_than_the_engine_has(
         min_size=20,
         max_size=60,
     ),
-    st.sampled_from([FAST, SLOW, DEAR]),
+    st.sampled_from([FAST, SLOW, DEAR, LONG]),
     st.integers(0, 6),
 )
 @examples(15, phases=(Phase.explicit, Phase.reuse, Phase.generate))

@@ -26,9 +26,9 @@ from timely_llm.policies.deadline.moment import Moment
 from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable
 from timely_llm.policies.engine_share import (
     FREE_ROW,
-    LONG_UTIL,
     UTIL,
     EngineShare,
+    long_room,
     long_steps,
 )
 from timely_llm.policies.lengths import (
@@ -339,6 +339,7 @@ class Streams:
         states = self._look(moment, streams, share)
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
+        beyond = long_room(kept_free)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
             *[(state.density, state) for state in states if state.begun or not state.late],
@@ -359,7 +360,7 @@ class Streams:
             waits = not (one.real_time or one.begun) and one.need * row_s > FREE_ROW
             room = most - kept_free if waits else most
             if one.long_steps:
-                room += max(LONG_UTIL - UTIL - kept_free, 0.0)
+                room += beyond
             if not one.late and share.offer(one.need, room):
                 one.promise(one.need)
                 promised = True
