@@ -58,6 +58,15 @@ def test_a_row_of_a_rate_that_the_engine_has_is_free_where_steps_are_long(
         assert row_s / token_s <= FREE_ROW * (1.0 + 1e-9)
 
 
+def test_steps_are_not_long_where_answers_wait_for_rows() -> None:
+    def longest_s(full_s: float) -> float:
+        return long_steps(0.02, 0.0001, full_s)[1]
+
+    assert longest_s(0.0203) == 0.04  # batches of four: two steps fit into 50 ms
+    assert longest_s(0.055) == 0.055
+    assert longest_s(0.1) == longest_s(float("inf")) == pytest.approx(0.06)
+
+
 @given(st.floats(0.0, 2.0), st.floats(0.0, 2.0))
 def test_usual_work_takes_the_room_of_long_steps_and_no_more(less: float, more: float) -> None:
     less, more = sorted((less, more))

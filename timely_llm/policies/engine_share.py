@@ -17,19 +17,21 @@ _SAME_S = 1e-7
 _SOME = 8  # rows that are known at once, at least
 
 
-def long_steps(one_s: float, row_s: float) -> tuple[float, float]:
+def long_steps(one_s: float, row_s: float, full_s: float = math.inf) -> tuple[float, float]:
     """Return the range of the times of a token for which steps are long, seconds.
 
-    Fewer than three steps fit into such a time, and a row is free. Then nearly all answers take
-    part in every step. None of them can be given more steps than the others have, and what each
-    costs is the row that it adds.
+    Fewer than three steps fit into such a time, a row is free, and answers do not wait for rows: a
+    step of all rows takes longer, or fewer than two fit. Then nearly all answers take part in every
+    step. None of them can be given more steps than the others have, and what each costs is the row
+    that it adds.
 
     Args:
         one_s: seconds of a step of one row.
         row_s: seconds of a further row.
+        full_s: seconds of a step of as many rows as the engine has; infinite if not known.
     """
     least_s = row_s / FREE_ROW
-    return 0.0 if least_s <= one_s else least_s, _LONG_STEPS * one_s
+    return 0.0 if least_s <= one_s else least_s, min(_LONG_STEPS * one_s, max(full_s, 2.0 * one_s))
 
 
 def long_room(kept_free: float) -> float:

@@ -321,12 +321,12 @@ class Streams:
         """
         now, max_rows = moment.now, moment.capacity.max_rows
         context = sum([stream.context_tokens for stream in streams]) / max(len(streams), 1)
+        full_s = moment.step_time.predict_s(max_rows, 0, int(max_rows * context))
 
         def steps_s(rows: range) -> list[float]:
             if rows.stop <= max_rows + 1:
                 return moment.step_time.steps_s(rows, context)
             together = range(rows.start, max_rows + 1)
-            full_s = moment.step_time.predict_s(max_rows, 0, int(max_rows * context))
             beyond = range(max(rows.start, max_rows + 1), rows.stop)  # more rows take turns
             return [
                 *moment.step_time.steps_s(together, context),
@@ -336,7 +336,7 @@ class Streams:
         share = EngineShare(steps_s)
         one_s, two_s, *_ = share.steps_s(min(max(len(streams), 2), _MOST_ROWS))
         row_s = two_s - one_s
-        states = self._look(moment, streams, share)
+        states = self._look(moment, streams, share, long_steps(one_s, row_s, full_s))
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
         beyond = long_room(kept_free)
@@ -443,8 +443,9 @@ class Streams:
         return {state.generation.key for state in self._present if not state.rate}
 
     def _look(
-        self, moment: Moment, streams: Sequence[StreamGeneration], share: EngineShare
-    ) -> list[StreamState]:
+        self, moment: Moment, streams: Sequence[StreamGeneration], share: EngineShare,
+        long_s: tuple[float, float],
+    ) -> list[StreamState]:  # fmt: skip
         """Return the updated states of the streams, and learn from ended ones."""
         before, self.states = self.states, {}
         for stream in streams:
@@ -461,9 +462,8 @@ class Streams:
             else:  # it waits for an in-flight step or a KV load
                 self.states.setdefault(key, state)
         # A stream with a small need shares long steps with many others, so its tokens cost less.
-        one_s, two_s = share.steps_s(2)
-        long_s = long_steps(one_s, two_s - one_s)
         steps_s = share.steps_s(min(max(len(states), 1), _MOST_ROWS))
+        one_s = steps_s[0]
         each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
         tokens_s = list(accumulate(each_s, min, initial=one_s))
         for state in states:
