@@ -466,8 +466,17 @@ class Streams:
         one_s = steps_s[0]
         each_s = [s / rows for rows, s in enumerate(steps_s, start=1)]
         tokens_s = list(accumulate(each_s, min, initial=one_s))
+        most = _ALL / one_s
         for state in states:
-            state.look(moment, one_s, long_s, self.lengths, _ALL / one_s)
+            state.look(moment, one_s, long_s, self.lengths, most)
+        hurried = sum(state.real_time and state.need >= most for state in states)
+        if hurried > 1 and steps_s[1] - one_s <= FREE_ROW * one_s:
+            # They share every step, which their rows hardly lengthen.
+            most = _ALL / min(steps_s[min(hurried, _MOST_ROWS) - 1], one_s * (1.0 + AHEAD))
+            for state in states:
+                if state.real_time and state.need > most:
+                    state.need = most
+        for state in states:
             if state.late:
                 state.density = 0.0
                 continue
