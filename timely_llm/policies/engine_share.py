@@ -37,11 +37,10 @@ def long_steps(one_s: float, row_s: float, full_s: float = math.inf) -> tuple[fl
 def long_room(kept_free: float) -> float:
     """Return the share beyond `UTIL` that is promised where steps are long.
 
-    There a few percent of the engine have room for several rows, and work with deadlines to come
-    shares the steps of the others.
+    There a few percent of the engine have room for several rows.
 
     Args:
-        kept_free: share that such work usually takes, beyond what it takes now.
+        kept_free: share that the rows of work with deadlines usually add, beyond what they add now.
     """
     return max(_LONG_UTIL - UTIL - kept_free, 0.0)
 

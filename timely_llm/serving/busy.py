@@ -136,7 +136,7 @@ class BusyGate:
         most = UTIL if need * row_s <= FREE_ROW else UTIL - kept_free
         least_s, most_s = long_steps(one_s, row_s)
         if least_s <= 1.0 / need < most_s:
-            most = UTIL + long_room(kept_free)
+            most = UTIL + long_room(kept_free * row_s / one_s)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
         begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE

@@ -339,7 +339,7 @@ class Streams:
         states = self._look(moment, streams, share, long_steps(one_s, row_s, full_s))
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
-        beyond = long_room(kept_free)
+        beyond = long_room(kept_free * row_s / one_s)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
             *[(state.density, state) for state in states if state.begun or not state.late],
@@ -360,14 +360,14 @@ class Streams:
             waits = not (one.real_time or one.begun) and one.need * row_s > FREE_ROW
             room = most - kept_free if waits else most
             if one.long_steps:
-                room += beyond
+                room = most + beyond
             if not one.late and share.offer(one.need, room):
                 one.promise(one.need)
                 promised = True
             else:
                 one.promise(one.floor)
                 share.offer(one.floor, math.inf)
-        self._begin_late(now, states, share, row_s, most, most - kept_free)
+        self._begin_late(now, states, share, row_s, most, most - kept_free, beyond)
         self._promised = sorted([one for one in states if one.rate], key=attrgetter("urgency"))
         return held
 
@@ -379,7 +379,7 @@ class Streams:
 
     def _begin_late(
         self, now: float, states: Sequence[StreamState], share: EngineShare, row_s: float,
-        most: float, spare: float,
+        most: float, spare: float, beyond: float,
     ) -> None:  # fmt: skip
         """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone.
 
@@ -397,7 +397,7 @@ class Streams:
             cheap = need * row_s <= FREE_ROW and (over or not state.long_steps)
             if not (
                 share.offer(need, most if cheap else _SPARE)
-                or (alone and share.offer(state.need, spare))
+                or (alone and share.offer(state.need, most + beyond if state.long_steps else spare))
                 or (over and share.offer(state.need, _SPARE))
             ):
                 break
