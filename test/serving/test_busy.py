@@ -84,16 +84,31 @@ def test_where_steps_are_long_more_of_the_engine_is_given_away() -> None:
     assert LONG.predict_s(most + 1) / TENTH.tpot_s > long_util
 
 
-def test_usual_work_with_deadlines_takes_that_back_and_no_more() -> None:
+def usual_tasks(served: list[Generation]) -> BusyGate:
+    """Return a gate that has seen a task with a deadline every second for 30 s, until 40.0."""
     gate = BusyGate()
-    machine = Slo(deadline_s=1.5)
-    served: list[Generation] = [answer(stream(str(n), TENTH)) for n in range(18)]
-    assert refusal(stream("before", TENTH), served[:17], LONG, gate, now=9.0) is None
     for second in range(10, 40):
-        refusal(stream("m", machine, tokens=15), served, LONG, gate, now=float(second))
-    few = [answer(stream(str(n), TENTH)) for n in range(12)]
-    assert refusal(stream("one more", TENTH), few, LONG, gate, now=40.0) is None
+        task = stream("m", Slo(deadline_s=1.5), tokens=15)
+        refusal(task, served, LONG, gate, now=float(second))
+    return gate
+
+
+def test_usual_work_with_deadlines_takes_rows_of_that() -> None:
+    served: list[Generation] = [answer(stream(str(n), TENTH)) for n in range(21)]
+    assert refusal(stream("before", TENTH), served, LONG) is None
+    gate = usual_tasks(served)
+    assert refusal(stream("one more", TENTH), served[:18], LONG, gate, now=40.0) is None
     assert refusal(stream("too many", TENTH), served, LONG, gate, now=40.0) is not None
+
+
+def test_an_answer_beyond_the_engine_waits_until_usual_work_with_deadlines_has_ended() -> None:
+    fast = stream("fast", Slo(ttft_s=1.0, tpot_s=0.05))
+    served: list[Generation] = [answer(stream(str(n), TENTH)) for n in range(6)]
+    assert refusal(fast, served, LONG) is None
+    gate = usual_tasks(served)
+    assert refusal(fast, served, LONG, gate, now=40.0) is not None
+    assert refusal(stream("new", TENTH), served, LONG, gate, now=40.0) is None
+    assert refusal(fast, served, LONG, gate, now=140.0) is None
 
 
 def test_an_idle_engine_takes_all() -> None:

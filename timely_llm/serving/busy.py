@@ -135,7 +135,9 @@ class BusyGate:
         kept_free = self._kept_free(now, asked, wants, steps_s, possible)
         most = UTIL if need * row_s <= FREE_ROW else UTIL - kept_free
         least_s, most_s = long_steps(one_s, row_s)
-        if least_s <= 1.0 / need < most_s:
+        if asked.need > need and not asked.real_time:
+            most = UTIL - kept_free
+        elif least_s <= 1.0 / need < most_s:
             most = UTIL + long_room(kept_free * row_s / one_s)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens

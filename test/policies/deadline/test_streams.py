@@ -191,6 +191,46 @@ def test_a_real_time_answer_that_needs_all_of_the_engine_is_promised_that() -> N
         assert not state.late and state.rate == state.need > 10.0
 
 
+VERY_SLOW = StepTime(0.0978, 0.0012, 0.000256)
+"""Of a Jetson AGX Thor: one step takes all of the time of a token."""
+
+
+def test_real_time_answers_that_need_every_step_share_it_where_rows_are_cheap() -> None:
+    # Each needs more than the engine can do, so one alone would take all of it.
+    machines = [
+        talking(f"m{i}", arrival_s=99.0, tokens=2, first_s=99.2, of_class=REAL_TIME)
+        for i in range(4)
+    ]
+    for machine in machines:
+        machine.max_tokens = 40
+    policy = Deadline()
+    policy.plan(100.0, machines, VERY_SLOW, ROOMY)
+    rates = [policy.streams.states[machine.key].rate for machine in machines]
+    assert min(rates) == max(rates) == pytest.approx(0.95 / VERY_SLOW.predict_s(4), rel=0.01)
+    policy = Deadline()
+    policy.plan(100.0, machines, StepTime(0.0978, 0.04, 0.0), ROOMY)
+    rates = [policy.streams.states[machine.key].rate for machine in machines]
+    assert min(rates) < 0.5 * max(rates)  # a row is dear: one is in time
+
+
+def test_an_answer_whose_rate_is_beyond_the_engine_gets_what_others_leave() -> None:
+    fast, reader = (SloClass("x", Slo(ttft_s=1.0, tpot_s=tpot_s)) for tpot_s in (0.05, 0.125))
+    hopeless = [stream(f"h{i}", 99.9, of_class=fast, to_compute=1) for i in range(3)]
+    policy = Deadline()
+    policy.plan(100.0, hopeless, VERY_SLOW, ROOMY)
+    states = [policy.streams.states[one.key] for one in hopeless]
+    assert all(state.hopeless and not state.density and state.rate > 7.0 for state in states)
+    others = [
+        talking(f"t{i}", arrival_s=90.0, tokens=60, first_s=91.0, of_class=reader)
+        for i in range(18)
+    ]
+    policy = Deadline()
+    policy.plan(100.0, [*others, *hopeless], VERY_SLOW, ROOMY)
+    states = [policy.streams.states[one.key] for one in others]
+    assert all(state.rate == state.need for state in states)
+    assert not any(policy.streams.states[one.key].rate for one in hopeless)
+
+
 def test_a_late_real_time_answer_goes_on_at_a_bearable_rate() -> None:
     late = talking("late", arrival_s=90.0, tokens=5, first_s=90.2, of_class=REAL_TIME)
     late.last_s = 99.9

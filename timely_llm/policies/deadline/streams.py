@@ -85,6 +85,8 @@ class StreamState:
         worth: in the units of plans.
         density: worth per second of the engine.
         late: its service level cannot be met any more.
+        hopeless: its rate is beyond the engine.
+        last: it is late or hopeless, so it gets what others leave.
         longest_s: longest step with which a real-time answer of nearly any length is in time,
             seconds.
         tokens_to_go: expected tokens to the end.
@@ -99,6 +101,7 @@ class StreamState:
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else _LATE_RATE / slo.tpot_s, 1.0 / BEARABLE_S)
         self.begun = self.late = self._began_late = self.long_steps = False
+        self.hopeless = self.last = False
         self.need = self.floor = self.rate = self.density = 0.0
         self.urgency = 0, 0.0
         self.due_s = generation.due_s
@@ -145,17 +148,20 @@ class StreamState:
             late = left_s < one_s
             need = most if late else min(self.tokens_to_go / left_s, most)
             self.longest_s = math.inf if late else left_s / self._most_to_go
-        elif not out:
-            late = self._began_late = left_s < one_s
-            need = min(1.0 / self.tpot_s, most)
         else:
-            late, need = self._began_late, 1.0 / self.tpot_s
-            if left_s < 0.0 and not self.long_steps:
+            need = 1.0 / self.tpot_s
+            self.hopeless = need > most
+            if self.hopeless:
+                need = most / (1.0 + AHEAD)
+            if not out:
+                self._began_late = left_s < one_s
+            late = self._began_late
+            if out and left_s < 0.0 and not self.long_steps:
                 can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
                 late = late or -left_s > can_catch_up_s
                 # Its rate, and a lag is made up within that time.
                 need *= 1.0 - left_s / _CATCH_UP_S
-        self.late = late
+        self.late, self.last = late, late or self.hopeless
         bearable = self.bearable
         self.need = need = bearable if late else need
         self.floor = (bearable if bearable < need else need) if out else 0.0
@@ -167,16 +173,16 @@ class StreamState:
         if self.real_time and rate > self.floor:
             self.urgency = 0, -self.need
         elif not self.begun:
-            self.urgency = 1 + (self.late or rate < self.need), generation.arrival_s
+            self.urgency = 1 + (self.last or rate < self.need), generation.arrival_s
         elif rate < self.need:
             self.urgency = 2, generation.last_s + 1.0 / self.floor
         else:
             # Steady words, and no bursts of credit.
-            self.urgency = 1 + self.late, min(self.due_s, generation.last_s + self.tpot_s)
+            self.urgency = 1 + self.last, min(self.due_s, generation.last_s + self.tpot_s)
 
     def is_wanted_soon(self, moment: Moment) -> bool:
         """Return whether a token that was promised in time cannot wait; never if real-time."""
-        if self.real_time or self.late or self.rate < self.need:
+        if self.real_time or self.last or self.rate < self.need:
             return False
         if self.begun:
             return self.urgency[1] <= moment.now + moment.one_s
@@ -358,8 +364,8 @@ class Streams:
                 continue
             # An answer with a deadline shares its steps with a row that is cheap.
             waits = not (one.real_time or one.begun) and one.need * row_s > FREE_ROW
-            room = most - kept_free if waits else most
-            if one.long_steps:
+            room = most - kept_free if waits or one.hopeless else most
+            if one.long_steps and not one.hopeless:
                 room = most + beyond
             if not one.late and share.offer(one.need, room):
                 one.promise(one.need)
@@ -477,7 +483,7 @@ class Streams:
                 if state.real_time and state.need > most:
                     state.need = most
         for state in states:
-            if state.late:
+            if state.last:
                 state.density = 0.0
                 continue
             token_s = tokens_s[bisect_right(steps_s, 1.0 / state.need)]
