@@ -210,10 +210,10 @@ def test_real_time_answers_that_need_every_step_share_it_where_rows_are_cheap() 
     policy = Deadline()
     policy.plan(100.0, machines, StepTime(0.0978, 0.04, 0.0), ROOMY)
     rates = [policy.streams.states[machine.key].rate for machine in machines]
-    assert min(rates) < 0.5 * max(rates)  # a row is dear: one is in time
+    assert min(rates) < 0.5 * max(rates)  # a row is expensive: one is in time
 
 
-def test_an_answer_whose_rate_is_beyond_the_engine_gets_what_others_leave() -> None:
+def test_an_answer_with_a_rate_beyond_the_engine_gets_what_others_leave() -> None:
     fast, reader = (SloClass("x", Slo(ttft_s=1.0, tpot_s=tpot_s)) for tpot_s in (0.05, 0.125))
     hopeless = [stream(f"h{i}", 99.9, of_class=fast, to_compute=1) for i in range(3)]
     policy = Deadline()
