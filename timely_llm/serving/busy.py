@@ -70,7 +70,8 @@ class BusyGate:
     A request has time if the needs of all requests together fit into `UTIL` of the engine's time
     (Eq. 7 of Zhou et al. 2025), after the prompts that are to be computed before its first token.
     Requests without a deadline leave the mean real-time load free, and half its standard deviation,
-    unless their rows are free: real-time ones then share their steps. An idle engine takes all.
+    unless their rows are free: real-time ones then share their steps. Those with a rate that the
+    engine cannot give to one always leave it free. An idle engine takes all.
 
     *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token,
     another one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of

@@ -7,6 +7,10 @@ from tools.results.page import Command, Page, PageTable, Picture, Ranking
 from tools.results.pages.measures import DRAWN_PEOPLE, PEOPLE, PEOPLE_FRONT, SERVICE
 
 _SPEEDS = ("orca", "slice", "slice:even=on", "timely+slice", "deadline")
+_LONG = (
+    "--policies orca,orca:gate,slice,slice:gate,timely+slice,timely+slice:gate,deadline,"
+    "deadline:gate"
+)
 COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
 
 PAGES = (
@@ -168,11 +172,15 @@ PAGES = (
         (
             Command(
                 "orin",
-                "slice-ratio --profile orin-llama3-8b --ratios 0,0.1,0.5 --rates 0.6,1.5 --policies"
-                " orca,orca:gate,slice,slice:gate,timely+slice,timely+slice:gate,deadline,"
-                "deadline:gate",
+                f"slice-ratio --profile orin-llama3-8b --ratios 0,0.1,0.5 --rates 0.6,1.5 {_LONG}",
                 seeds=5,
                 minutes=8,
+            ),
+            Command(
+                "thor",
+                f"slice-ratio --profile thor-gemma4-12b --ratios 0,0.1,0.5 --rates 0.6 {_LONG}",
+                seeds=5,
+                minutes=6,
             ),
         ),
         Picture(
@@ -182,8 +190,17 @@ PAGES = (
             " mean stall of a listener, by the share of real-time tasks",
             where={"rate": (1.5,), "policy": DRAWN_PEOPLE},
         ),
-        (PageTable("orin", ("objective", *PEOPLE), papers=False),),
-        (Ranking("orin", PEOPLE_FRONT),),
+        (
+            PageTable(
+                "orin", ("objective", *PEOPLE), papers=False,
+                title="Steps of 80 ms for one row, 86 for eight",
+            ),
+            PageTable(
+                "thor", ("objective", *PEOPLE), papers=False,
+                title="Steps of 99 ms for one row, 108 for eight",
+            ),
+        ),
+        (Ranking("orin", PEOPLE_FRONT), Ranking("thor", PEOPLE_FRONT)),
     ),
     Page(
         "slice_options",
