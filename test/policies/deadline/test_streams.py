@@ -398,6 +398,16 @@ def test_a_new_answer_leaves_free_what_answers_with_deadlines_usually_take(
     assert bool(policy.streams.states["s"].rate) is begins, "rows that cost nothing are shared"
 
 
+def test_where_steps_are_long_usual_work_with_deadlines_keeps_no_rows_empty() -> None:
+    policy = Deadline()
+    for tenth in range(100):
+        policy.plan(0.1 * tenth, machines(0.1 * tenth, 2), LONG, ROOMY)
+    others = [talking(f"t{i}", arrival_s=9.0, tokens=10, first_s=9.0) for i in range(6)]
+    late = stream("late", 1.0, to_compute=1)
+    plan = policy.plan(10.0, [*others, late], LONG, ROOMY)
+    assert policy.streams.states["late"].late and "late" in plan.keys
+
+
 def test_a_plan_that_is_worth_less_than_promised_streams_waits_for_them() -> None:
     plan = running("p", arrival_s=9.0)
     assert "p" not in Deadline().plan(10.0, [plan, *machines(10.0)], SLOW, ROOMY).keys
