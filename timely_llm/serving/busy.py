@@ -142,7 +142,7 @@ class BusyGate:
             most = UTIL - kept_free
         elif least_s <= 1.0 / need < most_s:
             most = UTIL + long_room(kept_free * row_s / one_s)
-            in_line = not asked.real_time and any(_waits_late(one, now, alone) for one in served)
+            in_line = not asked.real_time and any(_waits_late(one, now) for one in served)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
         begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE
@@ -243,17 +243,11 @@ class BusyGate:
                 self._lengths.observe(task_type(one.request), len(one.token_ids))
 
 
-def _waits_late(one: Generation, now: float, alone: float) -> bool:
-    """Return whether an answer has waited too long for its first token, with a rate it could have.
-
-    Args:
-        one: a request.
-        now: the time, seconds.
-        alone: most tokens a second that the engine has for one answer.
-    """
+def _waits_late(one: Generation, now: float) -> bool:
+    """Return whether an answer without a deadline has waited too long for its first token."""
     if not isinstance(one, StreamGeneration) or one.request.slo.real_time:
         return False
-    return one.request.slo.rate <= alone and not one.token_ids and one.due_s < now
+    return not one.token_ids and one.due_s < now
 
 
 _EXECUTED = (State.BLOCKED, State.EXECUTING)
