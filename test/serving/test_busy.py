@@ -111,21 +111,6 @@ def test_an_answer_beyond_the_engine_waits_until_usual_work_with_deadlines_has_e
     assert refusal(fast, served, LONG, gate, now=140.0) is None
 
 
-def test_where_steps_are_long_none_passes_while_an_earlier_one_waits_beyond_its_time() -> None:
-    late = answer(stream("late", TENTH), arrival_s=8.0, out=0)
-    begun = answer(stream("begun", TENTH), arrival_s=8.0)
-    for served, now, passes in (
-        ([late, begun], 8.9, True), ([late, begun], 9.1, False), ([begun], 9.1, True)
-    ):  # fmt: skip
-        assert (refusal(stream("new", TENTH), served, LONG, now=now) is None) is passes
-    error = refusal(stream("new", TENTH), [late, begun], LONG, now=9.1)
-    assert error is not None and error.retry_after_s is not None and error.retry_after_s >= 1.0
-    task = stream("task", Slo(deadline_s=1.5), tokens=12)
-    assert refusal(task, [late, begun], LONG, now=9.1) is None
-    short = StepTime(base_s=0.02, row_s=0.0001, prefill_token_s=0.0)
-    assert refusal(stream("new", TENTH), [late, begun], short, now=9.1) is None
-
-
 def test_an_idle_engine_takes_all() -> None:
     impossible = Slo(ttft_s=1e-3, tpot_s=1e-3)
     assert refusal(stream("new", impossible), []) is None

@@ -71,8 +71,7 @@ class BusyGate:
     (Eq. 7 of Zhou et al. 2025), after the prompts that are to be computed before its first token.
     Requests without a deadline leave the mean real-time load free, and half its standard deviation,
     unless their rows are free: real-time ones then share their steps. Those with a rate that the
-    engine cannot give to one always leave it free. An idle engine takes all. Where steps are long,
-    none passes while one that came before waits beyond the limit of its time to the first token.
+    engine cannot give to one always leave it free. An idle engine takes all.
 
     *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token,
     another one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of
@@ -137,12 +136,10 @@ class BusyGate:
         kept_free = self._kept_free(now, asked, wants, steps_s, possible)
         most = UTIL if need * row_s <= FREE_ROW else UTIL - kept_free
         least_s, most_s = long_steps(one_s, row_s)
-        in_line = False  # behind an answer that is late already
         if asked.need > need and not asked.real_time:
             most = UTIL - kept_free
         elif least_s <= 1.0 / need < most_s:
             most = UTIL + long_room(kept_free * row_s / one_s)
-            in_line = not asked.real_time and any(_waits_late(one, now) for one in served)
         prompt_s = step_time.coefficients[2]  # of a token
         own_s = prompt_s * asked.prefill_tokens
         begin_s = asked.begin_s if own_s <= UTIL * asked.begin_s else own_s / IMPOSSIBLE
@@ -159,7 +156,7 @@ class BusyGate:
             prefill_tokens = asked.prefill_tokens + sum(want.prefill_tokens for want in left)
             return EngineShare(steps_s, begun).used + prompt_s * prefill_tokens / begin_s <= most
 
-        if not wants or (has_room(0) and not in_line):
+        if not wants or has_room(0):
             return
         # From all but the first on, down to none: room only grows.
         ended = 1 + bisect_left(range(1, len(counted)), True, key=has_room)
@@ -241,13 +238,6 @@ class BusyGate:
         for one in before.values():
             if one.state is State.ENDED and one.token_ids:
                 self._lengths.observe(task_type(one.request), len(one.token_ids))
-
-
-def _waits_late(one: Generation, now: float) -> bool:
-    """Return whether an answer without a deadline has waited too long for its first token."""
-    if not isinstance(one, StreamGeneration) or one.request.slo.real_time:
-        return False
-    return not one.token_ids and one.due_s < now
 
 
 _EXECUTED = (State.BLOCKED, State.EXECUTING)
