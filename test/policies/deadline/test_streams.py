@@ -13,7 +13,7 @@ from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.core.time_utility import URGENT, TimeUtility
 from timely_llm.policies.deadline.policy import Deadline
-from timely_llm.policies.deadline.streams import BEARABLE_S
+from timely_llm.policies.deadline.stream_state import BEARABLE_S
 from timely_llm.policies.step_time import StepTime
 
 FAST = StepTime(0.0216, 0.00015, 0.00011)

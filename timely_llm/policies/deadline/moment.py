@@ -11,6 +11,9 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity
 from timely_llm.policies.step_time import StepTime
 
+AHEAD = 0.2
+"""Largest fraction by which other work may lengthen a step of plans that are late."""
+
 
 class Moment(NamedTuple):
     """What a step is planned from.
