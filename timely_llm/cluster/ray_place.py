@@ -23,6 +23,7 @@ from timely_llm.core.errors import ConfigurationError, EngineError, EngineSettin
 from timely_llm.core.requirements import RequirementError, need
 from timely_llm.core.text import count_of, joined, listed, quoted
 from timely_llm.processes.signals import ENDING
+from timely_llm.processes.tied import tie_to_parent
 
 OBJECT_STORE_BYTES = 75 * 2**20
 """Memory of Ray's object store, the least that it takes: replicas put nothing there."""
@@ -38,7 +39,12 @@ class ReplicaActor:
     """The process of a replica."""
 
     def serve(self, address: tuple[str, int], nonce: bytes) -> int:
-        """Serve a front until it is gone; see `replica.serve`."""
+        """Serve a front until it is gone; see `replica.serve`.
+
+        Ray asks an actor to end when its node ends; a stopped process cannot obey, so the kernel
+        ends it.
+        """
+        tie_to_parent(os.getppid())  # the node's own process
         from timely_llm.cluster.replica import serve  # in the actor's process alone
 
         return serve(address, nonce)
