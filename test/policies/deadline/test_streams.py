@@ -479,6 +479,7 @@ def test_a_stream_that_waits_for_a_step_in_flight_is_in_no_step() -> None:
 
 TASK = SloClass("task", Slo(10.0, 0.05, 30.0))
 CHAT = SloClass("chat", Slo(10.0, 0.05))
+HURRIED = SloClass("hurried", Slo(1.0, 0.05))
 TWO_ROWS = Capacity(free_tokens=100_000, max_rows=2, max_step_tokens=2048)
 
 
@@ -491,16 +492,37 @@ def _with_two_tasks(chat: StreamGeneration) -> list[StreamGeneration]:
 
 
 def test_where_rows_lack_an_answer_begins_before_it_would_be_late() -> None:
-    pool = _with_two_tasks(stream("chat", of_class=CHAT))
-    assert Deadline().plan(5.0, pool, FAST, TWO_ROWS).keys == {"task0", "task1"}
-    assert "chat" in Deadline().plan(9.8, pool, FAST, TWO_ROWS).keys
-    assert len(Deadline().plan(5.0, pool, FAST, ROOMY).keys) == 3
+    pool = _with_two_tasks(stream("chat", 5.0, of_class=HURRIED))
+    assert Deadline().plan(5.01, pool, FAST, TWO_ROWS).keys == {"task0", "task1"}
+    assert "chat" in Deadline().plan(5.8, pool, FAST, TWO_ROWS).keys
+    assert len(Deadline().plan(5.01, pool, FAST, ROOMY).keys) == 3
 
 
 def test_where_rows_lack_an_answer_goes_on_before_its_next_token_is_late() -> None:
-    pool = _with_two_tasks(talking("chat", of_class=CHAT, first_s=5.0))
+    pool = _with_two_tasks(talking("chat", of_class=HURRIED, first_s=5.0))
     assert "chat" not in Deadline().plan(5.01, pool, FAST, TWO_ROWS).keys
     assert "chat" in Deadline().plan(5.04, pool, FAST, TWO_ROWS).keys
+
+
+def test_where_rows_lack_an_answer_that_may_wait_has_its_row_until_it_ends() -> None:
+    chats = [stream(f"chat{i}", of_class=CHAT, to_compute=1, context=20) for i in range(5)]
+    for one in chats:
+        one.max_tokens = 100
+    policy, now, ended, seen = Deadline(), 0.0, [], []
+    while pool := [one for one in chats if one.state != State.ENDED]:
+        plan = policy.plan(now, pool, FAST, TWO_ROWS)
+        assert len(plan.keys) == min(len(pool), 2), "no row is empty"
+        seen += [key for key in sorted(plan.keys) if key not in seen]
+        assert plan.keys <= set(seen[: len(ended) + 2]), "no third answer begins"
+        now += FAST.predict_s(len(plan.keys))
+        for one in pool:
+            if one.key in plan.keys:
+                one.token_ids.append(0)
+                one.token_arrived(now)
+                if len(one.token_ids) == 100:
+                    one.state = State.ENDED
+                    ended.append(one)
+    assert all(one.first_s <= 10.0 for one in chats)
 
 
 def test_streams_without_a_promise_are_evicted_first() -> None:

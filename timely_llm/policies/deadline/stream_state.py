@@ -14,6 +14,9 @@ from timely_llm.policies.lengths import ENOUGH, TYPICAL, AnswerLengths, task_typ
 BEARABLE_S: Final = 1.5
 """Longest wait for the next word of an answer that has begun, seconds."""
 
+PRESSING_S: Final = 0.8 * BEARABLE_S
+"""Wait for it after which the answer joins any step, seconds."""
+
 _LATE_RATE = 0.25  # share of its rate that an answer keeps when there is no time for more
 _START, _START_S = 0.3, 0.3  # a prompt's longest step: share of the TTFT, and seconds
 _CATCH_UP_S = 1.0  # time in which a lag is made up
@@ -40,11 +43,13 @@ class StreamState:
         worth: in the units of plans.
         density: worth per second of the engine.
         late: its service level cannot be met any more.
+        began_late: its first token could not come in time.
         hopeless: its rate is beyond the engine.
         last: it is late or hopeless, so it gets what others leave.
         longest_s: longest step with which a real-time answer of nearly any length is in time,
             seconds.
-        tokens_to_go: expected tokens to the end.
+        tokens_to_go: expected tokens to the end; with a deadline, more than usual.
+        typical_to_go: median tokens to the end.
         long_steps: steps are long beside the time of its tokens.
     """
 
@@ -55,12 +60,12 @@ class StreamState:
         self.start_s = min(_START * slo.ttft_s, _START_S)
         # A late real-time answer has no listener, so it only must end.
         self.bearable = max(0.0 if slo.real_time else _LATE_RATE / slo.tpot_s, 1.0 / BEARABLE_S)
-        self.begun = self.late = self._began_late = self.long_steps = False
+        self.begun = self.late = self.began_late = self.long_steps = False
         self.hopeless = self.last = False
         self.need = self.floor = self.rate = self.density = 0.0
         self.urgency = 0, 0.0
         self.due_s = generation.due_s
-        self.tokens_to_go = self._most_to_go = 1
+        self.tokens_to_go = self.typical_to_go = self._most_to_go = 1
         self.longest_s = math.inf
         self.worth = people * generation.request.weight
         self._class = task_type(generation.request)
@@ -91,8 +96,9 @@ class StreamState:
                 self._version, self._seen = lengths.version, lengths.of(self._class)
             self._out, self.begun = out, out > 0
             seen, bound = self._seen, generation.max_tokens
-            self.tokens_to_go = to_go(seen, out, bound, _USUAL if real_time else TYPICAL)
+            self.tokens_to_go = self.typical_to_go = to_go(seen, out, bound, TYPICAL)
             if real_time:
+                self.tokens_to_go = to_go(seen, out, bound, _USUAL)
                 self._most_to_go = to_go(seen, out, bound, _NEARLY_ANY, 4 * ENOUGH)
         if not real_time:
             self.due_s = generation.due_s
@@ -109,8 +115,8 @@ class StreamState:
             if self.hopeless:
                 need = most / (1.0 + AHEAD)
             if not out:
-                self._began_late = left_s < one_s
-            late = self._began_late
+                self.began_late = left_s < one_s
+            late = self.began_late
             if out and left_s < 0.0 and not self.long_steps:
                 can_catch_up_s = self.tokens_to_go * (self.tpot_s - 2.0 * one_s)
                 late = late or -left_s > can_catch_up_s

@@ -9,6 +9,8 @@ A stream *needs* a rate, in tokens a second, to keep its service level. Before e
    stays short enough for those that have joined.
 
 A stream that got tokens early needs fewer now and gives way; there is no cycle to restart.
+
+Where rows lack and answers may wait, they take rows one after the other instead: `row_order`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from typing import Final
 from timely_llm.core.generation import State, StreamGeneration
 from timely_llm.core.reason import Cause, Reason
 from timely_llm.policies.deadline.moment import AHEAD, Moment
+from timely_llm.policies.deadline.row_order import in_turn, row_order
 from timely_llm.policies.deadline.shared_step import SharedStep
-from timely_llm.policies.deadline.stream_state import BEARABLE_S, StreamState
+from timely_llm.policies.deadline.stream_state import PRESSING_S, StreamState
 from timely_llm.policies.deadline.wave import Deliverable
 from timely_llm.policies.engine_share import (
     FREE_ROW,
@@ -44,7 +47,6 @@ _ROOM = 0.02  # share of streams beyond plans that have taken all
 _KEEP = 1.5  # worth of an answer that has begun, relative to a new one
 _WINDOW_S = 20.0  # of the load of answers with deadlines; without an answer in time: overload ends
 _ALONE_S = 0.15  # longest step of streams without any promise
-_PRESSING_S = 0.8 * BEARABLE_S  # wait after which a stream joins any step
 _LEAST_TO_GO = 40  # tokens that an answer of a conversation counts as, at least
 _MOST_ROWS = 32  # that share the cost of a token
 
@@ -66,6 +68,7 @@ class Streams:
         self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._promised: list[StreamState] = []  # the most urgent first
         self._urgent = DecayingMean(_WINDOW_S)
+        self._in_turn = False  # rows lack, and serve one answer after the other
         self._in_time_s = -math.inf  # when an answer was last in time
 
     def promise(
@@ -96,6 +99,14 @@ class Streams:
         one_s, two_s, *_ = share.steps_s(min(max(len(streams), 2), _MOST_ROWS))
         row_s = two_s - one_s
         states = self._look(moment, streams, share, long_steps(one_s, row_s, full_s))
+        if not all(state.late for state in self.states.values()):
+            self._in_time_s = now
+        self._in_turn = len(states) > max_rows and not line and in_turn(states, one_s, full_s)
+        if self._in_turn:
+            self._promised = row_order(moment, states, full_s)
+            for state in self._promised:
+                state.promise(min(state.need, (1.0 - AHEAD) / full_s))
+            return set()
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
         beyond = long_room(kept_free * row_s / one_s)
@@ -144,8 +155,6 @@ class Streams:
 
         After overload, as many begin as keep that rate in the small share.
         """
-        if not all(state.late for state in self.states.values()):
-            self._in_time_s = now
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.promise(0.0)
@@ -176,7 +185,7 @@ class Streams:
                 moment.why[state.generation.key] = reason
         now, longest_s = moment.now, math.inf
         promised = self._promised
-        if len(promised) > moment.capacity.max_rows:
+        if len(promised) > moment.capacity.max_rows and not self._in_turn:
             # Rows lack. An answer with a deadline may still wait for its next token.
             promised = sorted(promised, key=lambda one: not one.is_wanted_soon(moment))
         for state in promised:
@@ -187,7 +196,7 @@ class Streams:
             elif longest_s < limit_s:
                 limit_s = longest_s
             since_s = state.generation.last_s if state.begun else state.due_s
-            if now > since_s + _PRESSING_S:
+            if now > since_s + PRESSING_S:
                 limit_s = math.inf
             if step.join(state, limit_s) and own_s < step.limit_s:
                 step.limit_s = own_s
