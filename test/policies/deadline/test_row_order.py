@@ -11,7 +11,13 @@ from timely_llm.core.generation import StreamGeneration
 from timely_llm.core.slo import Slo, SloClass
 from timely_llm.core.step import Capacity
 from timely_llm.policies.deadline.moment import Moment
-from timely_llm.policies.deadline.row_order import Job, in_time, in_turn, row_order, shortest_first
+from timely_llm.policies.deadline.row_order import (
+    RowJob,
+    in_time,
+    in_turn,
+    row_order,
+    shortest_first,
+)
 from timely_llm.policies.deadline.stream_state import PRESSING_S, StreamState
 from timely_llm.policies.lengths import AnswerLengths
 from timely_llm.policies.step_time import StepTime
@@ -44,14 +50,14 @@ def keys(states: Sequence[StreamState]) -> list[str]:
 jobs = st.lists(st.tuples(st.floats(0.1, 20.0), st.floats(0.1, 5.0)), min_size=1, max_size=6)
 
 
-def made_of(numbers: Sequence[tuple[float, float]]) -> list[Job]:
+def made_of(numbers: Sequence[tuple[float, float]]) -> list[RowJob]:
     states = states_of([stream(f"s{i}", of_class=CHAT) for i in range(len(numbers))])
     return [
-        Job(by_s, whole_s, state) for (by_s, whole_s), state in zip(numbers, states, strict=True)
+        RowJob(by_s, whole_s, state) for (by_s, whole_s), state in zip(numbers, states, strict=True)
     ]
 
 
-def all_end_in_time(order: Sequence[Job]) -> bool:
+def all_end_in_time(order: Sequence[RowJob]) -> bool:
     ends_s = itertools.accumulate(job.whole_s for job in order)
     return all(end_s <= job.by_s + 1e-9 for end_s, job in zip(ends_s, order, strict=True))
 
@@ -73,7 +79,7 @@ def test_no_order_in_time_has_an_earlier_mean_end(numbers: list[tuple[float, flo
     order = [by_key[key] for key in keys(shortest_first(taken, 0.0))]
     assert all_end_in_time(order)
 
-    def ends_s(some: Sequence[Job]) -> float:
+    def ends_s(some: Sequence[RowJob]) -> float:
         return sum(itertools.accumulate(job.whole_s for job in some))
 
     in_order = [some for some in itertools.permutations(taken) if all_end_in_time(some)]

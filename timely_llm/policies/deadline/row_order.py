@@ -22,7 +22,7 @@ _ALIKE: Final = 2.0  # largest ratio of worths
 _PATIENCE: Final = 0.5  # of the time that an answer takes: what each must be able to wait
 
 
-class Job(NamedTuple):
+class RowJob(NamedTuple):
     """An answer that wants a row.
 
     Attributes:
@@ -83,22 +83,22 @@ def row_order(moment: Moment, states: Sequence[StreamState], step_s: float) -> l
     now, rows = moment.now, moment.capacity.max_rows
     token_s = moment.step_time.coefficients[2]
     begun: list[StreamState] = []
-    jobs: list[Job] = []
-    late: list[Job] = []
+    jobs: list[RowJob] = []
+    late: list[RowJob] = []
     busy_s = 0.0
     for state in states:
         prompt_s = token_s * (state.generation.to_compute - 1)
         whole_s = _TO_COME * (prompt_s + state.typical_to_go * step_s) / rows
         left_s = state.due_s - now
         if _is_lost(state, left_s, moment.one_s, step_s):
-            late.append(Job(left_s, whole_s, state))
+            late.append(RowJob(left_s, whole_s, state))
         elif state.begun and not state.real_time:
             begun.append(state)
             busy_s += whole_s
         else:
             if state.real_time:
                 left_s -= state.tokens_to_go * step_s
-            jobs.append(Job(left_s - prompt_s + whole_s, whole_s, state))
+            jobs.append(RowJob(left_s - prompt_s + whole_s, whole_s, state))
     taken, others = in_time(jobs, busy_s)
     pressing = [job.state for job in late if _is_pressing(job.state, now)]
     rest = sorted([*others, *late], key=attrgetter("in_line"))
@@ -122,10 +122,10 @@ def _is_pressing(state: StreamState, now: float) -> bool:
     return state.begun and not state.real_time and now > state.generation.last_s + PRESSING_S
 
 
-def in_time(jobs: Sequence[Job], busy_s: float) -> tuple[list[Job], list[Job]]:
+def in_time(jobs: Sequence[RowJob], busy_s: float) -> tuple[list[RowJob], list[RowJob]]:
     """Return jobs that end in time one after the other, as many as can, and the others."""
-    taken: list[tuple[float, int, Job]] = []  # the least worth for its time first
-    others: list[Job] = []
+    taken: list[tuple[float, int, RowJob]] = []  # the least worth for its time first
+    others: list[RowJob] = []
     end_s = busy_s
     for number, job in enumerate(sorted(jobs, key=attrgetter("by_s"))):
         heappush(taken, (job.state.worth / job.whole_s, number, job))
@@ -137,8 +137,8 @@ def in_time(jobs: Sequence[Job], busy_s: float) -> tuple[list[Job], list[Job]]:
     return [job for _, _, job in taken], others
 
 
-def shortest_first(jobs: Sequence[Job], busy_s: float) -> list[StreamState]:
-    """Return jobs that all end in time, from the end on: the longest of those that may be last."""
+def shortest_first(jobs: Sequence[RowJob], busy_s: float) -> list[StreamState]:
+    """Return jobs that all end in time, from the end on: the longest that may be last."""
     end_s = busy_s + sum([job.whole_s for job in jobs])
     rest = sorted(jobs, key=attrgetter("by_s"))
     last: list[tuple[float, int, StreamState]] = []  # the longest first
