@@ -142,7 +142,8 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
               " pipeline-timeline.")  # fmt: skip
 @click.option("--rates", metavar="0.5,1,2", callback=_numbers(0, MOST_RATE, "0.5,1,2"),
               help="Conversations a second, for slice-*, mixed, pipeline-* and"
-              " pice-load; tasks a second for pice-plans.")  # fmt: skip
+              " pice-load; tasks a second for pice-plans; requests a second, not all at once, for"
+              " annealing-order.")  # fmt: skip
 @click.option("--ratios", metavar="0.1,0.7", callback=_numbers(0, 1, "0.1,0.7"),
               help="Shares of real-time tasks among conversations, for slice-*.")  # fmt: skip
 @click.option("--lengths", metavar="8-25:40-160,...", callback=_words,

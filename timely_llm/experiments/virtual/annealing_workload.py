@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from random import Random
 from statistics import fmean
 
@@ -69,20 +70,33 @@ CHAT = TaskKind((161.0, 1.1), (338.0, 0.9))
 CODE = TaskKind((100.0, 0.5), (180.0, 0.5), deadline_s=30.0)
 """180 tokens take the 3 s of the paper's mean request; all else is this package's."""
 
-WORKLOAD = (
+_WORKLOAD = (
     f"half chats (time to the first token {CHAT.ttft_s:g} s, {1e3 * CHAT.tpot_s:g} ms a token),"
-    f" half code (whole answer in {CODE.deadline_s:g} s), all at once, in random order; log-normal"
+    f" half code (whole answer in {CODE.deadline_s:g} s), {{arrival}}, in random order; log-normal"
     " lengths of up to 2,000 tokens with the means 161 and 338 (chats) and 100 and 180 (code, 3 s),"
     " sigma 1.1, 0.9, 0.5 and 0.5: this package's, since the paper's data sets are not used"
 )
 
 
-def mixed(count: int, seed: int) -> Trace:
-    """Return some requests that come at once, half of them chats."""
+WORKLOAD = _WORKLOAD.format(arrival="all at once")
+WORKLOAD_OVER_TIME = _WORKLOAD.format(arrival="at Poisson times")
+
+
+def mixed(count: int, seed: int, rate: float | None = None) -> Trace:
+    """Return some requests, half of them chats.
+
+    Args:
+        count: of the requests.
+        seed: of their lengths, order and times.
+        rate: requests a second, at Poisson times; None: all come at once.
+    """
     draw = Random(1000 * seed + count)
     kinds = [CHAT, CODE] * (count // 2) + [CHAT] * (count % 2)
     draw.shuffle(kinds)
     made = tuple(kind.conversation(f"r{place}", draw) for place, kind in enumerate(kinds))
+    if rate:
+        times_s = accumulate(draw.expovariate(rate) for _ in made)
+        made = tuple(replace(one, arrival_s=at) for one, at in zip(made, times_s, strict=True))
     return Trace(f"chats and code {count}", "after Huang et al. 2025, §5.1", (), made)
 
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from timely_llm.policies.deadline.moment import AHEAD, Moment
 from timely_llm.policies.deadline.stream_state import BEARABLE_S, PRESSING_S, StreamState
 
+_CREDIT_S: Final = 1.0  # of a reader, with which an answer may give its row to another
 _TO_COME: Final = 1.2  # time that answers take, with that of answers to come
 _ALIKE: Final = 2.0  # largest ratio of worths
 _PATIENCE: Final = 0.5  # of the time that an answer takes: what each must be able to wait
@@ -42,7 +43,7 @@ class RowJob(NamedTuple):
 
 
 def in_turn(states: Sequence[StreamState], one_s: float, step_s: float) -> bool:
-    """Return whether rows that lack serve one answer after the other.
+    """Return whether rows that lack serve one answer after the other; there is one at least.
 
     Each can wait, a step of all rows keeps its rate, and none is worth much more than another: that
     one must find a row at once.
@@ -73,7 +74,8 @@ def in_turn(states: Sequence[StreamState], one_s: float, step_s: float) -> bool:
 def row_order(moment: Moment, states: Sequence[StreamState], step_s: float) -> list[StreamState]:
     """Return streams in the order in which they get rows.
 
-    An answer that a person reads or hears keeps its row until it ends.
+    An answer that a person reads or hears keeps its row until it ends, unless its reader has tokens
+    for a while and another answer would be late.
 
     Args:
         moment: the moment.
@@ -92,19 +94,21 @@ def row_order(moment: Moment, states: Sequence[StreamState], step_s: float) -> l
         left_s = state.due_s - now
         if _is_lost(state, left_s, moment.one_s, step_s):
             late.append(RowJob(left_s, whole_s, state))
-        elif state.begun and not state.real_time:
+        elif state.begun and not state.real_time and left_s < _CREDIT_S:
             begun.append(state)
             busy_s += whole_s
         else:
             if state.real_time:
                 left_s -= state.tokens_to_go * step_s
+            elif state.begun:
+                left_s += state.typical_to_go * (state.tpot_s - step_s)
             jobs.append(RowJob(left_s - prompt_s + whole_s, whole_s, state))
     taken, others = in_time(jobs, busy_s)
-    pressing = [job.state for job in late if _is_pressing(job.state, now)]
     rest = sorted([*others, *late], key=attrgetter("in_line"))
     begun.sort(key=attrgetter("due_s"))
-    first = [*pressing, *begun, *shortest_first(taken, busy_s)]
-    return [*first, *[job.state for job in rest if job.state not in pressing]]
+    order = [*begun, *shortest_first(taken, busy_s), *[job.state for job in rest]]
+    order.sort(key=lambda state: not _is_pressing(state, now))
+    return order
 
 
 def _is_lost(state: StreamState, left_s: float, one_s: float, step_s: float) -> bool:

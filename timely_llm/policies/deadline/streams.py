@@ -101,7 +101,8 @@ class Streams:
         states = self._look(moment, streams, share, long_steps(one_s, row_s, full_s))
         if not all(state.late for state in self.states.values()):
             self._in_time_s = now
-        self._in_turn = len(states) > max_rows and not line and in_turn(states, one_s, full_s)
+        lack = len(states) > max_rows
+        self._in_turn = lack and not line and in_turn(states, one_s, full_s)
         if self._in_turn:
             self._promised = row_order(moment, states, full_s)
             for state in self._promised:

@@ -9,7 +9,7 @@ from timely_llm.engines.paces import step_time_profile
 from timely_llm.experiments.contract import Experiment, ExperimentError, ReportProgress, SeedOptions
 from timely_llm.experiments.parallel import run_all
 from timely_llm.experiments.policy_spec import PolicySpec, chosen
-from timely_llm.experiments.results.document import RunDocument
+from timely_llm.experiments.results.document import Paper, RunDocument
 from timely_llm.experiments.results.metrics import MeasuredRow, relative_gains
 from timely_llm.experiments.results.reported import HUANG_FIGURE_7, HUANG_FIGURES_12_TO_18
 from timely_llm.experiments.virtual.annealing_testbeds import (
@@ -23,6 +23,7 @@ from timely_llm.experiments.virtual.annealing_workload import (
     G_DEFINITIONS,
     MOST_TRIED,
     WORKLOAD,
+    WORKLOAD_OVER_TIME,
     g_row,
     mixed,
     prepare,
@@ -137,8 +138,52 @@ class FigureOptions(OrderOptions):
 
 
 @dataclass(frozen=True)
+class ArrivalOptions(FigureOptions):
+    """Options of `annealing-order`.
+
+    Attributes:
+        rates: requests a second, at Poisson times; empty: all come at once.
+
+    Raises:
+        ExperimentError: as above, or a rate is 0.
+    """
+
+    rates: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(self.rates):
+            raise ExperimentError("rates must be above 0 requests a second")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Columns that name a setting."""
+        return ("rate", *super().keys) if self.rates else super().keys
+
+    @property
+    def definitions(self) -> dict[str, str]:
+        """Meaning of the columns `figure` and `rate`, if they are there."""
+        if not self.rates:
+            return super().definitions
+        return super().definitions | {
+            "rate": "requests a second, at Poisson times",
+            "requests": "requests of a run",
+        }
+
+    @property
+    def papers(self) -> tuple[Paper, ...]:
+        """What the paper reports of the same requests."""
+        if self.rates:
+            return ()
+        return (HUANG_FIGURES_12_TO_18 if self.figures else HUANG_FIGURE_7,)
+
+
+@dataclass(frozen=True)
 class OrderCase:
-    """One run: a policy, the largest batch, the number of requests, a seed, perhaps a figure."""
+    """One run: a policy, the largest batch, the number of requests, a seed.
+
+    It may have a figure, and requests a second.
+    """
 
     spec: PolicySpec
     profile: str
@@ -146,15 +191,18 @@ class OrderCase:
     count: int
     seed: int
     figure: int | None = None
+    rate: float | None = None
 
 
-def run(options: FigureOptions, progress: ReportProgress) -> RunDocument:
+def run(options: ArrivalOptions, progress: ReportProgress) -> RunDocument:
     """Return G and its parts under each policy, by batch and number of requests.
 
-    All requests come at once. Exhaustive search takes part up to the size that it searches.
+    All requests come at once, unless there are rates. Exhaustive search takes part up to the size
+    that it searches.
     """
     cases = [
-        OrderCase(spec, options.profile, batch, count, seed, figure)
+        OrderCase(spec, options.profile, batch, count, seed, figure, rate)
+        for rate in options.rates or (None,)
         for figure in options.figures or (None,)
         for batch in BATCHES
         for count in options.sizes
@@ -165,15 +213,18 @@ def run(options: FigureOptions, progress: ReportProgress) -> RunDocument:
     rows = run_all(score, cases, options.jobs, progress)
     return EXPERIMENT.document(
         options.profile,
-        {"seeds": options.named_seeds, "step times": options.step_times, "workload": WORKLOAD},
+        {
+            "seeds": options.named_seeds, "step times": options.step_times,
+            "workload": WORKLOAD_OVER_TIME if options.rates else WORKLOAD,
+        },
         keys=options.keys,
         measures=(
             "g", "g_gain", "attainment", "attainment_points", "attainment_gain", "chat_attainment",
             "latency_s", "latency_gain", "latency_change",
         ),
-        definitions={**options.definitions, **G_DEFINITIONS, **GAINS},
+        definitions={**G_DEFINITIONS, **GAINS, **options.definitions},
         rows=compared(rows, options.keys),
-        papers=(HUANG_FIGURES_12_TO_18 if options.figures else HUANG_FIGURE_7,),
+        papers=options.papers,
         notes=(*NOTES, LINEARISED, *options.sources),
     )  # fmt: skip
 
@@ -205,10 +256,10 @@ def score(case: OrderCase) -> MeasuredRow:
     """Return the row of a run."""
     policy, profile = case.spec.make(), profile_of(case.profile, case.figure)
     prepare(policy, profile, case.seed)
-    ran = serve(mixed(case.count, case.seed), policy, profile, case.batch)
+    ran = serve(mixed(case.count, case.seed, case.rate), policy, profile, case.batch)
     return g_row(
-        ran, figure=case.figure, batch=case.batch, requests=case.count, policy=case.spec.text,
-        seed=case.seed,
+        ran, rate=case.rate, figure=case.figure, batch=case.batch, requests=case.count,
+        policy=case.spec.text, seed=case.seed,
     )  # fmt: skip
 
 
@@ -217,5 +268,5 @@ EXPERIMENT = Experiment(
     question="What does an order by annealing gain when requests of two service levels come at"
     " once? (Huang et al. 2025, Figures 7 and 12 to 18)",
     run=run,
-    defaults=FigureOptions(),
+    defaults=ArrivalOptions(),
 )
