@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from statistics import fmean
 
 import pytest
@@ -38,6 +40,9 @@ def test_half_of_the_requests_are_chats_and_all_come_at_once(count: int) -> None
     code = [talk for talk in talks if talk.deadline_s == CODE.deadline_s]
     assert (len(talks), len(code)) == (count, count // 2)
     assert {talk.arrival_s for talk in talks} == {0.0}
+    later = mixed(count, seed=1, rate=2.0).conversations
+    assert [replace(talk, arrival_s=0.0) for talk in later] == list(talks)
+    assert all(one.arrival_s < two.arrival_s for one, two in pairwise(later))
     assert max(max(t.prompt_tokens, t.output_tokens) for t in talks) <= MOST_TOKENS
     assert mixed(count, seed=1) == trace != mixed(count, seed=2)
 

@@ -92,6 +92,19 @@ def test_an_answer_that_has_begun_keeps_its_row_and_a_task_waits_for_chats() -> 
     assert keys(row_order(at(0.02), made, 0.02)) == ["begun", "chat", "task"]
 
 
+def test_an_answer_with_credit_gives_its_row_to_one_that_would_be_late() -> None:
+    now = 11.0
+    ahead = talking("ahead", of_class=CHAT, tokens=60, first_s=10.0)
+    ahead.last_s = now
+    assert ahead.due_s > now + 1.0
+    for arrival_s, expected in ((10.9, ["ahead", "new"]), (1.2, ["new", "ahead"])):
+        made = states_of([ahead, stream("new", arrival_s, of_class=CHAT)], now)
+        assert keys(row_order(at(now), made, 0.02)) == expected
+    ahead.last_s = now - PRESSING_S - 0.1
+    made = states_of([ahead, stream("new", 1.2, of_class=CHAT)], now)
+    assert keys(row_order(at(now), made, 0.02)) == ["ahead", "new"], "no long gap"
+
+
 def test_an_answer_that_cannot_begin_in_time_waits_for_all_others() -> None:
     made = states_of(
         [stream("late", 0.0, of_class=CHAT), stream("task", 20.0, of_class=TASK)], 21.0

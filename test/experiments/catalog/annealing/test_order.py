@@ -82,3 +82,22 @@ def test_a_figure_without_a_testbed_or_beside_a_profile_is_refused() -> None:
         FOUND.options(figures=(12, 7))
     with pytest.raises(ExperimentError, match="leave out the profile"):
         FOUND.options(figures=(12,), profile="millisecond")
+
+
+def test_requests_with_a_rate_come_at_poisson_times() -> None:
+    options = FOUND.options(policies=("fcfs",), sizes=(40,), rates=(0.2, 5.0), seeds=2, jobs=1)
+    made = FOUND.run(options, quiet)
+    assert made.keys == ("rate", "batch", "requests", "policy")
+    assert made.papers == (), "the paper's requests come at once"
+    assert "at Poisson times" in str(made.setup["workload"])
+    latency = {
+        rate: fmean(float(row["latency_s"] or 0) for row in made.rows if row["rate"] == rate)
+        for rate in (0.2, 5.0)
+    }
+    assert latency[0.2] < latency[5.0]
+    assert FOUND.options(sizes=(4,)).keys == ("batch", "requests", "policy")
+
+
+def test_a_rate_of_no_requests_is_refused() -> None:
+    with pytest.raises(ExperimentError, match="rates must be above 0 requests a second"):
+        FOUND.options(rates=(1.0, 0.0))
