@@ -145,7 +145,7 @@ class ArrivalOptions(FigureOptions):
         rates: requests a second, at Poisson times; empty: all come at once.
 
     Raises:
-        ExperimentError: as above, or a rate is 0.
+        ExperimentError: a rate is 0, a figure has no testbed, or a profile stands beside figures.
     """
 
     rates: tuple[float, ...] = ()
