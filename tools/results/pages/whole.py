@@ -101,6 +101,33 @@ PAGES = (
         (Ranking("annealing-figures", _FRONT, first="attainment"),),
     ),
     Page(
+        "annealing_arrivals",
+        "Requests at Poisson times, in few rows",
+        (
+            Command(
+                "annealing-arrivals",
+                "annealing-order --rates 0.2,0.4,0.8 --sizes 120"
+                f" --policies fcfs,slice,annealing,{_WORTH},deadline",
+                seeds=5,
+                minutes=12,
+            ),
+        ),
+        Picture(
+            "annealing-arrivals",
+            ("attainment", "latency_s"),
+            "Attainment and latency over requests a second, in batches of up to two",
+            where={"batch": 2},
+            lines=True,
+        ),
+        (
+            PageTable(
+                "annealing-arrivals",
+                ("attainment", "chat_attainment", "attainment_points", "latency_s", "g"),
+            ),
+        ),
+        (Ranking("annealing-arrivals", _FRONT, first="attainment"),),
+    ),
+    Page(
         "annealing_search",
         "Searches for an order, and the exact optimum",
         (
