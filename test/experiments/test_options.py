@@ -53,7 +53,7 @@ UNDERSTOOD = {
     "bursts": f"{WORKLOADS} sizes",
     "urgent": f"{WORKLOADS} sizes",
     "optimal": "first_seed jobs policies profile seeds",
-    "annealing-order": "figures first_seed jobs policies profile seeds sizes",
+    "annealing-order": "figures first_seed jobs policies profile rates seeds sizes",
     "annealing-search": "first_seed jobs policies profile seeds sizes",
     "annealing-lengths": "figures first_seed jobs profile seeds sizes",
     "annealing-fit": "first_seed jobs policies profile seeds",
