@@ -22,8 +22,8 @@ TIMELINES = f"{WORKLOADS} explain"
 OF_REAL_TIME = "engine engine_args model own_pace scripted seconds"
 REAL_TIME = f"{TIMELINES} {OF_REAL_TIME}"
 TASKS = (
-    "bounds charged first_seed jobs lengths minutes network_s policies profile rates ratios seeds"
-    " trace ttft_s"
+    "bounds charged first_seed jobs lengths max_rows minutes network_s policies profile rates"
+    " ratios seeds trace ttft_s"
 )
 SKETCHES = "first_seed jobs minutes policies seeds"
 ENGINES = "engine engine_args model repeats tokens"
@@ -39,7 +39,7 @@ UNDERSTOOD = {
     "timelyllm-memory": WORKLOADS.replace(" uncached", ""),
     "timelyllm-phases": ENGINES,
     "timelyllm-overhead": "policies seeds",
-    "slice-static": "charged jobs network_s policies profile",
+    "slice-static": "charged jobs max_rows network_s policies profile",
     "slice-dynamic": TASKS,
     "slice-ratio": TASKS,
     "slice-rate": TASKS,
@@ -48,7 +48,7 @@ UNDERSTOOD = {
     "slice-weight": f"{TASKS} weights",
     "slice-overload": TASKS,
     "slice-restarts": f"{WORKLOADS} rates",
-    "mixed": f"{WORKLOADS} lengths rates",
+    "mixed": f"{WORKLOADS} lengths max_rows rates",
     "fleet": "error first_seed jobs network_s policies profile robots seconds seeds trace",
     "bursts": f"{WORKLOADS} sizes",
     "urgent": f"{WORKLOADS} sizes",
@@ -95,6 +95,7 @@ GIVEN = {
     "servers": (2,), "figures": (13,), "workloads": ("1/2/3",), "pipelines": ("x",),
     "links": ("overlapping",), "bandwidths": (9.0,), "kv": ("unlimited",), "budgets": (7,),
     "tpot_s": 0.3, "models": ("qwen2.5-7b",), "canceled": 0.4,
+    "max_rows": 5,
 }  # fmt: skip
 
 

@@ -45,10 +45,10 @@ def answer(asked: StreamRequest, arrival_s: float = 0.0, out: int = 1) -> Stream
 
 def refusal(
     asked: StreamRequest | PlanRequest, served: Sequence[Generation], step_time: StepTime = COSTLY,
-    gate: BusyGate | None = None, now: float = 0.0,
+    gate: BusyGate | None = None, now: float = 0.0, max_rows: int = 256,
 ) -> Rejected | None:  # fmt: skip
     try:
-        (gate or BusyGate()).check(asked, now, served, step_time)
+        (gate or BusyGate()).check(asked, now, served, step_time, max_rows)
     except Rejected as error:
         assert error.code is ErrorCode.BUSY
         return error
@@ -66,6 +66,30 @@ def test_requests_pass_until_their_rates_fill_the_engine() -> None:
 def test_rows_that_share_steps_are_cheap() -> None:
     served = [answer(stream(str(n))) for n in range(50)]
     assert refusal(stream("new"), served, STEP_TIME) is None
+
+
+def test_more_requests_than_rows_take_turns() -> None:
+    served = [answer(stream(str(n))) for n in range(9)]  # two tokens a second each, in free rows
+    assert refusal(stream("new"), served, STEP_TIME) is None
+    assert refusal(stream("new"), served, STEP_TIME, max_rows=4) is None
+    fast = [answer(stream(str(n), FAST)) for n in range(9)]  # five a second
+    assert refusal(stream("new", FAST), fast, STEP_TIME) is None
+    assert refusal(stream("new", FAST), fast, STEP_TIME, max_rows=1) is not None
+
+
+def test_where_rows_lack_a_request_passes_that_is_in_time_in_its_turn() -> None:
+    def passes(ttft_s: float, served: list[StreamGeneration]) -> bool:
+        asked = stream("new", Slo(ttft_s=ttft_s, tpot_s=0.11))
+        return refusal(asked, served, STEP_TIME, max_rows=1) is None
+
+    begun = answer(stream("a", Slo(tpot_s=0.11)), out=1)  # 19 tokens to go, 0.1 s each
+    assert passes(2.0, [begun]) and not passes(1.5, [begun])
+    patient = answer(stream("b", Slo(ttft_s=5.0, tpot_s=0.11)), out=0)
+    assert passes(2.0, [begun, patient]), "the other one can wait for both"
+    waiting = answer(stream("b", Slo(ttft_s=2.5, tpot_s=0.11)), out=0)
+    assert not passes(2.0, [begun, waiting]), "it makes the other one late"
+    late = answer(stream("b", Slo(ttft_s=2.0, tpot_s=0.11)), arrival_s=-3.0, out=0)
+    assert passes(2.0, [begun, late])
 
 
 LONG = StepTime(base_s=0.0785, row_s=0.0009, prefill_token_s=0.0)

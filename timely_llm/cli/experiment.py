@@ -167,6 +167,9 @@ def _listed(context: click.Context, option: click.Parameter, wanted: bool) -> No
 @click.option("--charged", is_flag=True, default=None,
               help="For slice-*: prompts of conversations take time; in Zhou et al. 2025 they"
               " do not.")  # fmt: skip
+@click.option("--max-rows", type=click.IntRange(1, 4096),
+              help="For slice-* and mixed: most rows of a step, as the parameter max_rows of a"
+              " server.")  # fmt: skip
 @click.option("--model", help="With a real engine: folder or hub id; else the embedded model.")
 @click.option("--engine-arg", "engine_args", multiple=True, metavar="NAME=VALUE", callback=_given,
               help="An option of vLLM's own.")  # fmt: skip

@@ -7,10 +7,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from operator import mul
 
+from timely_llm.policies.step_time import StepTime
+
 UTIL = 0.95
 """Largest share of the engine's time that is promised."""
 FREE_ROW = 0.02
 """A row that takes a smaller share of the engine counts as free."""
+PATIENCE = 0.5
+"""Share of the time of an answer for which one must be able to wait to get a row in turn."""
 _LONG_UTIL = 0.985  # largest share where steps are long
 _LONG_STEPS = 3.0  # as many in a token's time are not long
 _SAME_S = 1e-7
@@ -43,6 +47,33 @@ def long_room(kept_free: float) -> float:
         kept_free: share that the rows of work with deadlines usually add, beyond what they add now.
     """
     return max(_LONG_UTIL - UTIL - kept_free, 0.0)
+
+
+def steps_of_rows(
+    step_time: StepTime, max_rows: int, context_each: float
+) -> Callable[[range], list[float]]:
+    """Return what returns the seconds of steps of some numbers of rows, rising from 1.
+
+    More rows than a step has take turns: each gets a step as often as there are fewer rows.
+
+    Args:
+        step_time: of steps.
+        max_rows: most rows of a step.
+        context_each: tokens that each row attends to.
+    """
+    full_s = step_time.predict_s(max_rows, 0, int(max_rows * context_each))
+
+    def steps_s(rows: range) -> list[float]:
+        if rows.stop <= max_rows + 1:
+            return step_time.steps_s(rows, context_each)
+        together = range(rows.start, max_rows + 1)
+        beyond = range(max(rows.start, max_rows + 1), rows.stop)
+        return [
+            *step_time.steps_s(together, context_each),
+            *(full_s * number / max_rows for number in beyond),
+        ]
+
+    return steps_s
 
 
 class EngineShare:

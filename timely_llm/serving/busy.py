@@ -15,7 +15,15 @@ from operator import attrgetter
 from timely_llm.core.generation import Generation, PlanGeneration, State, StreamGeneration
 from timely_llm.core.request import ErrorCode, PlanRequest, Rejected, Request, StreamRequest
 from timely_llm.core.text import count_of
-from timely_llm.policies.engine_share import FREE_ROW, UTIL, EngineShare, long_room, long_steps
+from timely_llm.policies.engine_share import (
+    FREE_ROW,
+    PATIENCE,
+    UTIL,
+    EngineShare,
+    long_room,
+    long_steps,
+    steps_of_rows,
+)
 from timely_llm.policies.lengths import AnswerLengths, DecayingMean, task_type
 from timely_llm.policies.step_time import StepTime
 
@@ -47,8 +55,9 @@ class Want:
         density: worth of an answer in time, relative to others, over the expected tokens of all of
             it.
         prefill_tokens: tokens of its prompt that are not computed yet.
-        begin_s: seconds from now to its first token, at the latest.
+        begin_s: seconds from now to its next token, at the latest; with a deadline, to its end.
         real_time: the whole answer has a deadline.
+        begun: its first token is there.
     """
 
     need: float
@@ -57,6 +66,7 @@ class Want:
     prefill_tokens: int
     begin_s: float
     real_time: bool = False
+    begun: bool = False
 
     @property
     def end_s(self) -> float:
@@ -72,6 +82,9 @@ class BusyGate:
     Requests without a deadline leave the mean real-time load free, and half its standard deviation,
     unless their rows are free: real-time ones then share their steps. Those with a rate that the
     engine cannot give to one always leave it free. An idle engine takes all.
+
+    *Where rows lack* requests share them in turn. One also has time if it is in time with a row of
+    its own after those that must end before it, and makes none of the others late.
 
     *Requests that give way.* Beside a request that is worth `OUTWEIGHS` times as much a token,
     another one counts with `BEARABLE` of its needs. So a short answer is let in beside long ones of
@@ -96,7 +109,12 @@ class BusyGate:
         self._served: dict[str, StreamGeneration] = {}
 
     def check(
-        self, request: Request, now: float, served: Sequence[Generation], step_time: StepTime
+        self,
+        request: Request,
+        now: float,
+        served: Sequence[Generation],
+        step_time: StepTime,
+        max_rows: int,
     ) -> None:
         """Let a request pass, or refuse it.
 
@@ -105,6 +123,7 @@ class BusyGate:
             now: its arrival, seconds on the loop's clock.
             served: the requests being served.
             step_time: seconds of steps.
+            max_rows: most rows of a step; more requests take turns.
 
         Raises:
             Rejected: the engine has no time for it; `retry_after_s` says when it may have.
@@ -116,7 +135,8 @@ class BusyGate:
         wants = list(self._wants(now, served))
         context = sum(one.context_tokens for one in served) / max(len(served), 1)
 
-        known_s = step_time.steps_s(range(1, len(wants) + 3), context)
+        rows_s = steps_of_rows(step_time, max_rows, context)
+        known_s, (full_s,) = rows_s(range(1, len(wants) + 3)), rows_s(range(max_rows, max_rows + 1))
         one_s, row_s = known_s[0], known_s[1] - known_s[0]
         alone = UTIL / one_s
 
@@ -135,7 +155,7 @@ class BusyGate:
         need = possible(asked.need)
         kept_free = self._kept_free(now, asked, wants, steps_s, possible)
         most = UTIL if need * row_s <= FREE_ROW else UTIL - kept_free
-        least_s, most_s = long_steps(one_s, row_s)
+        least_s, most_s = long_steps(one_s, row_s, full_s)
         if asked.need > need and not asked.real_time:
             most = UTIL - kept_free
         elif least_s <= 1.0 / need < most_s:
@@ -157,6 +177,8 @@ class BusyGate:
             return EngineShare(steps_s, begun).used + prompt_s * prefill_tokens / begin_s <= most
 
         if not wants or has_room(0):
+            return
+        if len(wants) >= max_rows and _in_turn(asked, wants, full_s, max_rows, prompt_s):
             return
         # From all but the first on, down to none: room only grows.
         ended = 1 + bisect_left(range(1, len(counted)), True, key=has_room)
@@ -193,12 +215,13 @@ class BusyGate:
                 in_time = slo.real_time and left_s > 0.0
                 need = tokens / left_s if in_time else slo.rate
                 density = request.weight / self._to_go(request, 0)
-                yield Want(need, tokens, density, prompt, math.inf, in_time)
+                begin_s = max(left_s, 0.0) if out and not in_time else left_s
+                yield Want(need, tokens, density, prompt, begin_s, in_time, out > 0)
             elif isinstance(one, PlanGeneration) and one.state not in _EXECUTED:
                 tokens = max(SEGMENT_TOKENS - one.segment_tokens, 1)
                 need = tokens / max(one.due_s - now, _PLAN_S)
                 density = one.request.time_utility.beta / SEGMENT_TOKENS
-                yield Want(need, tokens, density, prompt, math.inf)
+                yield Want(need, tokens, density, prompt, 0.0, begun=True)
 
     def _to_go(self, request: StreamRequest, out: int) -> int:
         """Return the expected tokens to come of an answer with `out` tokens."""
@@ -238,6 +261,44 @@ class BusyGate:
         for one in before.values():
             if one.state is State.ENDED and one.token_ids:
                 self._lengths.observe(task_type(one.request), len(one.token_ids))
+
+
+def _in_turn(asked: Want, wants: Iterable[Want], step_s: float, rows: int, prompt_s: float) -> bool:
+    """Return whether a request is in time if each has a row until it ends, and makes none late.
+
+    The one that must be the first to end is the first. A request that cannot wait for a good part
+    of an answer shares a row instead.
+
+    Args:
+        asked: the request.
+        wants: the others.
+        step_s: seconds of a step of all rows.
+        rows: their number.
+        prompt_s: seconds of a prompt's token.
+    """
+    all_of = [*wants, asked]
+    usual_s = step_s * sum([want.tokens for want in all_of]) / len(all_of)
+    if asked.begin_s < PATIENCE * usual_s:
+        return False
+    line: list[tuple[float, float, float, bool]] = []
+    for want in all_of:
+        row_s = want.tokens * step_s
+        last_s = want.begin_s
+        if want.real_time:
+            last_s -= row_s
+        elif want.begun:
+            last_s += max(want.end_s - row_s, 0.0)  # it is ahead of its reader, or will be
+        whole_s = row_s / rows + prompt_s * want.prefill_tokens
+        by_s = last_s + whole_s if last_s >= 0.0 else math.inf
+        line.append((by_s, last_s, whole_s, want is asked))
+    begin_s = own_s = 0.0
+    for _, last_s, whole_s, is_asked in sorted(line):
+        in_time = last_s >= begin_s
+        if not in_time and (is_asked or last_s >= begin_s - own_s):
+            return False
+        begin_s += whole_s
+        own_s += whole_s * is_asked
+    return True
 
 
 _EXECUTED = (State.BLOCKED, State.EXECUTING)

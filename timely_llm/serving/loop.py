@@ -324,7 +324,8 @@ class Loop:
 
     def _begin(self, request: Request, now: float) -> Delivery:
         if self._busy is not None:
-            self._busy.check(request, now, self.generations, self.step_time)
+            rows = self._engine.capacity.max_rows
+            self._busy.check(request, now, self.generations, self.step_time, rows)
         if self.conversations.kept:
             self.conversations.free_key(request.request_id)
         if isinstance(request, StreamRequest):

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import Phase, given
@@ -13,7 +14,7 @@ from timely_llm.core.slo import REAL_TIME, TEXT, VOICE, Slo, SloClass
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.core.time_utility import URGENT, TimeUtility
 from timely_llm.policies.deadline.policy import Deadline
-from timely_llm.policies.deadline.stream_state import BEARABLE_S
+from timely_llm.policies.deadline.stream_state import BEARABLE_S, PRESSING_S
 from timely_llm.policies.step_time import StepTime
 
 FAST = StepTime(0.0216, 0.00015, 0.00011)
@@ -30,6 +31,7 @@ def serve(
     policy: Deadline | None = None,
     plans: Sequence[Generation] = (),
     until_s: float = math.inf,
+    capacity: Capacity = ROOMY,
 ) -> tuple[list[StreamGeneration], float]:
     """Serve streams to the end, beside plans that never end.
 
@@ -39,6 +41,7 @@ def serve(
         policy: None: with its defaults.
         plans: others, which decode as well.
         until_s: no step begins later.
+        capacity: of the engine.
 
     Returns:
         The streams in the order of their ends, and the longest step in seconds.
@@ -62,7 +65,7 @@ def serve(
                 return done, longest_s
             now = min(later_s)
             continue
-        plan = policy.plan(now, [*plans, *live], step_time, ROOMY)
+        plan = policy.plan(now, [*plans, *live], step_time, capacity)
         assert plan, "the engine rests though a stream waits"
         step_s = step_time.predict_s(len(plan.entries))
         longest_s = max(longest_s, step_s)
@@ -131,24 +134,45 @@ def test_a_step_never_takes_more_than_the_engine_has(
     check(Deadline().plan(12.0, crowd, SLOW, capacity), crowd, capacity)
 
 
-@given(
-    st.lists(
-        st.tuples(st.floats(0, 6), st.sampled_from(CLASSES), st.integers(2, 60)),
-        min_size=20,
-        max_size=60,
-    ),
-    st.sampled_from([FAST, SLOW, DEAR, LONG]),
-    st.integers(0, 6),
-)
+def crowds(classes: Sequence[SloClass]) -> st.SearchStrategy[list[tuple[float, SloClass, int]]]:
+    """Return many streams of some classes: (arrival, class, tokens)."""
+    one = st.tuples(st.floats(0, 6), st.sampled_from(classes), st.integers(2, 60))
+    return st.lists(one, min_size=20, max_size=60)
+
+
+@given(crowds(CLASSES), st.sampled_from([FAST, SLOW, DEAR, LONG]), st.integers(0, 6))
 @examples(15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 def test_an_answer_that_has_begun_never_waits_longer_than_is_bearable(
     wanted: list[tuple[float, SloClass, int]], step_time: StepTime, busy: int
 ) -> None:
+    assert_bearable(wanted, step_time, busy, ROOMY)
+
+
+def assert_bearable(
+    wanted: list[tuple[float, SloClass, int]], step_time: StepTime, busy: int, capacity: Capacity
+) -> None:
+    """Serve streams beside plans for 20 s: no answer that has begun waits for long."""
     plans = [running(f"p{i}", utility=URGENT) for i in range(busy)]
-    begun, longest_s = serve(wanted, step_time, Deadline(), plans, 20.0)
+    begun, longest_s = serve(wanted, step_time, Deadline(), plans, 20.0, capacity)
     for made in begun:
         waits_s = 0.0 if made.state is State.ENDED else 20.0 - made.last_s
         assert max(made.largest_gap_s, waits_s) <= BEARABLE_S + longest_s
+
+
+PEOPLE = tuple(one for one in CLASSES if not one.slo.real_time)
+
+
+@given(
+    crowds(PEOPLE),
+    st.sampled_from([FAST, SLOW, DEAR, LONG]),
+    st.integers(0, 6),
+    st.sampled_from([1, 2, 4, 8]),
+)
+@examples(15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+def test_where_rows_lack_no_person_waits_longer_than_is_bearable_for_the_next_word(
+    wanted: list[tuple[float, SloClass, int]], step_time: StepTime, busy: int, rows: int
+) -> None:
+    assert_bearable(wanted, step_time, busy, replace(ROOMY, max_rows=rows))
 
 
 def test_the_nine_tasks_of_table_ii_all_get_their_rates() -> None:
@@ -502,6 +526,22 @@ def test_where_rows_lack_an_answer_goes_on_before_its_next_token_is_late() -> No
     pool = _with_two_tasks(talking("chat", of_class=HURRIED, first_s=5.0))
     assert "chat" not in Deadline().plan(5.01, pool, FAST, TWO_ROWS).keys
     assert "chat" in Deadline().plan(5.04, pool, FAST, TWO_ROWS).keys
+
+
+def test_where_rows_lack_a_late_listener_comes_before_plans_and_after_a_hurried_task() -> None:
+    now = 5.0
+    late = talking("late", of_class=HURRIED, first_s=now - PRESSING_S - 0.1)
+    late.arrival_s = 0.0
+    plans = [running(f"p{i}", arrival_s=now, utility=URGENT) for i in range(3)]
+    one_row = replace(TWO_ROWS, max_rows=1)
+    policy = Deadline()
+    assert policy.plan(now - 1.0, [late, *plans], FAST, one_row).keys < {"p0", "p1", "p2"}
+    assert policy.plan(now, [late, *plans], FAST, one_row).keys == {"late"}
+    assert "late" in policy.plan(now, [late, *plans], FAST, TWO_ROWS).keys
+    task = stream("task", now - 0.1, of_class=REAL_TIME, to_compute=1, context=20)
+    task.max_tokens = 15
+    assert policy.plan(now, [late, task], LONG, one_row).keys == {"task"}
+    assert policy.plan(now, [late, task], FAST, one_row).keys == {"late"}
 
 
 def test_where_rows_lack_an_answer_that_may_wait_has_its_row_until_it_ends() -> None:

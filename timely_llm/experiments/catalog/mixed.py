@@ -20,6 +20,7 @@ from timely_llm.experiments.results.metrics import UNBOUNDED, plain
 from timely_llm.experiments.results.metrics import row as plan_row
 from timely_llm.experiments.sweep import RunSpec, Scored, cases, simulate_run
 from timely_llm.experiments.sweep import document as sweep_document
+from timely_llm.experiments.virtual.simulation import LIMITS
 from timely_llm.experiments.virtual.slice_workload import (
     PROMPT_TOKENS,
     LengthRange,
@@ -83,6 +84,7 @@ class MixedOptions(WorkloadOptions):
     Attributes:
         rates: conversations a second.
         lengths: of answers, in the notation of `LengthRange`, one; there are no real-time tasks.
+        max_rows: most rows of a step.
     """
 
     policies: tuple[str, ...] = POLICIES
@@ -90,6 +92,7 @@ class MixedOptions(WorkloadOptions):
     seeds: int = 3
     rates: tuple[float, ...] = RATES
     lengths: tuple[str, ...] = (str(TALKS),)
+    max_rows: int = LIMITS.max_rows
     explain: bool = field(default=False, init=False)
 
 
@@ -98,7 +101,8 @@ def run(options: MixedOptions, progress: ReportProgress) -> RunDocument:
     if len(options.lengths) != 1:
         raise ExperimentError(f"mixed has one range of lengths, like {TALKS}")
     lengths = LengthRange.parse(options.lengths[0])
-    mixed = people_beside(cases(options, (PRESET,)), options.loads, options.rates, lengths)
+    alone = [_with_rows(case, options.max_rows) for case in cases(options, (PRESET,))]
+    mixed = people_beside(alone, options.loads, options.rates, lengths)
     rows = run_all(score, mixed, options.jobs, progress)
     made = sweep_document(
         EXPERIMENT,
@@ -108,7 +112,12 @@ def run(options: MixedOptions, progress: ReportProgress) -> RunDocument:
         measures=MEASURES,
         definitions={"rate": "conversations a second, Poisson"},
     )
-    return made.model_copy(update={"setup": {**made.setup, "conversations": talks_are(lengths)}})
+    setup = {
+        **made.setup,
+        "conversations": talks_are(lengths),
+        "most rows of a step": options.max_rows,
+    }
+    return made.model_copy(update={"setup": setup})
 
 
 def people_beside(
@@ -147,6 +156,12 @@ def score(case: RunSpec) -> Row:
     """Run a case and return its row."""
     run = simulate_run(case)
     return plain({**plan_row(run, **case.names), **talk_columns(run.conversations)})
+
+
+def _with_rows(case: RunSpec, max_rows: int) -> RunSpec:
+    """Return a case with some rows."""
+    limits = replace(case.settings.limits, max_rows=max_rows)
+    return replace(case, settings=replace(case.settings, limits=limits))
 
 
 def _asked_by_people(case: RunSpec, rate: float, lengths: LengthRange) -> RunSpec:

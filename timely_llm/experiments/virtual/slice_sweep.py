@@ -23,7 +23,7 @@ from timely_llm.experiments.results.metrics import plain
 from timely_llm.experiments.results.talks import DEFINITIONS, talk_row
 from timely_llm.experiments.sources import given
 from timely_llm.experiments.sweep import RunSpec, simulate_run
-from timely_llm.experiments.virtual.simulation import SimulationSettings
+from timely_llm.experiments.virtual.simulation import LIMITS, SimulationSettings
 from timely_llm.experiments.virtual.slice_workload import (
     PROMPT_TOKENS,
     TASKS,
@@ -100,12 +100,14 @@ class TalkOptions(SimulationOptions):
 
     Attributes:
         charged: prompts of conversations take time, which Zhou et al. 2025's experiments leave out.
+        max_rows: most rows of a step.
     """
 
     policies: tuple[str, ...] = POLICIES
     profile: str = PROFILE
     network_s: float = 0.0
     charged: bool = False
+    max_rows: int = LIMITS.max_rows
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,8 @@ def settings(options: TalkOptions) -> SimulationSettings:
     profile = step_time_profile(options.profile)
     if not options.charged:
         profile = replace(profile, prefill_token_s=0.0, prefill_s=0.0, long_prefill_token_s=None)
-    return SimulationSettings(profile=profile, network_s=options.network_s)
+    limits = replace(LIMITS, max_rows=options.max_rows)
+    return SimulationSettings(profile=profile, network_s=options.network_s, limits=limits)
 
 
 def document(

@@ -103,6 +103,7 @@ class Deadline(Explains):
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted([one.generation for one in wave], key=_TO_COMPUTE)
+            ahead = ahead[: max(capacity.max_rows - self.streams.pressing - len(batch), 0)]
         elif why is not None:
             moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):
@@ -183,7 +184,8 @@ class Deadline(Explains):
         if ahead and not all_fit:
             # Plans that run ahead give their memory to those that are needed.
             fitting, _ = _fitting(moment, line, ())
-        fitting = fitting[: moment.capacity.max_rows]
+        rows = moment.capacity.max_rows - self.streams.pressing
+        fitting = fitting[:rows]
         decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
         wave = fitting[: wave_size(fitting, begin_s, step_time, max(decoding, 1))]
         if moment.why is not None:
@@ -192,7 +194,7 @@ class Deadline(Explains):
                 cause = Cause.WORTH_MOST if one in joining else Cause.WORTH_LESS
                 worth = one.expected(begin_s, moment.one_s)
                 moment.why[one.generation.key] = Reason(cause, worth)
-        return wave, bool(held)
+        return wave, bool(held) or not rows
 
     def _with_streams(
         self,

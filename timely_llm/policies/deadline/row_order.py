@@ -15,12 +15,12 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from timely_llm.policies.deadline.moment import AHEAD, Moment
-from timely_llm.policies.deadline.stream_state import BEARABLE_S, PRESSING_S, StreamState
+from timely_llm.policies.deadline.stream_state import BEARABLE_S, StreamState
+from timely_llm.policies.engine_share import PATIENCE
 
 _CREDIT_S: Final = 1.0  # of a reader, with which an answer may give its row to another
 _TO_COME: Final = 1.2  # time that answers take, with that of answers to come
 _ALIKE: Final = 2.0  # largest ratio of worths
-_PATIENCE: Final = 0.5  # of the time that an answer takes: what each must be able to wait
 
 
 class RowJob(NamedTuple):
@@ -66,7 +66,7 @@ def in_turn(states: Sequence[StreamState], one_s: float, step_s: float) -> bool:
             wait_s = slo.deadline_s - state.tokens_to_go * step_s
         elif step_s > max(state.tpot_s, one_s * (1.0 + AHEAD)):
             return False  # fewer rows are faster
-        if wait_s < _PATIENCE * usual_s:
+        if wait_s < PATIENCE * usual_s:
             return False
     return True
 
@@ -107,7 +107,7 @@ def row_order(moment: Moment, states: Sequence[StreamState], step_s: float) -> l
     rest = sorted([*others, *late], key=attrgetter("in_line"))
     begun.sort(key=attrgetter("due_s"))
     order = [*begun, *shortest_first(taken, busy_s), *[job.state for job in rest]]
-    order.sort(key=lambda state: not _is_pressing(state, now))
+    order.sort(key=lambda state: not state.is_pressing(now))
     return order
 
 
@@ -119,11 +119,6 @@ def _is_lost(state: StreamState, left_s: float, one_s: float, step_s: float) -> 
         return state.began_late or state.tpot_s < one_s
     can_catch_up_s = state.tokens_to_go * (state.tpot_s - step_s)
     return -left_s > max(can_catch_up_s, BEARABLE_S)
-
-
-def _is_pressing(state: StreamState, now: float) -> bool:
-    """Return whether a person has waited long for the next word."""
-    return state.begun and not state.real_time and now > state.generation.last_s + PRESSING_S
 
 
 def in_time(jobs: Sequence[RowJob], busy_s: float) -> tuple[list[RowJob], list[RowJob]]:

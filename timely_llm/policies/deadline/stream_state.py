@@ -141,14 +141,28 @@ class StreamState:
             # Steady words, and no bursts of credit.
             self.urgency = 1 + self.last, min(self.due_s, generation.last_s + self.tpot_s)
 
-    def is_wanted_soon(self, moment: Moment) -> bool:
-        """Return whether a token that was promised in time cannot wait; never if real-time."""
-        if self.real_time or self.last or self.rate < self.need:
-            return False
+    def is_pressing(self, now: float) -> bool:
+        """Return whether a person has waited long for the next word."""
+        return self.begun and not self.real_time and now > self.generation.last_s + PRESSING_S
+
+    def place(self, moment: Moment) -> int:
+        """Return the place in line for rows that lack, from 0 on.
+
+        First come answers with a deadline that need every step from now on, then people who have
+        waited long for the next word, then tokens that were promised in time and cannot wait.
+        """
+        now = moment.now
+        if self.real_time:
+            least_s = self.tokens_to_go * moment.one_s * (1.0 + AHEAD)
+            return 3 if self.late or self.due_s - now > least_s + moment.one_s else 0
+        if self.is_pressing(now):
+            return 1
+        if self.last or self.rate < self.need:
+            return 3
         if self.begun:
-            return self.urgency[1] <= moment.now + moment.one_s
+            return 2 if self.urgency[1] <= now + moment.one_s else 3
         prompt_s = moment.step_time.coefficients[2] * self.generation.to_compute
-        return self.due_s <= moment.now + LONGEST_SEGMENT * moment.one_s + prompt_s
+        return 2 if self.due_s <= now + LONGEST_SEGMENT * moment.one_s + prompt_s else 3
 
     def ended(self, lengths: AnswerLengths) -> None:
         """Learn the length of the ended answer."""

@@ -35,6 +35,7 @@ from timely_llm.policies.engine_share import (
     EngineShare,
     long_room,
     long_steps,
+    steps_of_rows,
 )
 from timely_llm.policies.lengths import AnswerLengths, DecayingMean
 
@@ -59,12 +60,15 @@ class Streams:
 
     Attributes:
         states: states of the streams by key.
+        pressing: rows that those have first who have waited long for the next word, as far as rows
+            lack.
     """
 
     def __init__(self, people: float) -> None:
         self.lengths = AnswerLengths()
         self._people = people
         self.states: dict[str, StreamState] = {}
+        self.pressing = 0
         self._present: list[StreamState] = []  # without those that wait for a step in flight
         self._promised: list[StreamState] = []  # the most urgent first
         self._urgent = DecayingMean(_WINDOW_S)
@@ -83,25 +87,16 @@ class Streams:
         """
         now, max_rows = moment.now, moment.capacity.max_rows
         context = sum([stream.context_tokens for stream in streams]) / max(len(streams), 1)
-        full_s = moment.step_time.predict_s(max_rows, 0, int(max_rows * context))
-
-        def steps_s(rows: range) -> list[float]:
-            if rows.stop <= max_rows + 1:
-                return moment.step_time.steps_s(rows, context)
-            together = range(rows.start, max_rows + 1)
-            beyond = range(max(rows.start, max_rows + 1), rows.stop)  # more rows take turns
-            return [
-                *moment.step_time.steps_s(together, context),
-                *(full_s * number / max_rows for number in beyond),
-            ]
-
+        steps_s = steps_of_rows(moment.step_time, max_rows, context)
         share = EngineShare(steps_s)
         one_s, two_s, *_ = share.steps_s(min(max(len(streams), 2), _MOST_ROWS))
-        row_s = two_s - one_s
+        row_s, (full_s,) = two_s - one_s, steps_s(range(max_rows, max_rows + 1))
         states = self._look(moment, streams, share, long_steps(one_s, row_s, full_s))
         if not all(state.late for state in self.states.values()):
             self._in_time_s = now
-        lack = len(states) > max_rows
+        lack, self.pressing = len(states) > max_rows, 0
+        if len(moment.generations) > max_rows:
+            self.pressing = min(sum([state.is_pressing(now) for state in states]), max_rows)
         self._in_turn = lack and not line and in_turn(states, one_s, full_s)
         if self._in_turn:
             self._promised = row_order(moment, states, full_s)
@@ -111,9 +106,15 @@ class Streams:
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
         beyond = long_room(kept_free * row_s / one_s)
+        if lack:  # late people who listen leave fewer rows to new ones
+            others = max([state.density for state in states if not state.real_time], default=0.0)
+            for state in states:
+                if state.late and not state.real_time:
+                    state.density = others
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
-            *[(state.density, state) for state in states if state.begun or not state.late],
+            *[(state.density, state) for state in states if state.late and state.begun],
+            *[(state.density, state) for state in states if not state.late],
         ]
         offers.sort(key=itemgetter(0), reverse=True)
         held, most, promised = set(), UTIL, False
@@ -186,9 +187,8 @@ class Streams:
                 moment.why[state.generation.key] = reason
         now, longest_s = moment.now, math.inf
         promised = self._promised
-        if len(promised) > moment.capacity.max_rows and not self._in_turn:
-            # Rows lack. An answer with a deadline may still wait for its next token.
-            promised = sorted(promised, key=lambda one: not one.is_wanted_soon(moment))
+        if len(promised) > moment.capacity.max_rows - step.rows and not self._in_turn:
+            promised = sorted(promised, key=lambda one: one.place(moment))
         for state in promised:
             own_s = 1.0 / state.rate
             limit_s = min(step.limit_for(state.density), own_s)
