@@ -153,6 +153,13 @@ def test_a_mistake_is_one_sentence_that_says_what_is_allowed(text: str, complain
     assert complaint in str(error.value)
 
 
+def test_a_word_is_refused_where_it_would_have_no_effect() -> None:
+    assert [spec.words for spec in chosen(("deadline:gate",))] == [{"gate"}]
+    assert chosen(("fcfs", "deadline:kappa=0"), words=False)
+    with pytest.raises(ExperimentError, match="deadline:gate: gate has no effect"):
+        chosen(("fcfs", "deadline:gate"), words=False)
+
+
 def test_no_policy_and_the_same_policy_twice_are_mistakes() -> None:
     with pytest.raises(ExperimentError, match="no policy is named"):
         chosen(())

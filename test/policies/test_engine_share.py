@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from test.policies.deadline.test_streams import SLOW
-from timely_llm.policies.engine_share import FREE_ROW, UTIL, EngineShare, long_room, long_steps
+from timely_llm.policies.engine_share import (
+    FREE_ROW,
+    UTIL,
+    EngineShare,
+    long_room,
+    long_steps,
+    steps_of_rows,
+)
 
 needs = st.lists(st.floats(0.5, 40.0), max_size=12)
 
@@ -30,6 +37,16 @@ def test_what_is_promised_fits_and_is_the_same_in_any_order(
 def test_a_stream_costs_a_row_of_its_steps_and_alone_whole_steps() -> None:
     assert EngineShare(SLOW.steps_s, [10.0]).used == pytest.approx(10.0 * 0.026)
     assert EngineShare(SLOW.steps_s, [10.0, 4.0]).used == pytest.approx(6.0 * 0.026 + 4.0 * 0.035)
+
+
+def test_more_rows_than_a_step_has_take_turns() -> None:
+    all_s = SLOW.steps_s(range(1, 9), 100.0)
+    steps_s = steps_of_rows(SLOW, 4, 100.0)
+    assert steps_s(range(1, 5)) == pytest.approx(all_s[:4])
+    assert steps_s(range(3, 9)) == pytest.approx(
+        [*all_s[2:4], *(all_s[3] * rows / 4 for rows in (5, 6, 7, 8))]
+    )
+    assert steps_s(range(6, 8)) == pytest.approx([all_s[3] * 6 / 4, all_s[3] * 7 / 4])
 
 
 @pytest.mark.parametrize(

@@ -151,12 +151,19 @@ def parse(text: str) -> PolicySpec:
 
 
 def chosen(
-    policies: Sequence[str], harness: bool = False, uncached: bool = False
+    policies: Sequence[str], harness: bool = False, uncached: bool = False, words: bool = True
 ) -> list[PolicySpec]:
     """Return the policies of an experiment, with their harness and uncached versions if wanted.
 
+    Args:
+        policies: the user's texts.
+        harness: adds those with the limits of `HARNESS`.
+        uncached: adds those without a prompt cache.
+        words: the experiment has the conditions that words change.
+
     Raises:
-        ExperimentError: no policy is named, or one is not possible or named twice.
+        ExperimentError: no policy is named, or one is not possible or named twice, or has a word
+            without effect.
     """
     texts = list(policies)
     if not texts:
@@ -170,6 +177,12 @@ def chosen(
     for place, spec in enumerate(specs):
         if spec.text in texts[:place]:
             raise ExperimentError(f"the policy {spec.text} is named twice")
+        if spec.words and not words:
+            named = ", ".join(sorted(spec.words))
+            raise ExperimentError(
+                f"{spec.text}: {named} has no effect in this experiment: name a policy and its own"
+                " options"
+            )
     return specs
 
 

@@ -139,7 +139,7 @@ class Streams:
             else:
                 one.promise(one.floor)
                 share.offer(one.floor, math.inf)
-        self._begin_late(now, states, share, row_s, most, most - kept_free, beyond)
+        self._begin_late(now, states, share, row_s, most, most - kept_free, beyond, lack)
         self._promised = sorted([one for one in states if one.rate], key=attrgetter("urgency"))
         return held
 
@@ -151,7 +151,7 @@ class Streams:
 
     def _begin_late(
         self, now: float, states: Sequence[StreamState], share: EngineShare, row_s: float,
-        most: float, spare: float, beyond: float,
+        most: float, spare: float, beyond: float, lack: bool,
     ) -> None:  # fmt: skip
         """Let late answers begin at a bearable rate, by arrival: in a small share, or one alone.
 
@@ -160,7 +160,11 @@ class Streams:
         waiting = [state for state in states if state.late and not state.begun]
         for state in waiting:
             state.promise(0.0)
-        alone = not any(state.late and state.begun for state in states)
+        begun = [state for state in states if state.late and state.begun]
+        alone = not begun
+        if lack:  # no row is free: those that have begun come to their rates first
+            for state in begun:
+                share.offer(1.0 / state.tpot_s - state.floor, math.inf)
         over = now > self._in_time_s + _WINDOW_S
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from timely_llm.experiments.catalog.slice.lengths import OTHERS, REAL_TIME
 from tools.results.page import Command, Page, PageTable, Picture, Ranking
-from tools.results.pages.measures import DRAWN_PEOPLE, PEOPLE, PEOPLE_FRONT, SERVICE
+from tools.results.pages.measures import (
+    BOTH,
+    BOTH_FRONT,
+    DRAWN_PEOPLE,
+    PEOPLE,
+    PEOPLE_FRONT,
+    SERVICE,
+)
 
 _SPEEDS = ("orca", "slice", "slice:even=on", "timely+slice", "deadline")
 _LONG = (
     "--policies orca,orca:gate,slice,slice:gate,timely+slice,timely+slice:gate,deadline,"
     "deadline:gate"
+)
+_FEW = (
+    "--policies orca,orca:gate,prio:rows=4,prio:rows=4:gate,fastserve:rows=4,slice,slice:gate,"
+    "timely+slice,timely+slice:gate,deadline,deadline:gate"
 )
 COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
 
@@ -201,6 +212,51 @@ PAGES = (
             ),
         ),
         (Ranking("orin", PEOPLE_FRONT), Ranking("thor", PEOPLE_FRONT)),
+    ),
+    Page(
+        "few_rows",
+        "Few rows in a step",
+        (
+            Command(
+                "few-rows",
+                "slice-rate --profile rtx4090-llama3-8b --max-rows 4 --ratios 0,0.5"
+                f" --rates 0.6,1.2 {_FEW}",
+                seeds=5,
+                minutes=9,
+            ),
+            Command(
+                "few-rows-orin",
+                "slice-rate --profile orin-llama3-8b --max-rows 4 --ratios 0,0.1"
+                f" --rates 0.15,0.3 {_LONG}",
+                seeds=5,
+                minutes=4,
+            ),
+            Command(
+                "few-rows-mixed",
+                "mixed --max-rows 4 --load 1,2 --rates 0.5,1 --policies stream,stream:gate,timely,"
+                "timely:streams=sentences,slice,slice:gate,timely+slice,timely+slice:gate,deadline,"
+                "deadline:gate",
+                seeds=5,
+                minutes=9,
+            ),
+        ),
+        Picture(
+            "few-rows",
+            ("nrt_attainment", "stalled_s", "max_gap_s"),
+            "Share of conversations that met their service level, mean stall of a listener, and"
+            " longest gap in an answer, by tasks a second",
+            where={"rt_ratio": (0.0,), "policy": DRAWN_PEOPLE},
+        ),
+        (
+            PageTable("few-rows", PEOPLE, papers=False, title="Four rows of 22 ms"),
+            PageTable("few-rows-orin", PEOPLE, papers=False, title="Four rows of 82 ms"),
+            PageTable("few-rows-mixed", BOTH, title="Four rows of 22 ms, with robots"),
+        ),
+        (
+            Ranking("few-rows", PEOPLE_FRONT),
+            Ranking("few-rows-orin", PEOPLE_FRONT),
+            Ranking("few-rows-mixed", BOTH_FRONT),
+        ),
     ),
     Page(
         "slice_options",

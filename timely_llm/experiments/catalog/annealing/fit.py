@@ -106,7 +106,7 @@ def run(options: FitOptions, progress: ReportProgress) -> RunDocument:
     """
     cases = [
         FitCase(spec, options.profile, count, seed)
-        for spec in chosen(options.policies)
+        for spec in chosen(options.policies, words=False)
         for count in options.sizes
         for seed in options.each_seed
     ]

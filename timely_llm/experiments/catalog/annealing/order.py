@@ -206,7 +206,7 @@ def run(options: ArrivalOptions, progress: ReportProgress) -> RunDocument:
         for figure in options.figures or (None,)
         for batch in BATCHES
         for count in options.sizes
-        for spec in chosen(options.policies)
+        for spec in chosen(options.policies, words=False)
         for seed in options.each_seed
         if searches(spec, count, batch)
     ]

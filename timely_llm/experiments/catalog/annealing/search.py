@@ -89,7 +89,7 @@ def run(options: SearchOptions, progress: ReportProgress) -> RunDocument:
 
     The optimum is known of up to ten requests.
     """
-    specs = chosen(options.policies)
+    specs = chosen(options.policies, words=False)
     for spec in specs:
         if not isinstance(spec.make(), Annealing):
             raise ExperimentError(f"{spec.text} has no search: name annealing with its options")

@@ -104,7 +104,7 @@ def run(options: ServersOptions, progress: ReportProgress) -> RunDocument:
     Raises:
         TimelyError: a policy or a dispatcher is unknown, or there is no profile of that name.
     """
-    specs = chosen(options.policies)
+    specs = chosen(options.policies, words=False)
     for dispatcher in options.dispatchers:
         make_dispatcher(dispatcher)
     cases = [
