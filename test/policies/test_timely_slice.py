@@ -156,6 +156,14 @@ def test_beside_plans_streams_are_selected_for_a_share_of_the_time() -> None:
     assert 1 <= selected[0] < selected[1] < selected[2] == len(alone.keys)
 
 
+def test_of_few_rows_plans_keep_half_and_none_while_there_are_no_plans() -> None:
+    four_rows = Capacity(free_tokens=100_000, max_rows=4, max_step_tokens=2048)
+    crowd: list[Generation] = [talking(f"t{n}", tokens=2) for n in range(8)]
+    assert len(TimelySlice().plan(0.2, crowd, STEP, four_rows).keys) == 4
+    plans = [suspended(f"p{n}", robot_free_s=99.0) for n in range(3)]
+    assert len(TimelySlice().plan(0.2, [*crowd, *plans], STEP, four_rows).keys - {"p0"}) == 2
+
+
 def test_one_stream_goes_on_beside_plans_that_leave_no_time_for_its_rate() -> None:
     fast = talking("f", of_class=SloClass("fast", Slo(tpot_s=0.05), 1.0), first_s=-0.1)
     plan = TimelySlice(beside=0.1).plan(0.0, [running("p"), fast], DEAR, ROOMY)

@@ -387,7 +387,9 @@ class TimelySlice(Timely):
             if task.columns > most and request.slo.real_time:
                 task = task.with_columns(most)
             (tasks if task.columns * one_s < self.cycle_s else too_much).append(task)
-        rows = max(capacity.max_rows - self.rows, 1)
+        # Plans keep their rows; of few rows half.
+        kept = min(self.rows, capacity.max_rows // 2) if plans else 0
+        rows = capacity.max_rows - kept
         why: dict[str, Reason] | None = {} if self.explain else None
         self._refusals = why
         chosen, left = select(

@@ -332,6 +332,15 @@ def test_after_overload_several_begin_at_the_bearable_rate() -> None:
     assert plan.keys == {"begun", "w0", "w1", "w2", "w3", "w4"}  # a fifth of the engine
 
 
+def test_where_rows_lack_as_many_late_answers_begin_as_keep_their_rates() -> None:
+    done, _ = serve([(0.0, TEXT, 60)] * 100, FAST, capacity=replace(ROOMY, max_rows=4))
+    late = [one for one in done if one.first_s > TEXT.slo.ttft_s]
+    assert len(late) > 50
+    assert all(one.tpot_s <= TEXT.slo.tpot_s for one in late), "no listener waits"
+    ends_s = sorted(one.last_s for one in done)
+    assert ends_s[-1] < 100 * 60 / 4 * FAST.predict_s(4) * 1.1, "no row is empty"
+
+
 def test_where_rows_cost_nothing_late_streams_go_on_at_once() -> None:
     late = [stream(f"w{i}", 0.0, to_compute=1, context=20) for i in range(3)]
     crowd = [talking(f"t{i}", tokens=20, first_s=8.0) for i in range(20)]

@@ -22,6 +22,13 @@ _FEW = (
     "--policies orca,orca:gate,prio:rows=4,prio:rows=4:gate,fastserve:rows=4,slice,slice:gate,"
     "timely+slice,timely+slice:gate,deadline,deadline:gate"
 )
+_FEW_SHOWN = (
+    "orca", "prio:rows=4", "fastserve:rows=4", "slice", "slice:gate", "timely+slice", "deadline",
+    "deadline:gate",
+)  # fmt: skip
+_FEW_WITH_ROBOTS = (
+    "timely", "timely:streams=sentences", "slice", "timely+slice", "deadline", "deadline:gate",
+)  # fmt: skip
 COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
 
 PAGES = (
@@ -248,9 +255,13 @@ PAGES = (
             where={"rt_ratio": (0.0,), "policy": DRAWN_PEOPLE},
         ),
         (
-            PageTable("few-rows", PEOPLE, papers=False, title="Four rows of 22 ms"),
-            PageTable("few-rows-orin", PEOPLE, papers=False, title="Four rows of 82 ms"),
-            PageTable("few-rows-mixed", BOTH, title="Four rows of 22 ms, with robots"),
+            PageTable(
+                "few-rows", PEOPLE, "Steps of 22 ms", {"policy": _FEW_SHOWN}, papers=False,
+            ),
+            PageTable("few-rows-orin", PEOPLE, "Steps of 82 ms", {"rate": 0.3}, papers=False),
+            PageTable(
+                "few-rows-mixed", BOTH, "Steps of 22 ms, with robots", {"policy": _FEW_WITH_ROBOTS}
+            ),
         ),
         (
             Ranking("few-rows", PEOPLE_FRONT),
