@@ -60,8 +60,7 @@ class Streams:
 
     Attributes:
         states: states of the streams by key.
-        pressing: rows that those have first who have waited long for the next word, as far as rows
-            lack.
+        pressing: listeners that have waited long for the next word; they have rows first.
     """
 
     def __init__(self, people: float) -> None:

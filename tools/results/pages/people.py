@@ -11,6 +11,7 @@ from tools.results.pages.measures import (
     PEOPLE,
     PEOPLE_FRONT,
     SERVICE,
+    TIMELY,
 )
 
 _SPEEDS = ("orca", "slice", "slice:even=on", "timely+slice", "deadline")
@@ -27,7 +28,8 @@ _FEW_SHOWN = (
     "deadline:gate",
 )  # fmt: skip
 _FEW_WITH_ROBOTS = (
-    "timely", "timely:streams=sentences", "slice", "timely+slice", "deadline", "deadline:gate",
+    "timely", "timely:rows=256:admissions=8", "timely:streams=sentences", "slice", "timely+slice",
+    "deadline", "deadline:gate",
 )  # fmt: skip
 COMPLETION = ("completion_s_vs_slice", "rt_completion_s_vs_slice", "nrt_completion_s_vs_slice")
 
@@ -240,9 +242,9 @@ PAGES = (
             ),
             Command(
                 "few-rows-mixed",
-                "mixed --max-rows 4 --load 1,2 --rates 0.5,1 --policies stream,stream:gate,timely,"
-                "timely:streams=sentences,slice,slice:gate,timely+slice,timely+slice:gate,deadline,"
-                "deadline:gate",
+                "mixed --max-rows 4 --load 1,2 --rates 0.5,1 --policies stream,stream:gate,"
+                f"{','.join(TIMELY)},timely:streams=sentences,slice,slice:gate,timely+slice,"
+                "timely+slice:gate,deadline,deadline:gate",
                 seeds=5,
                 minutes=9,
             ),
