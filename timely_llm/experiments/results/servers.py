@@ -15,6 +15,8 @@ from timely_llm.experiments.virtual.outcome import JobOutcome, Run
 DEFINITIONS: Mapping[str, str] = {
     "servers": "number of servers, or what they are",
     "dispatcher": "rule that assigns requests to servers",
+    "worth": "what the requests' own weights say that all of them earned: the time utilities of the"
+    " plans' first responses, and the weights of the conversations that met their service level",
     "plan_attainment": "share of the plan requests with a first action within the expected response"
     " time: 0.2 s for urgent tasks, 1 s for others",
     "goodput": "plan requests with a first action in time, over the seconds from asking to the last"
@@ -27,8 +29,10 @@ def servers_row(run: Run, **names: Any) -> MeasuredRow:
     counted = [outcome for outcome in run.outcomes if outcome.work.measured]
     seconds = math.fsum(_completion_s(outcome) for outcome in counted if outcome.segments)
     met = [in_time(outcome) for outcome in counted]
+    row = run_row(run, **names)
     return {
-        **run_row(run, **names),
+        **row,
+        "worth": math.fsum(row.get(part) or 0.0 for part in ("earned_utility", "objective")),
         "plan_attainment": fmean(met) if met else math.nan,
         "goodput": sum(met) / seconds if seconds else math.nan,
     }

@@ -70,8 +70,8 @@ def test_each_rule_runs_without_moves_and_with_them() -> None:
     ]  # fmt: skip
     for row in made.rows:
         for other in COMPARED:
-            ratio = row[f"utility_vs_{other}"]
-            assert row["dispatcher"] != other or ratio == 1.0
+            ratios = row[f"utility_vs_{other}"], row[f"worth_vs_{other}"]
+            assert row["dispatcher"] != other or ratios == (1.0, 1.0)
 
 
 def test_unlike_servers_have_unlike_memory() -> None:
@@ -86,6 +86,9 @@ def test_rules_stand_beside_the_baseline() -> None:
     assert set(made.keys) | set(made.measures) <= made.rows[0].keys()
     assert set(made.measures) <= made.definitions.keys()
     assert "utility_vs_round-robin" in made.measures
+    for row in made.rows:
+        parts = [float(row[name] or 0.0) for name in ("earned_utility", "objective")]
+        assert row["worth"] == pytest.approx(sum(parts))
     assert "servers-mixed" in render([LoadedRun.of(made)])
 
 

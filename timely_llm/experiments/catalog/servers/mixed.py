@@ -62,10 +62,14 @@ GROUPS = 12
 COMPARED = ("round-robin", DEFAULT_DISPATCHER)
 """Rules that each rule is compared with, moves as it has them."""
 
+RATIOS = ("utility", "worth")
+"""Measures in which they are compared."""
+
 KEYS = ("servers", "load", "rate", "dies", "policy", "moves", "dispatcher")
 MEASURES = (
     "utility",
-    *(f"utility_vs_{other}" for other in COMPARED),
+    "worth",
+    *(f"{measure}_vs_{other}" for measure in RATIOS for other in COMPARED),
     "urgent_utility",
     "normal_utility",
     "plan_attainment",
@@ -118,7 +122,8 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
     rows = run_all(score, list(_cases(options)), options.jobs, progress)
     for other in COMPARED:
         if other in options.dispatchers:
-            rows = beside(rows, KEYS, "utility", other)
+            for measure in RATIOS:
+                rows = beside(rows, KEYS, measure, other)
     known = {
         **metrics.DEFINITIONS,
         **TALK_DEFINITIONS,
@@ -129,8 +134,9 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
         "moves": "whether requests that have not begun move to another server where they are worth"
         " more, as with `timely-llm dispatch`; without moves the rule alone decides",
         **{
-            f"utility_vs_{other}": f"utility over that of {other} in the same setting, with moves"
-            " as this one, and with the same seed"
+            f"{measure}_vs_{other}": f"{measure} over that of {other} in the same setting, with"
+            " moves as this one, and with the same seed"
+            for measure in RATIOS
             for other in COMPARED
         },
     }
