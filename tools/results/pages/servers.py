@@ -55,6 +55,13 @@ PAGES = (
                 seeds=4,
                 minutes=12,
             ),
+            Command(
+                "servers-seeds",
+                "servers-mixed --rates 2 --minutes 0.5 --first-seed 4 --dispatchers"
+                " round-robin,most-worth",
+                seeds=12,
+                minutes=9,
+            ),
         ),
         Picture(
             "servers-mixed",
@@ -63,18 +70,28 @@ PAGES = (
             " waiting time of robots, for each rule with moves at three unlike servers",
             where={"servers": "unlike", "dies": False, "moves": True},
         ),
-        tuple(
+        (
+            *(
+                PageTable(
+                    "servers-mixed",
+                    (
+                        "worth_vs_round-robin", "worth_vs_most-worth", "utility",
+                        "utility_vs_round-robin", "urgent_utility", "plan_attainment",
+                        "waiting_s", "share_finished", "attainment", "qoe", "stalled_s",
+                        "ttft_p95_s",
+                    ),
+                    title,
+                    where={"servers": kind},
+                )
+                for kind, title in _KINDS.items()
+            ),
             PageTable(
-                "servers-mixed",
-                (
-                    "utility", "utility_vs_round-robin", "utility_vs_most-worth", "urgent_utility",
-                    "plan_attainment", "waiting_s", "share_finished", "attainment", "qoe",
-                    "stalled_s", "ttft_p95_s",
-                ),
-                title,
-                where={"servers": kind},
-            )
-            for kind, title in _KINDS.items()
+                "servers-seeds",
+                ("worth_vs_round-robin", "utility_vs_round-robin", "utility", "attainment",
+                 "waiting_s"),
+                "Unlike servers on twelve other seeds",
+                where={"servers": "unlike", "dispatcher": "most-worth"},
+            ),
         ),
     ),
 )  # fmt: skip
