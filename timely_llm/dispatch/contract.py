@@ -135,11 +135,13 @@ class ServerView:
         return not (self.rates or any(one.due_in_s < SOON_S for one in self.due))
 
     def step_s(self, rows: int) -> float:
-        """Return the predicted seconds of a step of some rows, from 1 on."""
-        known = len(self.steps_s)
-        if rows <= known:
-            return self.steps_s[rows - 1]
-        return self.steps_s[-1] + (rows - known) * self.row_s
+        """Return the predicted seconds of a step of some rows, from 1 on; too many take turns."""
+        known, together = len(self.steps_s), min(rows, self.max_rows)
+        if together <= known:
+            step_s = self.steps_s[together - 1]
+        else:
+            step_s = self.steps_s[-1] + (together - known) * self.row_s
+        return step_s if rows == together else step_s * rows / together
 
     def advanced(self, seconds: float) -> Iterator[Due]:
         """Yield what is due after some seconds in which the server makes it.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from test.dispatch.views import plan, server
 from timely_llm.core.time_utility import URGENT
 from timely_llm.dispatch.assign.rules import (
     LargestMemory,
     LeastOutstanding,
     MemorySource,
+    MostWorth,
     RoundRobin,
     ShortestResponse,
     TwoChoices,
@@ -80,6 +85,19 @@ def test_the_fastest_server_is_taken_until_its_queue_is_longer() -> None:
     made = [name for _, name in ShortestResponse().assign(0.0, burst, servers)]
     assert made[:2] == ["fast", "fast"]
     assert "slow" in made and made.count("fast") > made.count("slow")
+
+
+def test_more_requests_than_rows_take_turns() -> None:
+    waits = tuple(Due(-0.5, 10.0, 2.0, 0.5, 60) for _ in range(30))
+    few = server("few", max_rows=4, due=waits)
+    many = server("many", step_s=0.03, due=waits)
+    assert few.step_s(4) == pytest.approx(0.023)
+    assert few.step_s(8) == pytest.approx(2.0 * 0.023)
+    assert server("all").step_s(20) == pytest.approx(0.039)
+    for rule in (ShortestResponse(), MostWorth()):
+        assert dict(rule.assign(0.0, BURST[:1], [few, many])) == {"0": "many"}
+        roomy = replace(few, max_rows=64)
+        assert dict(rule.assign(0.0, BURST[:1], [roomy, many])) == {"0": "few"}
 
 
 def test_it_does_not_know_what_is_urgent() -> None:

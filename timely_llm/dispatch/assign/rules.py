@@ -55,6 +55,7 @@ class Forecast:
         self._due.sort(key=_due_slope)
         self._slopes = list(map(_due_slope, self._due))
         self._prompts_s = [0.0]  # before each deliverable, and behind the last
+        self._known_s = [*view.steps_s[: view.max_rows]]  # of steps of 1, 2, ... rows
         self._steps_s: list[float] = []  # of steps of 1, 2, ... plans and the streams beside them
         self._ends: list[_End] = []  # of the first ones, as far as they were asked for
         self._changed(0)
@@ -139,17 +140,12 @@ class Forecast:
 
     def _know_steps(self, count: int) -> None:
         """Compute the steps that are not known of the first ones."""
-        view, rate, most = self.view, self._rate, self._streams
-        known, max_rows = view.steps_s, view.max_rows
-        last_s, size = known[-1], len(known)
+        rate, most, known = self._rate, self._streams, self._known_s
+        known += map(self.view.step_s, range(len(known) + 1, count + most + 1))
         for rows in range(len(self._steps_s) + 1, count + 1):
-            step_s = known[rows - 1] if rows <= size else last_s + (rows - size) * view.row_s
-            streams = int(rate * step_s)
+            streams = int(rate * known[rows - 1])
             rows += streams if streams < most else most
-            rows = rows if rows < max_rows else max_rows
-            self._steps_s.append(
-                known[rows - 1] if rows <= size else last_s + (rows - size) * view.row_s
-            )
+            self._steps_s.append(known[rows - 1])
 
     def _know_ends(self) -> None:
         """Compute the ends that are not known."""
