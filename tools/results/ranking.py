@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timely_llm.experiments.results.document import Row, RowValue, RunDocument
+from timely_llm.experiments.results.lanes import WORTH
 from timely_llm.experiments.results.metrics import interval
 from timely_llm.report.series import varying
 from timely_llm.report.tables import number
@@ -21,12 +22,6 @@ share of the value."""
 CONDITIONS = ("uncached", "open-loop", "gate", "step-times", "micro-batches")
 """Words of a policy that change what it works under, with their values: only policies with the
 same are compared."""
-
-WORTH = {
-    "earned_utility": "the time utilities of the plans' first responses",
-    "objective": "the weights of the conversations and tasks that met their service level",
-}
-"""Columns that add up to what the requests' own weights say a policy earned."""
 
 Setting = tuple[tuple[str, RowValue], ...]
 

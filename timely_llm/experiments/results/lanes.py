@@ -52,6 +52,13 @@ TALK_MEASURES = (
 )
 
 
+WORTH: Mapping[str, str] = {
+    "earned_utility": "the time utilities of the plans' first responses",
+    "objective": "the weights of the conversations and tasks that met their service level",
+}
+"""Columns that add up to what the requests' own weights say they earned."""
+
+
 def run_row(run: Run, **names: Any) -> MeasuredRow:
     """Return one flat row: the columns `names`, those of plans, and those of conversations.
 

@@ -8,15 +8,14 @@ from statistics import fmean
 from typing import Any
 
 from timely_llm.experiments.results.fleet import in_time
-from timely_llm.experiments.results.lanes import run_row
+from timely_llm.experiments.results.lanes import WORTH, run_row
 from timely_llm.experiments.results.metrics import MeasuredRow
 from timely_llm.experiments.virtual.outcome import JobOutcome, Run
 
 DEFINITIONS: Mapping[str, str] = {
     "servers": "number of servers, or what they are",
     "dispatcher": "rule that assigns requests to servers",
-    "worth": "what the requests' own weights say that all of them earned: the time utilities of the"
-    " plans' first responses, and the weights of the conversations that met their service level",
+    "worth": f"what the requests' own weights say they earned: {', and '.join(WORTH.values())}",
     "plan_attainment": "share of the plan requests with a first action within the expected response"
     " time: 0.2 s for urgent tasks, 1 s for others",
     "goodput": "plan requests with a first action in time, over the seconds from asking to the last"
@@ -32,7 +31,7 @@ def servers_row(run: Run, **names: Any) -> MeasuredRow:
     row = run_row(run, **names)
     return {
         **row,
-        "worth": math.fsum(row.get(part) or 0.0 for part in ("earned_utility", "objective")),
+        "worth": math.fsum(row.get(part) or 0.0 for part in WORTH),
         "plan_attainment": fmean(met) if met else math.nan,
         "goodput": sum(met) / seconds if seconds else math.nan,
     }

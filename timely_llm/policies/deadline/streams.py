@@ -105,15 +105,14 @@ class Streams:
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
         beyond = long_room(kept_free * row_s / one_s)
-        if lack:  # late people who listen leave fewer rows to new ones
+        if lack:  # late people who listen come before others, so fewer new ones begin
             others = max([state.density for state in states if not state.real_time], default=0.0)
             for state in states:
                 if state.late and not state.real_time:
-                    state.density = others
+                    state.density = math.nextafter(others, math.inf)
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
-            *[(state.density, state) for state in states if state.late and state.begun],
-            *[(state.density, state) for state in states if not state.late],
+            *[(state.density, state) for state in states if state.begun or not state.late],
         ]
         offers.sort(key=itemgetter(0), reverse=True)
         held, most, promised = set(), UTIL, False
