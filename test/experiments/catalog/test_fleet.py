@@ -50,6 +50,19 @@ def test_one_robot_gets_the_same_from_a_server_of_its_own() -> None:
     }
 
 
+def test_the_default_policy_earns_more_in_a_large_fleet_than_no_scheduler() -> None:
+    made = run(policies=("stream", "deadline"), robots=(300,), seconds=30.0, first_seed=5)
+    (earned, longest_s), (shared, _) = (
+        [
+            float(of(made, 300, policy)[name] or 0)
+            for name in ("utility_per_min", "longest_response_s")
+        ]
+        for policy in ("deadline", "stream")
+    )
+    assert earned > shared
+    assert longest_s < 4.0, "no robot waits for ever"
+
+
 def test_without_the_baseline_there_is_no_column_of_it() -> None:
     made = run(policies=("deadline",), robots=(2,))
     assert "qualified_per_min_vs_stream" not in {*made.rows[0], *made.measures, *made.definitions}

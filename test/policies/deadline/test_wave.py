@@ -33,12 +33,19 @@ def keys(line: Sequence[Deliverable]) -> list[str]:
     return [one.generation.key for one in line]
 
 
-def total_worth(line: Sequence[Deliverable], number: int, now: float, step_time: StepTime) -> float:
+def total_worth(
+    line: Sequence[Deliverable],
+    number: int,
+    now: float,
+    step_time: StepTime,
+    slowdown: float = 1.0,
+) -> float:
     """Return the worth of a line with its first `number` in the next wave, one by one."""
     step_s, later_s = step_time.predict_s(number), step_time.predict_s(len(line) - number)
     begin_s = now + sum(one.prompt_s for one in line[:number])
     after_s = now + sum(one.prompt_s for one in line)
-    after_s += max(one.tokens for one in line[:number]) * step_s
+    after_s += max(one.tokens for one in line[:number]) * step_s * slowdown
+    later_s *= slowdown
     return sum(one.expected(begin_s, step_s) for one in line[:number]) + sum(
         one.expected(after_s, later_s) for one in line[number:]
     )
@@ -199,14 +206,27 @@ def line_of(
     return by_loss(plans, 0.0, step_time)
 
 
-@given(st.lists(wanted, min_size=1, max_size=8), step_times)
+@given(st.lists(wanted, min_size=1, max_size=8), step_times, st.floats(1.0, 5.0))
 def test_up_to_eight_plans_share_exactly_the_best_wave(
-    drawn: list[tuple[TimeUtility, float, int, float, float | None]], step_time: StepTime
+    drawn: list[tuple[TimeUtility, float, int, float, float | None]],
+    step_time: StepTime,
+    slowdown: float,
 ) -> None:
     line = line_of(drawn, step_time)
-    worths = [total_worth(line, n, 0.0, step_time) for n in range(1, len(line) + 1)]
-    got = worths[wave_size(line, 0.0, step_time) - 1]
+    worths = [total_worth(line, n, 0.0, step_time, slowdown) for n in range(1, len(line) + 1)]
+    got = worths[wave_size(line, 0.0, step_time, slowdown=slowdown) - 1]
     assert got == pytest.approx(max(worths), abs=1e-9)
+
+
+def test_plans_that_others_would_overtake_join_the_wave() -> None:
+    urgent = [deliverable(generation("u", arrival_s=0.0, utility=URGENT), prompt_s=0.0)]
+    normal = [
+        deliverable(generation(f"n{i}", arrival_s=-0.4, utility=NORMAL), prompt_s=0.012)
+        for i in range(6)
+    ]
+    line = [*urgent, *normal]
+    assert wave_size(line, 0.0, CHEAP) < len(line)
+    assert wave_size(line, 0.0, CHEAP, slowdown=3.0) == len(line)
 
 
 def test_more_plans_share_a_wave_that_is_nearly_the_best() -> None:

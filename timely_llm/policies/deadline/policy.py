@@ -13,6 +13,7 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.deadline.moment import AHEAD, Moment
+from timely_llm.policies.deadline.newcomers import EXPENSIVE, Newcomers
 from timely_llm.policies.deadline.recomputing import Recomputing
 from timely_llm.policies.deadline.shared_step import SharedStep
 from timely_llm.policies.deadline.streams import Streams
@@ -31,7 +32,6 @@ MOST_URGENT = 10.0
 """Largest exponent of the worth of plans."""
 
 _FIRST_GUESS = 8  # tokens of a segment, until some of its class were seen
-_EXPENSIVE = 2.0  # rows are expensive if a step of all takes more than this times one of one row
 _TICK_S = 1e-6
 _TO_COMPUTE, _FREE_S = attrgetter("to_compute"), attrgetter("robot_free_s")
 
@@ -69,6 +69,7 @@ class Deadline(Explains):
                 raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
         self.streams = Streams(self.people)
+        self._newcomers = Newcomers()
         self._recomputing: Recomputing | None = None  # made by the first step that evicts others
 
     def plan(
@@ -85,13 +86,14 @@ class Deadline(Explains):
         evicts = self._recomputing is None or self._recomputing.may_evict(now)
         moment = Moment(now, generations, step_time, one_s, capacity, why, evicts)
         needed, ahead, wake_s = self._by_need(plans, moment)
+        self._newcomers.look(now, needed, step_time)
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
             if why is None:
                 return StepPlan(wake_s=min(gather_s, wake_s))
             moment.explain(generations, Cause.GATHERS, gather_s - now)
             return StepPlan(wake_s=min(gather_s, wake_s), reasons=tuple(why.items()))
-        expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > _EXPENSIVE * one_s
+        expensive = len(needed) > 1 and step_time.predict_s(len(needed)) > EXPENSIVE * one_s
         if needed or streams:
             room = int(AHEAD * one_s / max(step_time.coefficients[1], 1e-9))
             ahead = [] if expensive else ahead[: max(room, 1)]
@@ -187,7 +189,10 @@ class Deadline(Explains):
         rows = moment.capacity.max_rows - self.streams.pressing
         fitting = fitting[:rows]
         decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
-        wave = fitting[: wave_size(fitting, begin_s, step_time, max(decoding, 1))]
+        slowdown = 1.0 if expensive else self._newcomers.slowdown
+        wave = fitting[: wave_size(fitting, begin_s, step_time, max(decoding, 1), slowdown)]
+        if len(wave) < len(fitting):
+            self._newcomers.leave_behind()
         if moment.why is not None:
             joining = set(wave)
             for one in (*held, *fitting):

@@ -122,7 +122,13 @@ def by_loss(line: Sequence[Deliverable], now: float, step_time: StepTime) -> lis
     return sorted(line, key=attrgetter("density"), reverse=True)
 
 
-def wave_size(line: Sequence[Deliverable], now: float, step_time: StepTime, least: int = 1) -> int:
+def wave_size(
+    line: Sequence[Deliverable],
+    now: float,
+    step_time: StepTime,
+    least: int = 1,
+    slowdown: float = 1.0,
+) -> int:
     """Return how many segments of a line share the next wave.
 
     With n of them in it, they decode in steps of n rows after their prompts. The others begin
@@ -135,6 +141,7 @@ def wave_size(line: Sequence[Deliverable], now: float, step_time: StepTime, leas
         now: the time, seconds.
         step_time: predicted seconds of steps.
         least: how many share it in any case.
+        slowdown: by which steps take longer for those that wait, since others come meanwhile.
     """
     total = len(line)
     if total <= least:
@@ -152,9 +159,9 @@ def wave_size(line: Sequence[Deliverable], now: float, step_time: StepTime, leas
         """Return the worth of all if that many groups share the wave; equals: the larger wave."""
         number = ends[taken]
         step_s = step_time.predict_s(number)
-        after_s = now + prompts_s[total] + waves[number] * step_s
+        after_s = now + prompts_s[total] + waves[number] * step_s * slowdown
         value = add_worth(0.0, groups[:taken], now + prompts_s[number], step_s)
-        later_s = step_time.predict_s(total - number)
+        later_s = step_time.predict_s(total - number) * slowdown
         return add_worth(value, groups[taken:], after_s, later_s), taken
 
     first, last = ends.index(least), len(groups)
