@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from timely_llm.experiments.results.document import RowValue
 from timely_llm.experiments.results.fleet import in_time
 from timely_llm.experiments.results.lanes import WORTH, run_row
 from timely_llm.experiments.results.metrics import MeasuredRow
@@ -38,7 +39,7 @@ def servers_row(run: Run, **names: Any) -> MeasuredRow:
 
 
 def beside(
-    rows: Sequence[MeasuredRow], keys: Sequence[str], measure: str, to: str
+    rows: Sequence[MeasuredRow], keys: Sequence[str], measure: str, to: str, **settings: RowValue
 ) -> list[MeasuredRow]:
     """Return rows with the column `MEASURE_vs_DISPATCHER`: a measure over that of a dispatcher.
 
@@ -47,12 +48,19 @@ def beside(
         keys: columns that name a setting, `dispatcher` among them.
         measure: the column.
         to: the dispatcher; without a row of it there is no column.
+        settings: columns in which the dispatcher has another value than the row; their names stand
+            behind its own, as in `MEASURE_vs_DISPATCHER_moves=False`.
     """
-    others = [key for key in (*keys, "seed") if key != "dispatcher"]
-    base = {tuple(r[key] for key in others): r[measure] for r in rows if r["dispatcher"] == to}
+    others = [key for key in (*keys, "seed") if key != "dispatcher" and key not in settings]
+    fixed = {"dispatcher": to, **settings}
+    base = {
+        tuple(row[key] for key in others): row[measure]
+        for row in rows
+        if all(row[name] == value for name, value in fixed.items())
+    }
     if not base:
         return list(rows)
-    name = f"{measure}_vs_{to}"
+    name = "_".join([f"{measure}_vs_{to}", *(f"{key}={value}" for key, value in settings.items())])
     return [{**one, name: one[measure] / base[tuple(one[k] for k in others)]} for one in rows]
 
 

@@ -75,7 +75,8 @@ PAGES = (
                 PageTable(
                     "servers-mixed",
                     (
-                        "worth_vs_round-robin", "worth_vs_most-worth", "utility",
+                        "worth_vs_round-robin_moves=False", "worth_vs_round-robin",
+                        "worth_vs_most-worth", "utility", "utility_vs_round-robin_moves=False",
                         "utility_vs_round-robin", "urgent_utility", "plan_attainment",
                         "waiting_s", "share_finished", "attainment", "qoe", "stalled_s",
                         "ttft_p95_s",
@@ -87,8 +88,9 @@ PAGES = (
             ),
             PageTable(
                 "servers-seeds",
-                ("worth_vs_round-robin", "utility_vs_round-robin", "utility", "attainment",
-                 "waiting_s"),
+                ("worth_vs_round-robin_moves=False", "worth_vs_round-robin",
+                 "utility_vs_round-robin_moves=False", "utility_vs_round-robin", "utility",
+                 "attainment", "waiting_s"),
                 "Unlike servers on twelve other seeds",
                 where={"servers": "unlike", "dispatcher": "most-worth"},
             ),

@@ -18,7 +18,7 @@ from timely_llm.experiments.catalog.servers.mixed import (
 )
 from timely_llm.experiments.contract import ExperimentError
 from timely_llm.experiments.registry import experiment
-from timely_llm.experiments.results.document import RowValue, RunDocument
+from timely_llm.experiments.results.document import Row, RowValue, RunDocument
 from timely_llm.experiments.sources import SKIP
 from timely_llm.experiments.virtual.crowd import servers_of
 from timely_llm.report.load import LoadedRun
@@ -60,6 +60,10 @@ def test_the_default_rule_is_worth_most_and_with_moves_at_least_as_much(
         assert ours[servers, dies, moves] >= (gain if alone else AS_GOOD) * utility
 
 
+def is_plain(row: Row) -> bool:
+    return row["dispatcher"] == "round-robin" and not row["moves"]
+
+
 def test_each_rule_runs_without_moves_and_with_them() -> None:
     rules = ("round-robin", "most-worth", "most-worth+hedge")
     made = run(rates=(0.0,), dispatchers=rules, loads=(1,), minutes=0.2)
@@ -72,6 +76,12 @@ def test_each_rule_runs_without_moves_and_with_them() -> None:
         for other in COMPARED:
             ratios = row[f"utility_vs_{other}"], row[f"worth_vs_{other}"]
             assert row["dispatcher"] != other or ratios == (1.0, 1.0)
+    plain = {(r["servers"], r["dies"], r["seed"]): r["worth"] for r in made.rows if is_plain(r)}
+    for row in made.rows:
+        worth = plain[row["servers"], row["dies"], row["seed"]]
+        assert row["worth_vs_round-robin_moves=False"] == float(row["worth"] or 0) / float(
+            worth or 0
+        )
 
 
 def test_unlike_servers_have_unlike_memory() -> None:

@@ -65,11 +65,15 @@ COMPARED = ("round-robin", DEFAULT_DISPATCHER)
 RATIOS = ("utility", "worth")
 """Measures in which they are compared."""
 
+PLAIN, UNMOVED = "round-robin", {"moves": False}
+"""Round robin as elsewhere: requests stay where it sends them."""
+
 KEYS = ("servers", "load", "rate", "dies", "policy", "moves", "dispatcher")
 MEASURES = (
     "utility",
     "worth",
     *(f"{measure}_vs_{other}" for measure in RATIOS for other in COMPARED),
+    *(f"{measure}_vs_{PLAIN}_moves=False" for measure in RATIOS),
     "urgent_utility",
     "normal_utility",
     "plan_attainment",
@@ -124,6 +128,8 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
         if other in options.dispatchers:
             for measure in RATIOS:
                 rows = beside(rows, KEYS, measure, other)
+    for measure in RATIOS:
+        rows = beside(rows, KEYS, measure, PLAIN, **UNMOVED)
     known = {
         **metrics.DEFINITIONS,
         **TALK_DEFINITIONS,
@@ -138,6 +144,11 @@ def run(options: ServersMixedOptions, progress: ReportProgress) -> RunDocument:
             " moves as this one, and with the same seed"
             for measure in RATIOS
             for other in COMPARED
+        },
+        **{
+            f"{measure}_vs_{PLAIN}_moves=False": f"{measure} over that of {PLAIN} without moves,"
+            " which is what it is elsewhere, in the same setting and with the same seed"
+            for measure in RATIOS
         },
     }
     named = {name for row in rows for name in row}
