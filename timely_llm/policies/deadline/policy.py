@@ -13,11 +13,17 @@ from timely_llm.core.reason import Cause, Reason
 from timely_llm.core.step import Capacity, StepPlan
 from timely_llm.policies.contract import Explains
 from timely_llm.policies.deadline.moment import AHEAD, Moment
-from timely_llm.policies.deadline.newcomers import EXPENSIVE, Newcomers
 from timely_llm.policies.deadline.recomputing import Recomputing
 from timely_llm.policies.deadline.shared_step import SharedStep
 from timely_llm.policies.deadline.streams import Streams
-from timely_llm.policies.deadline.wave import LONGEST_SEGMENT, Deliverable, by_loss, wave_size
+from timely_llm.policies.deadline.wave import (
+    EXPENSIVE,
+    LONGEST_SEGMENT,
+    Deliverable,
+    Newcomers,
+    by_loss,
+    wave_size,
+)
 from timely_llm.policies.lengths import SegmentLengths
 from timely_llm.policies.packing import Memory, pack
 from timely_llm.policies.step_time import StepTime

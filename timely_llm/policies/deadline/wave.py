@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate, pairwise
@@ -14,7 +15,16 @@ from timely_llm.policies.step_time import StepTime
 AGE_S = 10.0
 """Idle time after which the price of an idle robot has doubled, seconds."""
 
-_FEW = 8  # numbers that are all tried; of more, strides grow after the first eight
+LONGEST_SEGMENT = 16
+"""Tokens of the longest segment that memory is kept for."""
+
+EXPENSIVE = 2.0
+"""Rows are expensive if a step of all takes more than this times one of one row."""
+
+_WINDOW_S = 20.0  # in which newcomers are counted
+_ENOUGH = 0.1  # of the engine for prompts of newcomers, before they count
+_MOST = 0.8  # of the engine: then all takes five times as long
+_FEW = 8  # numbers that are all tried; of more, strides grow; as many rows must be cheap
 _MOST_BETA = 1e9  # a client's beta may be any number
 
 
@@ -200,5 +210,57 @@ def _scaled(beta: float, alpha: float, kappa: float, urgent: float) -> tuple[flo
     return scale * beta, scale * alpha, kappa * scale * (beta or 1.0)
 
 
-LONGEST_SEGMENT = 16
-"""Tokens of the longest segment that memory is kept for."""
+class Newcomers:
+    """Share of the engine for prompts of plans that come while others are left behind.
+
+    Newcomers join before those that were left behind, or with them. If their prompts take a share
+    `rho` of the engine, other work of `t` seconds takes `t / (1 - rho)`. They do not count where
+    plans seldom wait, as after a burst, nor where a larger batch saves little: where rows are
+    expensive, or where a prompt takes longer than a step of one row.
+
+    Attributes:
+        slowdown: `1 / (1 - rho)`.
+    """
+
+    def __init__(self) -> None:
+        self.slowdown = 1.0
+        self._last_s = -math.inf  # the last decision
+        self._left_behind = False
+        self._waited_s = self._prompts_s = 0.0
+
+    def look(self, now: float, plans: Iterable[PlanGeneration], step_time: StepTime) -> None:
+        """Note what has come since the last decision.
+
+        Args:
+            now: the time, seconds.
+            plans: those that are needed soon.
+            step_time: of steps.
+        """
+        last_s, self._last_s = self._last_s, now
+        if last_s == -math.inf:
+            return
+        fade = math.exp((last_s - now) / _WINDOW_S)
+        self._waited_s *= fade
+        self._prompts_s *= fade
+        if self._left_behind:
+            self._waited_s += _WINDOW_S * (1.0 - fade)
+            new = [g for g in plans if g.arrival_s > last_s and not g.segments]
+            self._prompts_s += _shared_prompts_s(new, step_time) if new else 0.0
+            self._left_behind = False
+        share = 0.0
+        if self._prompts_s > _ENOUGH * _WINDOW_S:
+            share = self._prompts_s / max(self._waited_s, self._prompts_s)
+        self.slowdown = 1.0 / (1.0 - min(share, _MOST))
+
+    def leave_behind(self) -> None:
+        """Note that this decision leaves plans behind."""
+        self._left_behind = True
+
+
+def _shared_prompts_s(plans: Iterable[PlanGeneration], step_time: StepTime) -> float:
+    """Return the seconds of prompts that save time by sharing a step."""
+    one_s, token_s = step_time.predict_s(1), step_time.coefficients[2]
+    if step_time.predict_s(_FEW) > EXPENSIVE * one_s:
+        return 0.0
+    prompts_s = [token_s * plan.to_compute for plan in plans]
+    return sum([seconds for seconds in prompts_s if seconds <= one_s])

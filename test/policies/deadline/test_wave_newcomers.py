@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from test.policies.builders import generation, suspended
 from timely_llm.core.generation import PlanGeneration
-from timely_llm.policies.deadline.newcomers import Newcomers
+from timely_llm.policies.deadline.wave import Newcomers
 from timely_llm.policies.step_time import StepTime
 
 STEP_S = 0.05
