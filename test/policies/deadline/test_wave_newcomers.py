@@ -63,6 +63,7 @@ def test_newcomers_are_forgotten_after_a_rest() -> None:
     newcomers = after(60.0, newcomer)
     newcomers.look(1000.0, [], CHEAP)
     assert newcomers.slowdown == 1.0
+    assert after(60.0, newcomer, lambda now: now < 30.0).slowdown == 1.0
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,8 @@ def test_many_newcomers_within_one_moment_slow_down_to_a_fifth() -> None:
     newcomers.leave_behind()
     newcomers.look(2e-6, [generation("g", arrival_s=2e-6, to_compute=200)] * 200, CHEAP)
     assert newcomers.slowdown == pytest.approx(5.0)
+    newcomers.look(2.1, [], CHEAP)
+    assert newcomers.slowdown == 1.0
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 30.0), st.integers(1, 5000), st.booleans()), max_size=60))

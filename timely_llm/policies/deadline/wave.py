@@ -23,6 +23,7 @@ EXPENSIVE = 2.0
 
 _WINDOW_S = 20.0  # in which newcomers are counted
 _ENOUGH = 0.1  # of the engine for prompts of newcomers, before they count
+_FORGOTTEN_S = 1e-3  # of the window; less of it counts as none
 _MOST = 0.8  # of the engine: then all takes five times as long
 _FEW = 8  # numbers that are all tried; of more, strides grow; as many rows must be cheap
 _MOST_BETA = 1e9  # a client's beta may be any number
@@ -237,7 +238,7 @@ class Newcomers:
             step_time: of steps.
         """
         last_s, self._last_s = self._last_s, now
-        if last_s == -math.inf:
+        if not (self._left_behind or self._waited_s or self._prompts_s):
             return
         fade = math.exp((last_s - now) / _WINDOW_S)
         self._waited_s *= fade
@@ -247,6 +248,8 @@ class Newcomers:
             new = [g for g in plans if g.arrival_s > last_s and not g.segments]
             self._prompts_s += _shared_prompts_s(new, step_time) if new else 0.0
             self._left_behind = False
+        elif self._waited_s < _FORGOTTEN_S:
+            self._waited_s = self._prompts_s = 0.0
         share = 0.0
         if self._prompts_s > _ENOUGH * _WINDOW_S:
             share = self._prompts_s / max(self._waited_s, self._prompts_s)
