@@ -26,7 +26,7 @@ def after(
         now = number * STEP_S
         newcomers.look(now, plans(now), step_time)
         if left_behind(now):
-            newcomers.leave_behind()
+            newcomers.leave_behind(now)
     return newcomers
 
 
@@ -81,12 +81,11 @@ def test_prompts_that_take_all_of_the_engine_slow_down_to_a_fifth() -> None:
 
 def test_many_newcomers_within_one_moment_slow_down_to_a_fifth() -> None:
     newcomers = Newcomers()
-    newcomers.look(0.0, [], CHEAP)
     for _ in range(200):
-        newcomers.leave_behind()
+        newcomers.leave_behind(1e-6)
         newcomers.look(1e-6, [generation("g", arrival_s=1e-6, to_compute=200)] * 9, CHEAP)
     assert newcomers.slowdown == 1.0, "each counts once"
-    newcomers.leave_behind()
+    newcomers.leave_behind(1e-6)
     newcomers.look(2e-6, [generation("g", arrival_s=2e-6, to_compute=200)] * 200, CHEAP)
     assert newcomers.slowdown == pytest.approx(5.0)
     newcomers.look(2.1, [], CHEAP)
@@ -100,5 +99,5 @@ def test_the_slowdown_is_from_one_to_five(steps: list[tuple[float, int, bool]]) 
         now += step_s
         newcomers.look(now, [generation("g", arrival_s=now, to_compute=tokens)], CHEAP)
         if left_behind:
-            newcomers.leave_behind()
+            newcomers.leave_behind(now)
         assert 1.0 <= newcomers.slowdown <= 5.0 + 1e-9

@@ -75,7 +75,7 @@ class Deadline(Explains):
                 raise ConfigurationError(f"deadline: {name} must be {allowed}, not {value:g}")
         self.lengths = SegmentLengths(_FIRST_GUESS)
         self.streams = Streams(self.people)
-        self._newcomers = Newcomers()
+        self._newcomers: Newcomers | None = None  # made by the first wave that leaves plans behind
         self._recomputing: Recomputing | None = None  # made by the first step that evicts others
 
     def plan(
@@ -92,7 +92,8 @@ class Deadline(Explains):
         evicts = self._recomputing is None or self._recomputing.may_evict(now)
         moment = Moment(now, generations, step_time, one_s, capacity, why, evicts)
         needed, ahead, wake_s = self._by_need(plans, moment)
-        self._newcomers.look(now, needed, step_time)
+        if self._newcomers is not None:
+            self._newcomers.look(now, needed, step_time)
         gather_s = _gathers_until_s(needed, ahead)
         if now < gather_s - _TICK_S:
             if why is None:
@@ -195,10 +196,12 @@ class Deadline(Explains):
         rows = moment.capacity.max_rows - self.streams.pressing
         fitting = fitting[:rows]
         decoding = 0 if expensive else sum([not one.prompt_s for one in fitting])
-        slowdown = 1.0 if expensive else self._newcomers.slowdown
+        newcomers = self._newcomers
+        slowdown = 1.0 if expensive or newcomers is None else newcomers.slowdown
         wave = fitting[: wave_size(fitting, begin_s, step_time, max(decoding, 1), slowdown)]
         if len(wave) < len(fitting):
-            self._newcomers.leave_behind()
+            self._newcomers = newcomers or Newcomers()
+            self._newcomers.leave_behind(moment.now)
         if moment.why is not None:
             joining = set(wave)
             for one in (*held, *fitting):

@@ -255,9 +255,9 @@ class Newcomers:
             share = self._prompts_s / max(self._waited_s, self._prompts_s)
         self.slowdown = 1.0 / (1.0 - min(share, _MOST))
 
-    def leave_behind(self) -> None:
+    def leave_behind(self, now: float) -> None:
         """Note that this decision leaves plans behind."""
-        self._left_behind = True
+        self._last_s, self._left_behind = now, True
 
 
 def _shared_prompts_s(plans: Iterable[PlanGeneration], step_time: StepTime) -> float:
