@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from test.examples import examples
@@ -144,6 +144,8 @@ class Lives:
     ),
     st.integers(0, 1 << 20),
 )
+# A conversation ends while its sequence is in a step: its KV cannot be lent yet.
+@example(EngineShape(130, 4, 4, False, 4, Mode.BUDGET_ONLY), 51)
 @examples(6)
 def test_every_life_ends_well_and_leaves_no_kv(policy: str, shape: EngineShape, seed: int) -> None:
     lives = Lives(policy, shape, seed)

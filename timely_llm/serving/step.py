@@ -219,7 +219,9 @@ class Stepper:
         for key in plan.evictable:
             if needed <= room:
                 break
-            if key in self._pool and key not in protected:
+            if key in protected:
+                continue
+            if key in self._pool:
                 room += self._pool[key].generation.kv_tokens
             room += lenders.get(key, 0)
         return needed <= room
