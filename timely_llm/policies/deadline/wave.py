@@ -25,7 +25,8 @@ _WINDOW_S = 20.0  # in which newcomers are counted
 _ENOUGH = 0.1  # of the engine for prompts of newcomers, before they count
 _FORGOTTEN_S = 1e-3  # of the window; less of it counts as none
 _MOST = 0.8  # of the engine: then all takes five times as long
-_FEW = 8  # numbers that are all tried; of more, strides grow; as many rows must be cheap
+_CHEAP = 8  # rows that must be cheap, or newcomers do not count
+_FEW = 8  # numbers that are all tried; of more, strides grow after the first eight
 _MOST_BETA = 1e9  # a client's beta may be any number
 
 
@@ -263,7 +264,7 @@ class Newcomers:
 def _shared_prompts_s(plans: Iterable[PlanGeneration], step_time: StepTime) -> float:
     """Return the seconds of prompts that save time by sharing a step."""
     one_s, token_s = step_time.predict_s(1), step_time.coefficients[2]
-    if step_time.predict_s(_FEW) > EXPENSIVE * one_s:
+    if step_time.predict_s(_CHEAP) > EXPENSIVE * one_s:
         return 0.0
     prompts_s = [token_s * plan.to_compute for plan in plans]
     return sum([seconds for seconds in prompts_s if seconds <= one_s])
