@@ -20,10 +20,14 @@ def test_processes_are_the_default_of_several() -> None:
     assert isinstance(open_place(values(replicas=2)), Processes)
 
 
-@pytest.mark.parametrize("cluster", ["", "slurm", "ray:", "processes:3", "Ray", "ray\n"])
+@pytest.mark.parametrize(
+    "cluster",
+    ["", "slurm", "ray:", "ray:127.0.0.1", "ray:127.0.0.1:abc", "ray:::1:6379", "processes:3",
+     "Ray", "ray\n"],
+)  # fmt: skip
 def test_another_cluster_is_refused(cluster: str) -> None:
     with pytest.raises(ConfigurationError, match="must be processes, ray or ray:HOST:PORT, not"):
-        open_place(values(replicas=2, cluster=cluster))
+        Front(replicas=2, cluster=cluster)
 
 
 def test_processes_take_no_resources() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import Any
 from uuid import uuid4
@@ -124,7 +125,8 @@ class LocalServer:
         """Send a view."""
         if self.alive and not self.frozen:
             view = self.server.call(lambda loop: self._load.view(time.monotonic())).result(10.0)
-            self._put(lambda relay: relay.heard(view, self.life))
+            shown = replace(view, active=self.server.accepting)
+            self._put(lambda relay: relay.heard(shown, self.life))
 
     def kill(self) -> None:
         """End the server; nothing of it comes any more, and the relay learns it."""

@@ -110,6 +110,28 @@ def test_without_a_server_a_request_is_refused() -> None:
     assert refused.value.code is ErrorCode.INACTIVE
 
 
+def test_while_all_servers_are_inactive_a_request_is_refused() -> None:
+    with servers("a", "b") as made:
+
+        def accept(accepting: bool, *names: str) -> None:
+            for name in names:
+                made.servers[name].server.accept(accepting)
+            made.until(lambda: len(made.relay.views()) == 2 - len(names) * (not accepting))
+
+        accept(False, "a", "b")
+        with pytest.raises(Rejected, match=r"all servers are inactive.*\(a, b\)") as refused:
+            made.relay.submit(request("r"))
+        assert refused.value.code is ErrorCode.INACTIVE
+        accept(True, "a", "b")
+        made.relay.submit(request("r"))
+        assert made.result("r").error_code is ErrorCode.NONE
+        changes = [line for line in made.said if "active" in line]
+        assert sorted(changes) == [
+            "server a is active again", "server a is inactive",
+            "server b is active again", "server b is inactive",
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [("skill_set", "unknown skill set"), ("twice", "is being served already"),
@@ -204,7 +226,9 @@ def test_requests_wait_for_a_server_and_expire() -> None:
         made.relay.submit(request("r"))
         made.servers["a"].alive = False
         made.servers["a"].kill()
-        assert made.result("r").error_code is ErrorCode.EXPIRED
+        expired = made.result("r")
+        assert expired.error_code is ErrorCode.EXPIRED
+        assert expired.error_msg.startswith("waited 0 s: no plan server has joined")
 
 
 def test_an_old_request_that_loses_its_server_waits_for_another() -> None:

@@ -24,7 +24,8 @@ from timely_llm.serving.sink import ServerSink
 
 PROCESSES = "processes"
 RAY = "ray"
-_LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):\d{1,5}")
+_LOOPBACK = re.compile(r"(localhost|127(\.\d+){3}|\[::1\]):\d+")
 NONE_THERE = "no replica serves now: try again in some seconds"
 
 
@@ -40,21 +41,39 @@ def open_place(values: Mapping[str, Any]) -> Place:
         ConfigurationError: there is no such place, or it has no room for them.
         EngineError: it needs a package, or cannot be reached.
     """
-    cluster, resources = values["cluster"], [one for one in values["replica_resources"] if one]
-    kind, colon, address = cluster.partition(":")
-    if kind == RAY and bool(colon) == bool(address):
+    resources = [one for one in values["replica_resources"] if one]
+    address = ray_address(values["cluster"])
+    if address is not None:
         from timely_llm.cluster.ray_place import RayPlace  # Ray is an extra
 
         return RayPlace(address, resources, values["replicas"])
-    if cluster != PROCESSES:
-        raise ConfigurationError(
-            f"parameter cluster must be processes, ray or ray:HOST:PORT, not {quoted(cluster)}"
-        )
     if resources:
         raise ConfigurationError(
             "parameter replica_resources is for replicas in a Ray cluster: set cluster to ray"
         )
     return Processes()
+
+
+def ray_address(cluster: str) -> str | None:
+    """Return the address of the Ray cluster that a parameter names.
+
+    Args:
+        cluster: value of the parameter.
+
+    Returns:
+        Host and port; empty: the node's own cluster; None: the replicas are processes.
+
+    Raises:
+        ConfigurationError: it names none of these.
+    """
+    if cluster == PROCESSES:
+        return None
+    kind, colon, address = cluster.partition(":")
+    if kind != RAY or (colon and not _ADDRESS.fullmatch(address)):
+        raise ConfigurationError(
+            f"parameter cluster must be processes, ray or ray:HOST:PORT, not {quoted(cluster)}"
+        )
+    return address
 
 
 def without_token(cluster: str) -> str:
@@ -71,10 +90,10 @@ def without_token(cluster: str) -> str:
 
     Raises:
         ConfigurationError: the cluster is not on this machine alone, and the variable does not say
-            that it has no token.
+            that it has no token; or the parameter names no cluster.
     """
-    address, mode = cluster.removeprefix(f"{RAY}:"), os.environ.get("RAY_AUTH_MODE", "")
-    if address == cluster or mode == "token":
+    address, mode = ray_address(cluster), os.environ.get("RAY_AUTH_MODE", "")
+    if not address or mode == "token":
         return ""
     risk = (
         f"this node has no token for the Ray cluster at {quoted(address)}, and one that takes such"

@@ -73,6 +73,7 @@ class _ServerState:
     met_s: float = math.inf  # of the first view of its life
     heard_s: float = -math.inf
     shown: bool = False  # the front has its views
+    active: bool = True  # by its last view
 
 
 class Relay(RelayQuestions):
@@ -153,8 +154,8 @@ class Relay(RelayQuestions):
             Rejected: it is not taken, and why.
             RequestError: its conversation is too long.
         """
-        if not self.servers:
-            raise Rejected(ErrorCode.INACTIVE, self._settings.none_there)
+        if problem := self._no_server():
+            raise Rejected(ErrorCode.INACTIVE, problem)
         now = self._clock.now()
         if isinstance(request, StreamRequest):
             request = self._conversations.whole(request)
@@ -284,13 +285,22 @@ class Relay(RelayQuestions):
             delivered = self._front.delivered(key)
             request = delivered.waiting.request if delivered is not None else None
             if now - since_s > self._settings.queue_timeout_s:
-                self._end(key, ErrorCode.EXPIRED, "no server could take it in time")
+                why = self._no_server() or "no server could take it"
+                self._end(key, ErrorCode.EXPIRED, f"waited {now - since_s:.0f} s: {why}")
             elif isinstance(request, PlanRequest):
                 refusal = self.skill_sets.refusal(request.skill_set, now)
                 if refusal is not None:
                     self._end(key, refusal.code, str(refusal))
 
     # Servers.
+
+    def _no_server(self) -> str:
+        """Return why no server takes requests; empty: one does."""
+        if not (there := self.servers):
+            return self._settings.none_there
+        if self._front.last_views:
+            return ""
+        return f"all servers are inactive: activate one first ({listed(there, 4)})"
 
     @alone
     def joined(self, name: str, link: Link) -> None:
@@ -329,6 +339,9 @@ class Relay(RelayQuestions):
                 return None
             server.shown = True
             self._say(f"server {name} joins")
+        if server.active != view.active:
+            server.active = view.active
+            self._say(f"server {name} {'is active again' if view.active else 'is inactive'}")
         names = self.skill_sets.usable(name, view.skill_sets)
         made_s = now - view.rtt_s / 2.0 - view.age_s
         view = replace(view, skill_sets={one: view.skill_sets[one] for one in names}, age_s=0.0)

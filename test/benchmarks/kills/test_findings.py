@@ -128,6 +128,17 @@ def test_what_must_not_happen_is_found(check: str, logs: dict[str, Sequence[Any]
     assert broken(**logs) == [check]
 
 
+def test_a_run_that_a_frozen_server_kept_may_end_again_under_a_new_dispatcher() -> None:
+    killed_s = next(one.t for one in KILLED if one.kind == "killed")
+    before = [AcceptedEvent(1.0, "a"), EndEvent(2.0, "a", "none", "")]
+    for code, after_s, found in (
+        ("client_silent", 20.0, []), ("none", 20.0, ["each request has one result"]),
+        ("client_silent", 2.0 - killed_s, ["each request has one result"]),
+    ):  # fmt: skip
+        again = EndEvent(killed_s + after_s, "a", code, "")
+        assert broken(kills=KILLED, listener=[*before, again]) == found
+
+
 def test_a_client_may_lose_a_dispatcher_that_was_killed_and_knows_it_within_3_s() -> None:
     killed_s = next(one.t for one in KILLED if one.kind == "killed")
     for after_s, found in ((3.0, []), (3.4, []), (3.6, [KNOWN])):

@@ -29,7 +29,8 @@ class Wrong:
 
 
 def assigned(rule: Wrong) -> Sequence[Assignment]:
-    return CheckedRule(rule, "mine:Rule").assign(0.0, [plan("r")], [server("a")])
+    rule_of_mine = CheckedRule(rule, "mine:Rule", logging.getLogger(__name__).warning)
+    return rule_of_mine.assign(0.0, [plan("r")], [server("a")])
 
 
 def test_what_is_possible_counts() -> None:
@@ -51,7 +52,31 @@ def test_a_rule_that_fails_gives_way_to_the_default(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert assigned(Wrong(*answers)) == [Assignment("r", "a")]
-    assert "requests are assigned by the default rule" in caplog.text
+    assert "what it does not assign, the default rule assigns" in caplog.text
+
+
+class Idle(Wrong):
+    """Assigns nothing."""
+
+    def assign(
+        self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
+    ) -> Sequence[Assignment]:
+        return []
+
+
+def test_what_a_rule_leaves_out_is_assigned_by_the_default(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert assigned(Idle()) == [Assignment("r", "a")]
+    assert "assigned no server to 'r'" in caplog.text
+
+
+def test_a_request_that_no_server_can_take_may_be_left_out() -> None:
+    said: list[str] = []
+    rule = CheckedRule(Idle(), "mine:Rule", said.append)
+    assert not rule.assign(0.0, [plan("r", skill_set="boat")], [server("a")])
+    assert not said
 
 
 def test_only_rules_of_users_are_checked() -> None:

@@ -62,6 +62,8 @@ KNOWN = "clients know soon that their dispatcher died"
 TAKEN = "what servers have is taken over"
 TIMED = frozenset({BOUNDED, KNOWN, TAKEN})
 """Rules about time: processes that wait for a processor break them too."""
+UNCLAIMED = ErrorCode.CLIENT_SILENT.name.lower()
+"""Code of a run for which no client speaks."""
 
 
 def faults(logs: Logs) -> list[Fault]:
@@ -240,7 +242,11 @@ def _heard(events: Events) -> Iterator[Fault]:
 
 
 def _results(events: Events, lives: Lives) -> Iterator[Fault]:
-    """Each accepted request has one result of its dispatcher, unless that was killed."""
+    """Each accepted request has one result of its dispatcher, unless that was killed.
+
+    A server that was frozen meanwhile may still serve a request that has ended. A new dispatcher
+    cannot know that it has: it goes on with the request, and no client speaks for it.
+    """
     accepted: dict[tuple[str, int], float] = {}
     ends: defaultdict[str, list[EndEvent]] = defaultdict(list)
     for event in events:
@@ -254,8 +260,10 @@ def _results(events: Events, lives: Lives) -> Iterator[Fault]:
             yield Fault("each accepted request has a result", f"{key} has none (life {life})")
     known = {key for key, _ in accepted}
     for key, results in ends.items():
-        if len(results) > 1 and key in known:
-            codes = ", ".join(f"{one.code} (life {lives.at(one.t)})" for one in results)
+        ended = [(one.code, lives.at(one.t)) for one in results]
+        again = [one for one in ended[1:] if one[0] != UNCLAIMED or one[1] == ended[0][1]]
+        if again and key in known:
+            codes = ", ".join(f"{code} (life {life})" for code, life in ended)
             yield Fault("each request has one result", f"{key} has {codes}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -36,12 +36,13 @@ DISPATCHERS: Mapping[str, type[Dispatcher]] = {
 }
 
 
-def make_dispatcher(spec: str) -> Dispatcher:
+def make_dispatcher(spec: str, say: Callable[[str], object] = log.warning) -> Dispatcher:
     """Return a new dispatcher.
 
     Args:
         spec: one of `DISPATCHERS`, or a user's own as `my_module:MyRule`; each may be followed by
             options, as in `two-choices:seed=3`.
+        say: takes a sentence about a fault of a user's own rule.
 
     Raises:
         ConfigurationError: no rule has the name, the user's own is none, or an option is unknown or
@@ -65,23 +66,25 @@ def make_dispatcher(spec: str) -> Dispatcher:
     if lacking:
         raise ConfigurationError(f"{name} is no dispatcher: it has no {' and no '.join(lacking)}")
     made: Dispatcher = rule
-    return made if name in DISPATCHERS else CheckedRule(made, name)
+    return made if name in DISPATCHERS else CheckedRule(made, name, say)
 
 
 class CheckedRule:
     """Asks a rule, and the default rule where that one fails.
 
-    Assignments of unknown requests, or to servers that were not offered, do not count. The first
-    fault is logged.
+    Assignments of unknown requests, or to servers that were not offered, do not count. Requests
+    that the rule leaves out are assigned by the default rule. The first fault is logged.
 
     Args:
         rule: a user's own.
         name: of the rule, for the log.
+        say: takes a sentence for the log.
     """
 
-    def __init__(self, rule: Dispatcher, name: str) -> None:
+    def __init__(self, rule: Dispatcher, name: str, say: Callable[[str], object]) -> None:
         self._rule = rule
         self._name = name
+        self._log = say
         self._default = MostWorth()
         self._said = False
         self.gathers = bool(rule.gathers)
@@ -89,26 +92,32 @@ class CheckedRule:
     def assign(
         self, now: float, waiting: Sequence[Waiting], servers: Sequence[ServerView]
     ) -> Sequence[Assignment]:
-        """Return the rule's assignments that are possible; if it raises, those of the default."""
+        """Return the rule's assignments that are possible, and those of the default for others."""
         try:
             made = [Assignment(*one) for one in self._rule.assign(now, waiting, servers)]
         except Exception as error:  # whatever a user's code raises
-            self._say(f"failed: {raised(error)}; requests are assigned by the default rule")
+            self._say(f"failed: {raised(error)}")
             return self._default.assign(now, waiting, servers)
         names = {one.name for one in servers}
-        left = {one.key for one in waiting}
+        left = {one.key: one for one in waiting}
         fine = []
         for one in made:
             if one.request_id in left and one.server in names:
-                left.remove(one.request_id)
+                del left[one.request_id]
                 fine.append(one)
             else:
                 self._say(
                     f"assigned {quoted(one)}, which is not a request and a server that it got"
                 )
-        return fine
+        others = self._default.assign(now, list(left.values()), servers) if left else ()
+        if others:
+            self._say(f"assigned no server to {quoted(others[0].request_id)}")
+        return [*fine, *others]
 
     def _say(self, words: str) -> None:
         if not self._said:
-            log.warning("the dispatcher's rule %s %s", self._name, words)
+            self._log(
+                f"the dispatcher's rule {self._name} {words}; what it does not assign, the default"
+                " rule assigns"
+            )
         self._said = True

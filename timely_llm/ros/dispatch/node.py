@@ -11,7 +11,7 @@ from rclpy.executors import Executor
 
 from timely_llm import msg
 from timely_llm.core.errors import ConfigurationError
-from timely_llm.core.text import quoted
+from timely_llm.core.text import count_of, quoted
 from timely_llm.dispatch.relay import LONGEST_READING_S, Relay
 from timely_llm.dispatch.settings import NO_SERVER
 from timely_llm.ros.dispatch.delivery_thread import DeliveryThread
@@ -127,7 +127,7 @@ class DispatchNode(ServingNode):
 
     def _brief(self) -> str:
         servers = len(self._relay.servers) if self._relay is not None else 0
-        return f"{self.values['dispatcher']} dispatcher, {servers} servers so far"
+        return f"{self.values['dispatcher']} dispatcher, {count_of(servers, 'server')} so far"
 
     def _observe(self, take: Callable[[msg.ServerStats], None]) -> None:
         """Sum up the servers' statistics."""

@@ -84,5 +84,5 @@ def make_relay(
         name, limits, values["max_conversations"], values["queue_timeout_s"], values["silence_s"],
         values["move"], values["hedge"],
     )  # fmt: skip
-    rule = make_dispatcher(values["dispatcher"])
+    rule = make_dispatcher(values["dispatcher"], say)
     return Relay(rule, sink, clock, settings, read_apart, say, wake)
