@@ -553,6 +553,25 @@ def test_where_rows_lack_a_late_listener_comes_before_plans_and_after_a_hurried_
     assert policy.plan(now, [late, task], FAST, one_row).keys == {"late"}
 
 
+def test_where_rows_lack_a_late_listener_has_its_rate_before_new_answers_have_theirs() -> None:
+    now, policy, one_row = 5.0, Deadline(), replace(TWO_ROWS, max_rows=1)
+    late = talking("late", arrival_s=0.0, tokens=20, of_class=HURRIED, first_s=1.0)
+    late.last_s = now - 0.1
+    new = [stream(f"new{i}", now, of_class=HURRIED) for i in range(4)]
+    for one in (late, *new):
+        one.max_tokens = 200
+    while now < 9.0:
+        (key,) = policy.plan(now, [late, *new], FAST, one_row).keys
+        now += FAST.predict_s(1)
+        for one in (late, *new):
+            if one.key == key:
+                one.token_ids.append(0)
+                one.token_arrived(now)
+    heard = len(late.token_ids) - 20
+    assert heard > 0.9 * 4.0 / HURRIED.slo.tpot_s
+    assert sum(bool(one.token_ids) for one in new) < 4
+
+
 def test_where_rows_lack_an_answer_that_may_wait_has_its_row_until_it_ends() -> None:
     chats = [stream(f"chat{i}", of_class=CHAT, to_compute=1, context=20) for i in range(5)]
     for one in chats:

@@ -45,7 +45,8 @@ class StreamState:
         late: its service level cannot be met any more.
         began_late: its first token could not come in time.
         hopeless: its rate is beyond the engine.
-        last: it is late or hopeless, so it gets what others leave.
+        last: it is late or hopeless, so it gets what others leave; where rows lack, no late one is
+            that has begun.
         longest_s: longest step with which a real-time answer of nearly any length is in time,
             seconds.
         tokens_to_go: expected tokens to the end; with a deadline, more than usual.
@@ -138,8 +139,10 @@ class StreamState:
         elif rate < self.need:
             self.urgency = 2, generation.last_s + 1.0 / self.floor
         else:
-            # Steady words, and no bursts of credit.
-            self.urgency = 1 + self.last, min(self.due_s, generation.last_s + self.tpot_s)
+            # Steady words, and no bursts of credit, nor of what was missed.
+            by_s = generation.last_s + self.tpot_s
+            missed = self.late and not self.last
+            self.urgency = 1 + self.last, by_s if missed else min(self.due_s, by_s)
 
     def is_pressing(self, now: float) -> bool:
         """Return whether a person has waited long for the next word."""

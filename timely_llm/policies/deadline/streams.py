@@ -105,11 +105,13 @@ class Streams:
         shortest_s = one_s * (1.0 + AHEAD)
         kept_free = self._kept_free(now, states, share)
         beyond = long_room(kept_free * row_s / one_s)
-        if lack:  # late people who listen come before others, so fewer new ones begin
+        if lack:  # late people who listen get their rates before others, so fewer new ones begin
             others = max([state.density for state in states if not state.real_time], default=0.0)
             for state in states:
                 if state.late and not state.real_time:
                     state.density = math.nextafter(others, math.inf)
+                    if state.begun and not state.hopeless:
+                        state.need, state.last = 1.0 / state.tpot_s, False
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
             *[(state.density, state) for state in states if state.begun or not state.late],
@@ -131,7 +133,7 @@ class Streams:
             room = most - kept_free if waits or one.hopeless else most
             if one.long_steps and not one.hopeless:
                 room = most + beyond
-            if not one.late and share.offer(one.need, room):
+            if not (one.late and one.last) and share.offer(one.need, room):
                 one.promise(one.need)
                 promised = True
             else:
@@ -162,7 +164,7 @@ class Streams:
         alone = not begun
         if lack:  # no row is free: those that have begun come to their rates first
             for state in begun:
-                share.offer(1.0 / state.tpot_s - state.floor, math.inf)
+                share.offer(1.0 / state.tpot_s - state.rate, math.inf)
         over = now > self._in_time_s + _WINDOW_S
         for state in sorted(waiting, key=_in_line):
             need = 1.0 / state.tpot_s
