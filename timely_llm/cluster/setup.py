@@ -64,7 +64,7 @@ def ray_address(cluster: str) -> str | None:
         Host and port; empty: the node's own cluster; None: the replicas are processes.
 
     Raises:
-        ConfigurationError: it names none of these.
+        ConfigurationError: it names neither Ray nor processes.
     """
     if cluster == PROCESSES:
         return None
