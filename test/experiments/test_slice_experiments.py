@@ -121,6 +121,32 @@ def test_tables_have_the_busy_gate_on_and_off_and_a_refused_answer_is_not_met() 
 
 
 @pytest.mark.parametrize(
+    ("policy", "rate", "max_rows", "at_least", "stalled_s"),
+    [
+        ("deadline", 3.0, 256, 0.74, 1.5),
+        ("deadline:gate", 3.0, 256, 0.74, 1.0),
+        pytest.param("deadline", 5.0, 256, 0.62, 2.5, marks=pytest.mark.extended),
+        pytest.param("deadline:gate", 7.0, 256, 0.53, 4.0, marks=pytest.mark.extended),
+        ("deadline", 2.0, 4, 0.85, 0.5),
+        ("deadline:gate", 2.0, 4, 0.85, 0.5),
+    ],
+)
+def test_the_default_policy_keeps_its_worth_for_people_under_load(
+    policy: str, rate: float, max_rows: int, at_least: float, stalled_s: float
+) -> None:
+    """Its floors without the limit of rows are those of docs/deadline.md, of short answers."""
+    made = run(
+        "slice-rate", policies=("slice", policy), rates=(rate,), lengths=("8-25:40-160",), seeds=1,
+        first_seed=100, max_rows=max_rows,
+    )  # fmt: skip
+    ours, theirs = of(made, policy=policy), of(made, policy="slice")
+    assert float(ours["attainment"] or 0) > at_least
+    assert float(ours["attainment"] or 0) > float(theirs["attainment"] or 0)
+    assert float(ours["stalled_s"] or 0) < stalled_s
+    assert float(ours["max_gap_s"] or 0) < 2.0
+
+
+@pytest.mark.parametrize(
     ("ratio", "rate", "minutes"),
     [(0.0, 0.5, 2.0), (0.0, 1.0, 1.0), (0.0, 2.0, 1.0), (0.7, 2.0, 1.0)],
 )
