@@ -110,7 +110,7 @@ class Streams:
             for state in states:
                 if state.late and not state.real_time:
                     state.density = math.nextafter(others, math.inf)
-                    if state.begun and not state.hopeless:
+                    if state.begun and not (state.hopeless or state.long_steps):
                         state.need, state.last = 1.0 / state.tpot_s, False
         offers: list[tuple[float, StreamState | Deliverable]] = [
             *[(one.density, one) for one in line],
