@@ -187,6 +187,14 @@ def test_deadline_says_what_is_worth_most() -> None:
     assert reasons(policy, [suspended("a", 9.0)])["a"] == Reason(Cause.AHEAD, 9.0)
 
 
+def test_deadline_names_the_rows_where_none_is_left_to_run_ahead() -> None:
+    pool = [generation("first", to_compute=1), generation("ahead", to_compute=1, robot_free_s=1.0)]
+    for free_tokens in (0, 1000):
+        capacity = Capacity(free_tokens, max_rows=1, max_step_tokens=64)
+        named = reasons(explaining("deadline"), pool, capacity=capacity)
+        assert named["ahead"] == Reason(Cause.ROWS, 1)
+
+
 def test_deadline_names_rates_that_it_promises_and_those_that_it_cannot() -> None:
     policy = explaining("deadline")
     few = reasons(policy, [talking("a"), talking("b")], 0.05)

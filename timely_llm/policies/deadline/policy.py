@@ -112,7 +112,9 @@ class Deadline(Explains):
         if talks or expensive or not _no_choice(needed, ahead, capacity):
             wave, held = self._wave(needed, ahead, streams, expensive, moment)
             batch = sorted([one.generation for one in wave], key=_TO_COMPUTE)
-            ahead = ahead[: max(capacity.max_rows - self.streams.pressing - len(batch), 0)]
+            rows = max(capacity.max_rows - self.streams.pressing - len(batch), 0)
+            moment.explain(ahead[rows:], Cause.ROWS, capacity.max_rows)
+            ahead = ahead[:rows]
         elif why is not None:
             moment.explain(needed, Cause.WORTH_MOST, None)
         if needed and not (batch or ahead or held):
