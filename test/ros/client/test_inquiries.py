@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -110,6 +111,22 @@ def test_a_request_on_its_way_is_lost_soon_after_it_would_have_arrived(asker: As
     assert not asker.lost
     asker.wait((UNKNOWN + 1) * AGAIN_S, srv.GetResult.Response.UNKNOWN)
     assert asker.lost == [LOST]
+
+
+def test_a_request_that_never_arrived_is_lost_within_three_seconds(asker: Asker) -> None:
+    asker.wait(PATIENCE_S, srv.GetResult.Response.UNKNOWN)
+    assert not asker.lost
+    asker.wait(3.0 - PATIENCE_S, srv.GetResult.Response.UNKNOWN)
+    assert asker.lost == [LOST]
+
+
+def test_a_request_without_a_period_is_asked_about_only_in_a_hurry(asker: Asker) -> None:
+    asker.inquiries.open("r", period_s=math.inf)
+    asker.wait(2 * MISSED_S)
+    assert not asker.questions
+    asker.inquiries.hurry()
+    asker.wait(STEP_S)
+    assert len(asker.questions) == 1
 
 
 def test_a_question_that_discovery_has_lost_is_asked_again_soon(asker: Asker) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 
 import pytest
 import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 
-from timely_llm.ros import interface_number
+from test.ros.client.lone_server import NAME, LoneServer, lone_server
 from timely_llm.ros.client.server_watch import (
+    ANSWER_S,
     FAREWELL_S,
     GRACE_S,
     PAUSE_S,
@@ -23,6 +25,7 @@ from timely_llm.ros.client.server_watch import (
 from timely_llm.ros.interface_number import ANNOUNCED_S, SILENCE_S
 
 WAIT_S = 30.0
+DOMAIN = 202
 DIED = "the server /s died or cannot be reached (no sign of life for 2 s)"
 STEP_S = 0.1
 
@@ -119,6 +122,16 @@ def test_a_server_that_was_lost_is_gone_until_one_shows_itself() -> None:
     assert not clock.life.gone
 
 
+def test_a_server_that_was_counted_out_twice_is_seen_when_it_is_there_again() -> None:
+    clock = Clock()
+    clock.life.changed(0, -1, 0, clock.now)
+    assert clock.lost_within(1.0)
+    clock.life.changed(-1, -1, 1, clock.now)
+    assert clock.life.gone
+    clock.life.changed(0, 1, -1, clock.now)
+    assert not clock.life.gone
+
+
 def test_a_server_that_is_there_again_is_watched_as_before() -> None:
     clock = Clock()
     clock.life.changed(0, -1, 1, clock.now)
@@ -130,31 +143,78 @@ def test_a_server_that_is_there_again_is_watched_as_before() -> None:
     assert clock.lost_within(1.0) == DIED
 
 
-def test_no_request_goes_to_a_server_that_has_left_before_its_last_words_are_read() -> None:
-    context = Context()
-    rclpy.init(context=context, domain_id=202)
-    executor = SingleThreadedExecutor(context=context)
-    server = rclpy.create_node("s", context=context)
-    client = rclpy.create_node("c", context=context)
-    try:
-        for node in (server, client):
-            executor.add_node(node)
-        interface_number.declare_number(server)
-        shown = interface_number.publish_number(server)
-        watch = ServerWatch(client, "s", lambda: None)
-        end_s = time.monotonic() + WAIT_S
-        while not (watch.find(lambda: True) and watch._liveness._seen):
-            assert time.monotonic() < end_s, vars(watch._liveness)
-            executor.spin_once(0.05)
-        server.destroy_publisher(shown)
-        while watch.fits:  # nothing asks whether it is lost
-            assert time.monotonic() < end_s, vars(watch._liveness)
-            executor.spin_once(0.05)
-    finally:
-        executor.shutdown()
-        for node in (client, server):
-            node.destroy_node()
-        rclpy.shutdown(context=context)
+class WatchingClient:
+    """A node that watches the server `s`; the rest is as in `ServerWatch`."""
+
+    def __init__(self, domain: int) -> None:
+        self._context = Context()
+        rclpy.init(context=self._context, domain_id=domain)
+        self._executor = SingleThreadedExecutor(context=self._context)
+        self._node = rclpy.create_node("c", context=self._context)
+        self._executor.add_node(self._node)
+        self.watch = ServerWatch(self._node, NAME, lambda: None)
+        self._end_s = time.monotonic() + WAIT_S
+
+    def found(self) -> bool:
+        """Whether the server is found; all of it seems to be in the graph."""
+        return self.watch.find(lambda: True)
+
+    def spin_until(self, done: Callable[[], bool]) -> None:
+        while not done():
+            assert time.monotonic() < self._end_s, vars(self.watch._liveness)
+            self._executor.spin_once(0.02)
+
+    def spin(self, seconds: float) -> None:
+        end_s = time.monotonic() + seconds
+        self.spin_until(lambda: time.monotonic() > end_s)
+
+    def close(self) -> None:
+        self._executor.shutdown()
+        self._node.destroy_node()
+        rclpy.shutdown(context=self._context)
+
+
+@pytest.fixture
+def client() -> Iterator[WatchingClient]:
+    made = WatchingClient(DOMAIN)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server() -> Iterator[LoneServer]:
+    with lone_server(DOMAIN) as made:
+        yield made
+
+
+def test_no_request_goes_to_a_server_that_has_left_before_its_last_words_are_read(
+    server: LoneServer, client: WatchingClient
+) -> None:
+    watch = client.watch
+    client.spin_until(lambda: client.found() and watch._liveness._seen)
+    server.tell("hide")
+    client.spin_until(lambda: not watch.fits)  # nothing asks whether it is lost
+
+
+def test_a_server_that_answers_while_it_starts_is_not_taken_for_the_one_that_left(
+    server: LoneServer, client: WatchingClient
+) -> None:
+    watch = client.watch
+    client.spin_until(lambda: client.found() and watch._liveness._seen)
+    client.spin(ANSWER_S)
+    server.tell("wait")
+    server.tell("hide")
+    client.spin_until(lambda: not watch.fits)
+    asked = len(watch._questions)
+    assert not client.found()  # asks once more: what the server has left is still there
+    assert len(watch._questions) > asked
+    client.spin_until(lambda: bool(watch.lost()))
+    server.tell("answer")
+    client.spin_until(lambda: all(one.done() for one in watch._questions))
+    client.spin(ANSWER_S)
+    assert not watch.fits, "it answers for its parameters, and has nothing else yet"
+    server.tell("show")
+    client.spin_until(client.found)
 
 
 def test_what_another_node_says_of_a_server_counts_when_that_one_proves_nothing() -> None:

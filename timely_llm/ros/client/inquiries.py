@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class Inquiries:
         period_s: float | None = None,
         sure_s: float = 0.0,
     ) -> None:
-        """Ask about a request from now on.
+        """Ask about a request from now on, the first time soon unless it is accepted meanwhile.
 
         Args:
             request_id: the request's.
@@ -85,12 +86,17 @@ class Inquiries:
         now = time.monotonic()
         if period_s is None:
             period_s = FOLLOWED_S if followed else MISSED_S
-        self._open[request_id] = _Open(period_s, now, now + period_s, followed, sure_s)
+        sent = not followed and math.isfinite(period_s)
+        first_s = now + (min(period_s, PATIENCE_S) if sent else period_s)
+        self._open[request_id] = _Open(period_s, now, first_s, followed, sure_s)
 
     def accepted(self, request_id: str) -> None:
         """Record that the server has a request."""
-        if request_id in self._open:
-            self._open[request_id].accepted = True
+        one = self._open.get(request_id)
+        if one is not None:
+            one.accepted = True
+            if not one.asked_s and one.next_s:  # not in a hurry
+                one.next_s = one.opened_s + one.period_s
 
     def close(self, request_id: str) -> None:
         """End the questions about a request."""

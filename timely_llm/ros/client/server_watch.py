@@ -66,13 +66,14 @@ class Liveness:
         """Record a change of liveliness; return whether it may be another server now.
 
         Args:
-            alive: number of live servers of this name.
+            alive: number of live servers of this name. Fast DDS counts one that leaves its own
+                process a second time when its lease ends, so this may be too low.
             alive_change: its change.
             not_alive_change: change of the number of servers that fell silent.
             now: seconds on the clock of the other calls.
         """
-        self._alive = alive
-        if alive:
+        self._alive = max(alive, alive_change, 0)
+        if self._alive:
             self.gone = False
             news, self._seen = self._seen, True
             self._deadline_s = math.inf
@@ -282,6 +283,8 @@ class ServerWatch:
             self._suspicion.rises(problem, time.monotonic())
 
         def on_proof(answer: srv.GetIdentity.Response) -> None:
+            if self._liveness.gone:
+                return
             self._suspicion.clear()
             self._liveness.answered(time.monotonic())
             problem = interface_number.problem_of(self.server, answer.interface)
@@ -298,17 +301,26 @@ class ServerWatch:
             asked.add_done_callback(lambda future: on_proof(future.result()))
 
     def _ask(self, there: bool, answered: Callable[[str], None]) -> None:
+        """Ask for the number, and then for what the server can.
+
+        The next server answers for its parameters before it has anything else. What the last one
+        has left in the graph looks like the rest until the next one shows its liveliness.
+        """
+
         def on_number(answer: GetParameters.Response) -> None:
             problem = interface_number.problem_of(self.server, _number_in(answer))
-            if there:
+            is_whole = there and not self._liveness.gone
+            if is_whole:
                 self._liveness.answered(time.monotonic())
-            if there and not problem:
+            if is_whole and not problem:
                 self._ask_for([RESUMES, CHALLENGE, REPLACES_PLANS], on_traits)
-            elif there or problem:
+            elif is_whole or problem:
                 self.fits = False
                 answered(problem)
 
         def on_traits(answer: GetParameters.Response) -> None:
+            if self._liveness.gone:
+                return
             values = answer.values  # empty: it lacks one of them
             self.challenge = str(values[1].string_value) if values else ""
             self.resumes = bool(values and values[0].bool_value)
@@ -336,7 +348,7 @@ class ServerWatch:
         now = time.monotonic()
         changes = status.alive_count_change, status.not_alive_count_change
         renewed = self._liveness.changed(status.alive_count, *changes, now)
-        if renewed or not status.alive_count:
+        if renewed or status.alive_count <= 0:
             self.fits = False  # the next request asks again, and does not go to a server that left
         if renewed:
             self._withdraw_proofs()
