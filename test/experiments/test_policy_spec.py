@@ -107,6 +107,14 @@ def test_step_times_are_misjudged_at_one_engine_only() -> None:
         spec.settings(staged)
 
 
+def test_step_times_are_wrong_at_first_at_one_engine_only() -> None:
+    spec = parse("deadline:first-step-times=1.4")
+    assert spec.settings(SimulationSettings()) == SimulationSettings(first_step_times=1.4)
+    staged = SimulationSettings(pipeline=pipeline_profile())
+    with pytest.raises(ExperimentError, match="first-step-times is for an engine without stages"):
+        spec.settings(staged)
+
+
 def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
     found = chosen(("fcfs", "timely:drops", "deadline"), harness=True, uncached=True)
     plain = ["fcfs", "timely:drops", "deadline", "fcfs:harness"]
@@ -122,7 +130,7 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
             "fcfs:",
             "fcfs:: '' is not one of harness, drops, uncached, gate, open-loop,"
             " micro-batches=auto|off|budget-only|paper|throttle|fixed-chunk|cycle"
-            "|cycle-kept|cycle-due|cycle-own, step-times=..., rows=...",
+            "|cycle-kept|cycle-due|cycle-own, step-times=..., first-step-times=..., rows=...",
         ),
         (
             "deadline:harness",
@@ -133,6 +141,11 @@ def test_the_harness_and_uncached_versions_come_after_the_others() -> None:
         ("fcfs:micro-batches", "'micro-batches' is not one of"),
         ("fcfs:step-times", "'step-times' is not one of"),
         ("fcfs:step-times=0", "fcfs:step-times must be 0.01 to 100, not 0"),
+        ("fcfs:first-step-times=101", "fcfs:first-step-times must be 0.01 to 100, not 101"),
+        (
+            "fcfs:step-times=2:first-step-times=2",
+            "fcfs:step-times=2:first-step-times=2: name one of step-times and first-step-times",
+        ),
         ("fcfs:step-times=x", "fcfs:step-times must be a number from 0 on or inf, not 'x'"),
         ("fcfs:micro-batches=even", "fcfs:micro-batches must be auto, off, budget-only, paper,"),
         ("timely:rows=0", "timely:rows must be a whole number from 1 on, not '0'"),

@@ -34,15 +34,18 @@ WORDS: Mapping[str, str] = {
     "open-loop": "robots send no reports, so due times are predictions",
     "micro-batches": "the steps of a pipeline are micro-batches by this rule",
     "step-times": "step times are predicted at this ratio to the true ones, and not learned better",
+    "first-step-times": "step times are predicted at this ratio to the true ones at first",
 }
 """Words that may follow a policy's name, beside `option=value` for the policy's own options.
 
-Two have a value: `micro-batches` one of `Mode`, as in `deadline:micro-batches=cycle`, and
-`step-times` a number, as in `deadline:step-times=0.7`.
+Three have a value: `micro-batches` one of `Mode`, as in `deadline:micro-batches=cycle`, and
+`step-times` and `first-step-times` a number, as in `deadline:step-times=0.7`.
 """
 
-MICRO_BATCHES, STEP_TIMES = "micro-batches", "step-times"
-_WITH_VALUE: Mapping[str, Mode | float] = {MICRO_BATCHES: Mode.OFF, STEP_TIMES: 1.0}
+MICRO_BATCHES, STEP_TIMES, FIRST_STEP_TIMES = "micro-batches", "step-times", "first-step-times"
+_WITH_VALUE: Mapping[str, Mode | float] = {
+    MICRO_BATCHES: Mode.OFF, STEP_TIMES: 1.0, FIRST_STEP_TIMES: 1.0,
+}  # fmt: skip
 _LEAST_RATIO = 0.01
 MOST_MICRO_BATCHES = 8
 """Most micro-batches in flight with a rule that chooses their number."""
@@ -59,6 +62,7 @@ class PolicySpec:
         words: a subset of `WORDS`.
         micro_batches: rule of the micro-batches of a pipeline.
         step_times: predicted over true seconds of a step.
+        first_step_times: the same at the beginning; the loop learns better ones.
     """
 
     text: str
@@ -67,6 +71,7 @@ class PolicySpec:
     words: frozenset[str]
     micro_batches: Mode = Mode.OFF
     step_times: float = 1.0
+    first_step_times: float = 1.0
 
     def make(self) -> Policy:
         """Return a new policy."""
@@ -78,8 +83,11 @@ class PolicySpec:
         Raises:
             ExperimentError: a word does not fit the engine.
         """
-        if self.step_times != 1.0 and settings.pipeline is not None:
-            raise ExperimentError(f"{self.text}: {STEP_TIMES} is for an engine without stages")
+        for name, ratio in (
+            (STEP_TIMES, self.step_times), (FIRST_STEP_TIMES, self.first_step_times),
+        ):  # fmt: skip
+            if ratio != 1.0 and settings.pipeline is not None:
+                raise ExperimentError(f"{self.text}: {name} is for an engine without stages")
         if "uncached" in self.words:
             settings = settings.uncached()
         stages = len(settings.pipeline.stages) if settings.pipeline is not None else 1
@@ -89,6 +97,7 @@ class PolicySpec:
             settings,
             drop_late=settings.drop_late or "drops" in self.words,
             step_times=settings.step_times * self.step_times,
+            first_step_times=settings.first_step_times * self.first_step_times,
             gate=settings.gate or "gate" in self.words,
             reports=settings.reports and "open-loop" not in self.words,
         )
@@ -135,19 +144,30 @@ def parse(text: str) -> PolicySpec:
             choices = {**_WITH_VALUE, **known}
             allowed += [f"{option}={possible(default)}" for option, default in choices.items()]
             raise ExperimentError(f"{text}: {part!r} is not one of {', '.join(allowed)}")
-    step_times = float(conditions.get(STEP_TIMES, 1.0))
-    if not _LEAST_RATIO <= step_times <= 1.0 / _LEAST_RATIO:
-        limits = f"{_LEAST_RATIO:g} to {1.0 / _LEAST_RATIO:g}"
-        raise ExperimentError(f"{name}:{STEP_TIMES} must be {limits}, not {step_times:g}")
+    step_times, first = (
+        _ratio(f"{name}:{word}", conditions.get(word, 1.0))
+        for word in (STEP_TIMES, FIRST_STEP_TIMES)
+    )
+    if step_times != 1.0 and first != 1.0:
+        raise ExperimentError(f"{text}: name one of {STEP_TIMES} and {FIRST_STEP_TIMES}")
     micro_batches = Mode(str(conditions.get(MICRO_BATCHES, Mode.OFF)))
     spec = PolicySpec(
-        text, name, values, frozenset([*words, *conditions]), micro_batches, step_times
+        text, name, values, frozenset([*words, *conditions]), micro_batches, step_times, first
     )
     try:
         spec.make()
     except ConfigurationError as error:
         raise ExperimentError(str(error)) from error
     return spec
+
+
+def _ratio(name: str, value: float | str) -> float:
+    """Return the value of a ratio, if it is in its limits."""
+    ratio = float(value)
+    if not _LEAST_RATIO <= ratio <= 1.0 / _LEAST_RATIO:
+        limits = f"{_LEAST_RATIO:g} to {1.0 / _LEAST_RATIO:g}"
+        raise ExperimentError(f"{name} must be {limits}, not {ratio:g}")
+    return ratio
 
 
 def chosen(

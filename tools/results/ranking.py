@@ -19,7 +19,9 @@ SAME = 5e-4
 """Largest difference that counts as none: half of a table's last digit; of values above 1, this
 share of the value."""
 
-CONDITIONS = ("uncached", "open-loop", "gate", "step-times", "micro-batches")
+CONDITIONS = (
+    "uncached", "open-loop", "gate", "step-times", "first-step-times", "micro-batches",
+)  # fmt: skip
 """Words of a policy that change what it works under, with their values: only policies with the
 same are compared."""
 

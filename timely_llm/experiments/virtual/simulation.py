@@ -72,6 +72,7 @@ class SimulationSettings:
         learn_step_time: the loop begins with default step times, not with the profile's.
         step_times: predicted over true seconds of a step, for good; 1: as the loop learns them.
             Without effect with a pipeline.
+        first_step_times: the same at the beginning; the loop learns better ones.
         gate: conversations that cannot begin in time are refused at once.
         skip: first jobs that do not count in the metrics.
         limits: what the engine takes.
@@ -94,6 +95,7 @@ class SimulationSettings:
     drop_late: bool = False
     learn_step_time: bool = False
     step_times: float = 1.0
+    first_step_times: float = 1.0
     gate: bool = False
     skip: int = 10
     limits: EngineLimits = LIMITS
@@ -113,7 +115,12 @@ class SimulationSettings:
             return MisjudgedStepTime(
                 self.step_times, *seconds, table_s=known.table_s, beyond_s=known.beyond_s
             )
-        return StepTime(*seconds, table_s=known.table_s, beyond_s=known.beyond_s)
+        first = self.first_step_times
+        return StepTime(
+            *(first * one for one in seconds),
+            table_s=[first * one for one in known.table_s],
+            beyond_s=first * known.beyond_s,
+        )
 
     def timeouts(self) -> Timeouts:
         """Return when requests are given up: never, or when they are worth nothing."""
