@@ -153,7 +153,9 @@ PAGES = (
             ("utility", "attainment", "stalled_s"),
             "Mean utility of plans, share of conversations that met their service level, and mean"
             " stall, on a slow device, with right and with wrong step times",
-            {"policy": _SHOWN},
+            {"policy": ("stream", "slice", *_under(("slice",), "step-times"), "deadline",
+                        *_under(("deadline",), "step-times"),
+                        *_under(("deadline",), _WRONG_AT_FIRST))},
         ),
         (
             PageTable(
