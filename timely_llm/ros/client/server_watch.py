@@ -66,8 +66,8 @@ class Liveness:
         """Record a change of liveliness; return whether it may be another server now.
 
         Args:
-            alive: number of live servers of this name. Fast DDS counts one that leaves its own
-                process a second time when its lease ends, so this may be too low.
+            alive: number of live servers of this name. Fast DDS may take a server of the reader's
+                own process off it twice, so it can be too low.
             alive_change: its change.
             not_alive_change: change of the number of servers that fell silent.
             now: seconds on the clock of the other calls.
